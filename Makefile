@@ -1,0 +1,47 @@
+# Everything a person types lives here; .ci/run calls the same targets.
+VENV   := .venv
+PY     := $(VENV)/bin/python
+SHELL  := /bin/bash
+PYTHON ?= python3
+
+.PHONY: help install setup demo test check format bench docs clean
+
+help:            ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+$(VENV)/bin/pip:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/pip
+	$(PY) -m pip install --quiet --editable '.[demo,zstd]'
+	@touch $@
+
+$(VENV)/.setup: pyproject.toml $(VENV)/.installed
+	$(PY) -m pip install --quiet --editable '.[demo,zstd,dev]'
+	@touch $@
+
+install: $(VENV)/.installed   ## .venv/bin/ragmon
+
+setup: $(VENV)/.setup         ## .venv with everything tests and checks need
+
+demo: install                 ## a real small RAG pipeline, monitored live, with an incident half-way
+	$(VENV)/bin/ragmon demo $(ARGS)
+
+test: setup                   ## every test
+	$(PY) -m pytest $(ARGS)
+
+check: setup                  ## lint, format, types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: setup                 ## rewrite to the house format
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: setup                  ## ratios measured in one run
+	$(PY) -m bench.replay
+	$(PY) -m bench.groundedness
+
+clean:                        ## drop the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,73 @@
+"""Live quality monitor for retrieval-augmented generation: your offline gates, on production traffic.
+
+>>> import ragmon
+>>> ragmon.replay([{"qid": "a", "answer_json": {"claim": "not in context", "citations": []}}]).verdict
+'insufficient'
+
+Importing this package is light: everything below is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ragmon.capture.decorator import trace
+    from ragmon.capture.said import record, stage, trace_id
+    from ragmon.gates import Policy
+    from ragmon.gold import GoldSet
+    from ragmon.installation import install
+    from ragmon.judging import evaluate
+    from ragmon.metrics.base import Metric, register
+    from ragmon.monitor import Monitor
+    from ragmon.offline import replay
+    from ragmon.scorer import Scorer
+
+_HOMES = {
+    "GoldSet": "ragmon.gold",
+    "Metric": "ragmon.metrics.base",
+    "Monitor": "ragmon.monitor",
+    "Policy": "ragmon.gates",
+    "Scorer": "ragmon.scorer",
+    "evaluate": "ragmon.judging",
+    "install": "ragmon.installation",
+    "record": "ragmon.capture.said",
+    "register": "ragmon.metrics.base",
+    "replay": "ragmon.offline",
+    "stage": "ragmon.capture.said",
+    "trace": "ragmon.capture.decorator",
+    "trace_id": "ragmon.capture.said",
+}
+
+__all__ = [
+    "GoldSet",
+    "Metric",
+    "Monitor",
+    "Policy",
+    "Scorer",
+    "evaluate",
+    "install",
+    "record",
+    "register",
+    "replay",
+    "stage",
+    "trace",
+    "trace_id",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("ragmon.version").current()
+    if name == "testing":
+        return import_module("ragmon.testing")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ragmon' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found  # the next access costs nothing
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__", "testing"]

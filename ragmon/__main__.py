@@ -1,0 +1,5 @@
+"""`python -m ragmon` is `ragmon`."""
+
+from ragmon.cli import main
+
+main()

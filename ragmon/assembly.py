@@ -1,0 +1,68 @@
+"""From settings to working parts: the gold, the rules and the scorer that one ragmon.toml describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
+from ragmon.facts import FactReader
+from ragmon.gold import GoldIndex, GoldSet
+from ragmon.scorer import Rules, Scorer
+from ragmon.windows import State
+
+
+def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
+    """Read the gold sets of a configuration.
+
+    Raises:
+        GoldError: One of the files is broken.
+    """
+    return tuple(_load_set(spec) for spec in specs)
+
+
+def _load_set(spec: GoldSpec) -> GoldSet:
+    read = GoldSet.load(list(spec.paths), spec.name, match=spec.match)
+    return GoldSet(read.name, read.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+
+
+def rules(pipeline: PipelineSettings) -> Rules:
+    """How one pipeline's records are reduced."""
+    bound = pipeline.metrics.answered_within
+    return Rules(
+        facts=FactReader(pipeline.refusal, None if bound is None else bound * 1000),
+        grounded_threshold=pipeline.metrics.grounded_threshold,
+        slices=pipeline.slices,
+    )
+
+
+@dataclass(frozen=True)
+class ScorerPlan:
+    """Makes the same scorer in every process.
+
+    Args:
+        settings: The configuration.
+        gold: The gold sets.
+    """
+
+    settings: Settings
+    gold: tuple[GoldSet, ...]
+
+    def __call__(self, *, state: State | None = None, clock: Callable[[], float] | None = None) -> Scorer:
+        """A fresh scorer.
+
+        Args:
+            state: Where it counts; default: a state that keeps everything.
+            clock: Refuses records from the future; None trusts their time.
+        """
+        settings = self.settings
+        common = rules(settings.common)
+        own = {name: found for name, one in settings.pipelines.items() if (found := rules(one)) != common}
+        return Scorer(
+            GoldIndex(self.gold),
+            metrics=settings.build_metrics(),
+            rules=common,
+            by_pipeline=own,
+            state=state,
+            clock=clock,
+        )

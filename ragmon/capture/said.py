@@ -1,0 +1,111 @@
+"""What code inside a traced call can say: `record`, `stage`, `trace_id`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+from ragmon.capture import runtime
+from ragmon.capture.calls import active, probing
+
+
+def record(
+    *,
+    qid: str | None = None,
+    question: str | None = None,
+    retrieved: Any = None,
+    candidates: Any = None,
+    claim: str | None = None,
+    citations: Any = None,
+    index_hash: str | None = None,
+    build: str | None = None,
+    session: str | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> None:
+    """Say something about the call that is running.
+
+    A field given again replaces what was said before; candidates accumulate. Outside a traced call it is counted in
+    `ragmon_orphan_records_total`.
+
+    Args:
+        qid: The gold question's id.
+        question: The question's text.
+        retrieved: Documents in rank order: ids, `{"id", "text", "score"}`, or LangChain- and LlamaIndex-like objects.
+        candidates: The same before reranking.
+        claim: The answer's text.
+        citations: The ids it cites.
+        index_hash: The version of the index.
+        build: The version of the application.
+        session: The conversation.
+        tags: Slices.
+    """
+    call = active.get()
+    if call is None:
+        runtime.orphan("record")
+        return
+    said = {
+        "qid": qid,
+        "question": question,
+        "retrieved": retrieved,
+        "claim": claim,
+        "citations": citations,
+        "index_hash": index_hash,
+        "build": build,
+        "session": session,
+        "tags": tags,
+    }
+    for name, value in said.items():
+        if value is not None:
+            call.fields[name] = list(value) if isinstance(value, list) else value
+    if candidates is not None:
+        call.fields["candidates"] = [*call.fields.get("candidates", ()), *candidates]
+
+
+class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
+    """Time a part of the call: `with ragmon.stage("retrieve"): ...`.
+
+    Args:
+        name: `retrieve` and `generate` are exported; others travel with the record's total only.
+    """
+
+    __slots__ = ("_started", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._started = 0.0
+
+    def __enter__(self) -> stage:
+        self._started = perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        call = active.get()
+        if call is not None:
+            call.stages.append((self.name, self._started, perf_counter()))
+
+
+@contextmanager
+def probe(qid: str) -> Iterator[None]:
+    """Mark the traced calls inside as probes: gold questions ragmon itself sends through the live pipeline.
+
+    They are kept whatever the sample rate, counted on their own and never part of user totals.
+
+    Args:
+        qid: The gold question.
+    """
+    token = probing.set(qid)
+    try:
+        yield
+    finally:
+        probing.reset(token)
+
+
+def trace_id() -> str | None:
+    """The id of the call that is running, 32 hex digits; None outside one, or where it was not sampled."""
+    call = active.get()
+    return None if call is None else call.trace_id

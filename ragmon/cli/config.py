@@ -1,0 +1,84 @@
+"""`ragmon config`: what is wrong with ragmon.toml, and what holds in the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Final
+
+import click
+
+from ragmon.config.load import check, find, load
+from ragmon.config.locate import dotted
+from ragmon.config.problems import Problem
+from ragmon.config.show import rows
+
+PROBLEMS: Final = 1
+WIDE: Final = 40
+"""A longer value pushes its origin to the right instead of every other one."""
+_option = click.option(
+    "--config", "-c", "path", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
+)
+
+
+@click.group()
+def config() -> None:
+    """The configuration: check it, show it."""
+
+
+@config.command("check")
+@_option
+@click.pass_context
+def check_command(context: click.Context, path: str | None) -> None:
+    """Name every problem with its line and what would be right.
+
+    Exit codes: 0 clean, 1 problems, 3 the file cannot be read.
+    """
+    problems = check(path)
+    for problem in problems:
+        click.echo(_told(problem))
+    file = find(path, os.environ)
+    name = "no ragmon.toml here, the defaults hold" if file is None else str(file)
+    click.echo(f"{name}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}", err=True)
+    context.exit(PROBLEMS if problems else 0)
+
+
+@config.command("show")
+@_option
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def show_command(context: click.Context, path: str | None, form: str) -> None:
+    """Print every value with its origin: default, file and line, or the environment. Secrets are masked.
+
+    Exit codes: 0, 1 the file has problems, 3 it cannot be read.
+    """
+    problems = check(path)
+    for problem in problems:
+        click.echo(f"error: {_told(problem)}", err=True)
+    if problems:
+        context.exit(PROBLEMS)
+    found = rows(load(path))
+    if form == "json":
+        values = {key: {"value": value, "origin": origin} for key, value, origin in found}
+        click.echo(json.dumps(values, indent=2, ensure_ascii=False))
+        return
+    lines = [(key, _toml(value), origin) for key, value, origin in found]
+    width = max(len(key) for key, _, _ in lines)
+    for key, value, origin in lines:
+        click.echo(f"{key:{width}}  {value:{WIDE}}  {origin}")
+
+
+def _told(problem: Problem) -> str:
+    return f"{problem}\nhint: {problem.hint}" if problem.hint else str(problem)
+
+
+def _toml(value: object) -> str:
+    """A value the way ragmon.toml writes it."""
+    if value is None:
+        return "(not set)"
+    if isinstance(value, dict):
+        entries = ", ".join(f"{dotted((str(key),))} = {_toml(entry)}" for key, entry in value.items())
+        return f"{{ {entries} }}" if entries else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)

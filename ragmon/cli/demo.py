@@ -1,0 +1,23 @@
+"""`ragmon demo`: a real small RAG pipeline, monitored live."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "latency")
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(10, 3600), default=60, show_default=True, help="How long it runs.")
+@click.option("--incident", type=click.Choice(INCIDENTS), default="index_drift", show_default=True, help="What breaks.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of /metrics. Default: any free one.")
+def demo(seconds: float, incident: str, port: int) -> int:
+    """Run a real small RAG pipeline under @ragmon.trace and break it half-way.
+
+    Users and gold probes ask it questions; the gates are shown live and served on /metrics.
+    """
+    from ragmon.demo.show import run  # noqa: PLC0415 - the pipeline needs the extra `demo`
+
+    run(seconds, incident, address=f"127.0.0.1:{port}", console=Console())
+    return 0

@@ -1,0 +1,148 @@
+"""`ragmon gold`: judge, count and compare gold files before they judge a pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Final
+
+import click
+
+from ragmon.gold.diff import MUTATED, Diff, diff
+from ragmon.gold.lint import SEVERITIES, Finding, lint
+from ragmon.gold.sets import GoldSet
+from ragmon.gold.summary import Stats, stats
+
+_NEGATIVE: Final = 1
+"""Exit code of a set with errors, and of two sets that differ."""
+_LISTED: Final = 10
+"""Findings of one kind that are listed one by one."""
+
+_paths = click.argument("paths", nargs=-1, required=True)
+_format = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
+
+
+@click.group()
+def gold() -> None:
+    """Judge, count and compare gold files.
+
+    A gold file is JSON Lines, a JSON array, TREC qrels, or a directory with queries.json, qrels.json and answers.json;
+    plain or gzip; - is standard input. Several files make one set.
+    """
+
+
+@gold.command("lint")
+@_paths
+@_format
+@click.pass_context
+def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
+    """Report what is wrong or unwise in a gold set.
+
+    Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
+    """
+    chosen = GoldSet.load(paths)
+    findings = lint(chosen)
+    counts = Counter(finding.severity for finding in findings)
+    if form == "json":
+        listed = [asdict(finding) for finding in findings]
+        _print_json(
+            {
+                "name": chosen.name,
+                "version": chosen.version,
+                "items": len(chosen),
+                "counts": {severity: counts[severity] for severity in SEVERITIES},
+                "findings": listed,
+            }
+        )
+    else:
+        for line in _finding_lines(findings):
+            click.echo(line)
+        totals = ", ".join(f"{severity} {counts[severity]}" for severity in SEVERITIES)
+        click.echo(f"{len(chosen)} items: {totals}")
+    if counts["error"]:
+        ctx.exit(_NEGATIVE)
+
+
+@gold.command("stats")
+@_paths
+@_format
+def stats_command(paths: tuple[str, ...], form: str) -> None:
+    """Count what a gold set holds.
+
+    Exit code: 0, or 3 if a file is broken.
+    """
+    counts = stats(GoldSet.load(paths))
+    if form == "json":
+        _print_json(counts)
+        return
+    for name, value in _stat_lines(counts):
+        click.echo(f"{name:<17}{value}")
+
+
+@gold.command("diff")
+@click.argument("old")
+@click.argument("new")
+@_format
+@click.pass_context
+def diff_command(ctx: click.Context, old: str, new: str, form: str) -> None:
+    """List what changed between two versions of a gold set.
+
+    Exit code: 0 the same, 1 different, 3 if a file is broken.
+    """
+    found = diff(GoldSet.load(old), GoldSet.load(new))
+    if form == "json":
+        changed = [{**asdict(change), "mutated": change.mutated} for change in found.changed]
+        _print_json({**asdict(found), "changed": changed, "same": found.same})
+    else:
+        for line in _diff_lines(found):
+            click.echo(line)
+    if not found.same:
+        ctx.exit(_NEGATIVE)
+
+
+def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """One line a finding and one hint a kind; errors are all listed, of the rest the first of each kind."""
+    for (severity, hint), kind in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
+        found = list(kind)
+        shown = found if severity == "error" else found[:_LISTED]
+        for finding in shown:
+            where = "" if finding.qid is None else f"{_plain(finding.qid)}: "
+            yield f"{severity}: {where}{finding.message}"
+        if len(found) > len(shown):
+            yield f"{severity}: … and {len(found) - len(shown)} more like these (--format json lists them all)"
+        yield f"  hint: {hint}"
+
+
+def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
+    for name, value in counts.items():
+        if name != "tags":
+            yield name, _plain(value) if isinstance(value, str) else value
+    for tag, values in counts["tags"].items():
+        for value, count in values.items():
+            yield "tag", f"{_plain(tag)}={_plain(value)} {count}"
+
+
+def _diff_lines(found: Diff) -> Iterator[str]:
+    for qid in found.added:
+        yield f"added: {_plain(qid)}"
+    for qid in found.removed:
+        yield f"removed: {_plain(qid)}"
+    for change in found.changed:
+        note = f" ({MUTATED})" if change.mutated else ""
+        yield f"changed: {_plain(change.qid)}: {', '.join(change.fields)}{note}"
+    counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
+    yield f"{counts}, {found.unchanged} unchanged: version {found.old_version[:8]} -> {found.new_version[:8]}"
+
+
+def _plain(text: str) -> str:
+    """Text from a file as it may go to a terminal: control characters must not steer it."""
+    return text if text.isprintable() else repr(text)
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2))

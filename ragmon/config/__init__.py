@@ -1,0 +1,1 @@
+"""ragmon.toml: read, checked with line numbers, and resolved into settings. Imported by the application layer only."""

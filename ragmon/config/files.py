@@ -1,0 +1,174 @@
+"""Reading ragmon.toml and what it extends into one tree that knows where everything stood."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ragmon.config.locate import KeyPath, dotted, locate, repeat
+from ragmon.config.models import is_merged
+from ragmon.config.problems import Place, Problem, syntax_problem
+from ragmon.errors import ConfigError
+
+MAX_BYTES: Final = 2**20
+_AT: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")
+_SYNTAX_HINTS: Final = {
+    "Invalid value": 'text and durations stand in quotes: window = "5m"',
+    "Expected '=' after a key": 'a line is key = value, a table is [name]; "recall@5" is quoted',
+    "Invalid statement": "a line is key = value, [table] or a comment",
+    "Unclosed array": "a list ends with ]",
+}
+
+
+@dataclass
+class Tree:
+    """Tables, and where each of their keys was written."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    places: dict[KeyPath, Place] = field(default_factory=dict)
+
+
+class Broken(Exception):  # noqa: N818 - carries a Problem, which is the error
+    """A file whose text is not TOML."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file.
+
+    Raises:
+        ConfigError: It is not there, no file, too large, not readable or not UTF-8.
+    """
+    shown = str(path)
+    try:
+        with path.open("rb") as handle:
+            raw = handle.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError("there is no such file", path=shown, hint="name it with --config or RAGMON_CONFIG") from None
+    except IsADirectoryError:
+        raise ConfigError("is a directory", path=shown, hint="name the file in it, such as ragmon.toml") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot be read: {reason}", path=shown, hint="make it a readable file") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError("is larger than 1 MiB", path=shown, hint="this is not a configuration; name another file")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        bad = raw[error.start : error.end]
+        raise ConfigError("is not UTF-8", path=shown, line=line, value=bad, hint="save the file as UTF-8") from None
+
+
+def parse(text: str, place: Place) -> Tree:
+    """The tables of one file.
+
+    Args:
+        text: Its content.
+        place: The file.
+
+    Raises:
+        Broken: The text is not TOML 1.0.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Broken(_syntax(str(error), text, place)) from None
+    except RecursionError:
+        problem = Problem(place.path, None, "", "is nested too deeply", None, "nothing in ragmon.toml nests that deep")
+        raise Broken(problem) from None
+    places = {path: Place(place.path, line, place.label, place.folder) for path, line in locate(text).items()}
+    return Tree(data, places)
+
+
+def _syntax(message: str, text: str, place: Place) -> Problem:
+    again = repeat(text)
+    if again is not None:
+        key = dotted(again.path)
+        wrong = f"{key} is set twice, first on line {again.first}"
+        return Problem(place.path, again.line, key, wrong, None, "keep one of the two")
+    at = _AT.search(message)
+    line = int(at[1]) if at and at[1] else len(text.splitlines()) or 1
+    column = f" (column {at[2]})" if at and at[2] else ""
+    what = _AT.sub("", message)
+    hint = next((hint for start, hint in _SYNTAX_HINTS.items() if what.startswith(start)), "ragmon.toml is TOML 1.0")
+    where = Place(place.path, line)
+    return syntax_problem(where, f"not TOML: {what[:1].lower()}{what[1:]}{column}", text, hint)
+
+
+def gather(path: Path, report: Callable[[Problem], None]) -> tuple[Place, Tree]:
+    """A file and everything it extends, merged: the extending file wins.
+
+    Args:
+        path: The main file.
+        report: Is told of problems with extended files and of text that is not TOML.
+
+    Returns:
+        The main file, and the merged tree.
+
+    Raises:
+        ConfigError: The main file cannot be read.
+    """
+    root = Place(str(path), None, path.name, path.parent)
+    tree = _follow(path, root, (path.resolve(),), report)
+    return root, tree
+
+
+def _follow(path: Path, place: Place, chain: tuple[Path, ...], report: Callable[[Problem], None]) -> Tree:
+    """One file on top of what it extends; `chain` holds the files on the way here, the main one first."""
+    text = read_text(path)
+    try:
+        tree = parse(text, place)
+    except Broken as broken:
+        report(broken.problem)
+        return Tree()
+    extend = tree.data.get("extend")
+    if not isinstance(extend, str) or not extend:
+        return tree
+    base = path.parent / Path(extend).expanduser()
+    here = tree.places[("extend",)]
+    if base.resolve() in chain:
+        circle = " -> ".join(file.name for file in (*chain, base.resolve()))
+        report(Problem(here.path, here.line, "extend", f"extend goes in a circle: {circle}", None, "drop one extend"))
+        return tree
+    label = os.path.relpath(base.resolve(), chain[0].parent)
+    try:
+        below = _follow(base, Place(str(base), None, label, base.parent), (*chain, base.resolve()), report)
+    except ConfigError as error:
+        hint = f"the path is relative to {here.path}; {error.hint}"
+        report(Problem(here.path, here.line, "extend", f"extend names a file nobody can use: {error}", None, hint))
+        return tree
+    return Tree(merge(below.data, tree.data), {**below.places, **tree.places})
+
+
+def merge(
+    base: Mapping[str, Any],
+    top: Mapping[str, Any],
+    *,
+    merged: Callable[[Sequence[str | int]], bool] = is_merged,
+    at: KeyPath = (),
+) -> dict[str, Any]:
+    """Two trees of tables as one; `top` wins.
+
+    Args:
+        base: What is extended.
+        top: What extends it.
+        merged: Whether tables at a key are merged; otherwise the later one replaces the earlier.
+        at: The key both trees stand at.
+    """
+    result = dict(base)
+    for key, value in top.items():
+        old, here = result.get(key), (*at, key)
+        if isinstance(old, dict) and isinstance(value, dict) and merged(here):
+            result[key] = merge(old, value, merged=merged, at=here)
+        else:
+            result[key] = value
+    return result

@@ -1,0 +1,218 @@
+"""The kinds of value ragmon.toml holds: shares, durations, sizes, addresses, files. Each says what would be right."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
+TIME: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+SIZE: Final = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s?([A-Za-z]+)")
+_SECRET: Final = re.compile("token(?!s)|key|secret|authorization|password|credential|cookie", re.IGNORECASE)
+NAME_HINT: Final = "printable text without a slash"
+MAX_PORT: Final = 65_535
+
+
+class Table(BaseModel):
+    """A table of ragmon.toml: no unknown keys, no conversion between kinds, unchangeable."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Seconds(float):
+    """A span of time; printed the way ragmon.toml writes it.
+
+    >>> str(Seconds(5400))
+    '90m'
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return _written(float(self), {unit: TIME[unit] for unit in ("d", "h", "m", "s", "ms")})
+
+
+class Bytes(int):
+    """An amount of storage; printed the way ragmon.toml writes it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return _written(int(self), {unit: SIZE[unit] for unit in ("TiB", "GiB", "MiB", "KiB", "B")})
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody outside this machine can connect."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def wrong(message: str, hint: str) -> PydanticCustomError:
+    """What a validator raises: a predicate ("must be a list") and what would be right."""
+    return PydanticCustomError("ragmon", "{message}", {"message": message, "hint": hint})
+
+
+def is_secret(key: str) -> bool:
+    """Whether values under this key are never shown."""
+    return _SECRET.search(key) is not None
+
+
+def duration(value: object) -> Seconds:
+    """A duration such as `"500ms"`, `"5m"` or `"24h"`.
+
+    >>> duration("1.5h")
+    5400.0
+    """
+    if isinstance(value, Seconds):
+        return value
+    amount = _amount(value, TIME)
+    if amount is None or amount <= 0 or not math.isfinite(amount):
+        raise wrong("must be a duration", 'a number and a unit in quotes: "500ms", "8s", "5m", "24h", "7d"')
+    return Seconds(amount)
+
+
+def size(value: object) -> Bytes:
+    """A size such as `"5GiB"` or `"500MB"`."""
+    amount = _amount(value, SIZE)
+    if amount is None or amount < 1 or not math.isfinite(amount):
+        raise wrong("must be a size", 'a number and a unit in quotes: "500MB", "5GiB"')
+    return Bytes(amount)
+
+
+def number(value: object) -> float:
+    """A finite number; neither a boolean nor a string."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise wrong("must be a finite number", "a number without quotes, such as 0.8")
+    return float(value)
+
+
+def share(value: object) -> float:
+    """A finite number from 0 to 1."""
+    hint = "a number from 0 to 1, without quotes: 0.05 is 5 %"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise wrong("must be a number from 0 to 1", hint)
+    return float(value)
+
+
+def positive(value: object) -> float:
+    """A finite number above 0."""
+    if (found := number(value)) <= 0:
+        raise wrong("must be above 0", "a number such as 1.0")
+    return found
+
+
+def is_name(value: str) -> bool:
+    """Whether people can type it and read it in labels; a slash separates pipeline and gate on the command line."""
+    return value.strip() == value != "" and value.isprintable() and "/" not in value
+
+
+def name(value: str) -> str:
+    """A name."""
+    if not is_name(value):
+        raise wrong("is not usable as a name", NAME_HINT)
+    return value
+
+
+def judge_name(value: str) -> str:
+    """The end of a metric name."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", value):
+        raise wrong("is not usable as a judge's name", "lower-case letters, digits, underscores: it names a metric")
+    return value
+
+
+def file(value: object) -> Path:
+    """The path of a file."""
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise wrong("must be the path of a file", "a path in quotes, relative to the file it stands in")
+    return Path(value).expanduser()
+
+
+def files(value: object) -> tuple[Path, ...]:
+    """One path or a list of them."""
+    found = value if isinstance(value, list) else [value]
+    if not found:
+        raise wrong("must name a file", 'a path or a list of paths: "gold.jsonl"')
+    return tuple(file(entry) for entry in found)
+
+
+def url(value: object) -> str:
+    """An http or https address."""
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        if parts is not None and parts.scheme in ("http", "https") and parts.hostname and (parts.port or 0) >= 0:
+            return str(value)
+    except ValueError:
+        pass
+    raise wrong("must be an http or https address", 'such as "http://127.0.0.1:4318"')
+
+
+def address(value: object) -> Address:
+    """A host and a port."""
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    fits = port.isascii() and port.isdigit() and int(port) <= MAX_PORT
+    if not fits or not bare or (":" in bare and bare == host) or "/" in bare:
+        raise wrong("must be a host and a port", 'such as "127.0.0.1:4318" or "[::1]:4318"')
+    return Address(bare, int(port))
+
+
+def unique(values: tuple[T, ...]) -> tuple[T, ...]:
+    """A list without repetitions."""
+    twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
+    if twice is not None:
+        raise wrong(f"names {twice!r} twice", "every entry once")
+    return values
+
+
+def _amount(value: object, units: Mapping[str, float]) -> float | None:
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(match[1]) * units[match[2]] if match and match[2] in units else None
+
+
+def _written(amount: float, units: Mapping[str, float]) -> str:
+    """The amount in the largest unit that leaves no fraction; the units come largest first."""
+    for unit, factor in units.items():
+        if round(amount / factor, 9) == round(amount / factor) >= 1:
+            return f"{round(amount / factor)}{unit}"
+    unit, factor = list(units.items())[-1]
+    return f"{amount / factor:g}{unit}"
+
+
+Share = Annotated[float, PlainValidator(share)]
+Number = Annotated[float, PlainValidator(number)]
+Positive = Annotated[float, PlainValidator(positive)]
+Duration = Annotated[Seconds, PlainValidator(duration)]
+Size = Annotated[Bytes, PlainValidator(size)]
+Count = Annotated[int, Field(ge=1)]
+Text = Annotated[str, Field(min_length=1)]
+Name = Annotated[str, AfterValidator(name)]
+JudgeName = Annotated[str, AfterValidator(judge_name)]
+File = Annotated[Path, PlainValidator(file)]
+Files = Annotated[tuple[Path, ...], PlainValidator(files)]
+Url = Annotated[str, PlainValidator(url)]
+Listen = Annotated[Address, PlainValidator(address)]
+Many = Annotated[tuple[T, ...], Field(strict=False)]
+"""A TOML list, held as a tuple."""

@@ -1,0 +1,98 @@
+"""The tables capture reads: what is kept, what of it is captured, what counts as a refusal."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from ragmon.config.kinds import Count, Duration, File, Many, Seconds, Share, Table, Text, wrong
+from ragmon.names import REFUSAL_TOKEN
+from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
+
+Content = Literal["none", "hash", "redacted", "full"]
+
+
+class Keep(Table):
+    """Rates at which calls are kept for their outcome, beside the audit share; a stratum not named is not kept."""
+
+    error: Share = 0.0
+    refusal: Share = 0.0
+    slow: Share = 0.0
+
+
+class Sampling(Table):
+    """Which calls become records.
+
+    Attributes:
+        rate: The audit share, uniform over all calls.
+        keep: Outcome strata kept as well.
+        slow_above: From which total latency a call is slow.
+        detail: Whether what was recorded inside a call survives in calls kept for their outcome.
+        parent: `respect` restricts the draw to parents the application's tracer sampled.
+    """
+
+    rate: Share = 0.05
+    keep: Keep = Keep(error=1.0, refusal=0.2, slow=1.0)
+    slow_above: Duration = Seconds(8)
+    detail: bool = False
+    parent: Literal["ignore", "respect"] = "ignore"
+
+
+class Capture(Table):
+    """What of a sampled call leaves the application.
+
+    Attributes:
+        content: How the text of user traffic is treated.
+        probe_content: The same for gold questions, which are not user data.
+        id_from: Where a document's id is; None tries the usual places.
+        gold: A gold file that lets claim metrics be computed in the application when no text leaves it.
+        hash_key_file: The HMAC key of question hashes.
+    """
+
+    content: Content = "none"
+    probe_content: Content = "full"
+    id_from: Text | None = None
+    gold: File | None = None
+    hash_key_file: File | None = None
+
+
+def _pattern(value: str) -> str:
+    try:
+        # The matcher joins all patterns into one expression; each must stand inside a group.
+        re.compile(f"(?:{value})")
+    except re.error as error:
+        message = f"is not a usable regular expression ({error})"
+        raise wrong(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
+    return value
+
+
+def _patterns(value: object) -> object:
+    if isinstance(value, str):
+        if value != "default":
+            raise wrong('must be "default" or a list', "a list of regular expressions; [] switches the matcher off")
+        return DEFAULT_PATTERNS
+    return value
+
+
+class Refusal(Table):
+    """What counts as a refusal; `patterns = "default"` is the English list ragmon ships."""
+
+    tokens: Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] = (REFUSAL_TOKEN,)
+    patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
+    window: Count = 120
+    matcher_counts: bool = False
+
+    @model_validator(mode="after")
+    def _patterns_join(self) -> Refusal:
+        try:
+            self.rule()
+        except re.error as error:
+            message = f"has patterns that do not fit together ({error})"
+            raise wrong(message, "a group may be named once over all patterns, and not be referred to") from None
+        return self
+
+    def rule(self) -> RefusalRule:
+        """The rule as the facts use it."""
+        return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts)

@@ -1,0 +1,196 @@
+"""The tables of what runs beside scoring: probes, judges, labels, links, the server, the export."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, model_validator
+
+from ragmon.config.kinds import (
+    Address,
+    Bytes,
+    Count,
+    Duration,
+    File,
+    Listen,
+    Many,
+    Seconds,
+    Share,
+    Size,
+    Table,
+    Text,
+    Url,
+    file,
+    url,
+    wrong,
+)
+from ragmon.errors import nearest
+
+RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
+"""What can be read from a reply; `ragmon.record` takes the same names."""
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def _target(value: str) -> str:
+    if value.startswith(("http://", "https://")):
+        return url(value)
+    if not _FUNCTION.fullmatch(value):
+        raise wrong("must be a function or an address", '"myapp.rag:answer" or "https://rag.example/answer"')
+    return value
+
+
+def _answer(value: object) -> object:
+    return {"claim": value} if isinstance(value, str) else value
+
+
+def _known_fields(value: dict[str, str]) -> dict[str, str]:
+    for field in value:
+        if field not in RECORD_FIELDS:
+            raise wrong(f"maps an unknown field {field!r}", nearest(field, RECORD_FIELDS))
+    return value
+
+
+class Probe(Table):
+    """Gold questions sent through the live pipeline.
+
+    Attributes:
+        target: `module:function`, or an http(s) address.
+        gold: The gold set; None takes the only one.
+        every: Time between rounds.
+        max_per_day: Requests a day at most.
+        concurrency: Requests at once.
+        timeout: Of one request.
+        headers: Sent with each request.
+        body: What is posted; `{question}` is replaced.
+        answer: Where the record's fields are in the reply; empty tries every known shape.
+        on_look: A look alarm sends the whole set at once.
+    """
+
+    target: Annotated[str, AfterValidator(_target)] = Field(description='target = "myapp.rag:answer"')
+    gold: Text | None = None
+    every: Duration = Seconds(3600)
+    max_per_day: Count = 2000
+    concurrency: Count = 2
+    timeout: Duration = Seconds(30)
+    headers: dict[str, str] = Field(default_factory=dict)
+    body: str = '{"question": "{question}"}'
+    answer: Annotated[dict[str, Text], BeforeValidator(_answer), AfterValidator(_known_fields)] = Field(
+        default_factory=dict
+    )
+    on_look: bool = True
+
+    @model_validator(mode="after")
+    def _body_asks(self) -> Probe:
+        if self.target.startswith("http") and "{question}" not in self.body:
+            raise wrong("has a body without the question", "write {question} where the question belongs")
+        return self
+
+
+class Judge(Table):
+    """A model that scores answers; a proxy, which never gates alone."""
+
+    url: Url = Field(description='url = "https://judge.example/v1"')
+    model: Text = Field(description='model = "the model\'s name"')
+    api_key_file: File | None = None
+    sample: Share = 0.01
+    max_per_day: Count = 500
+
+
+class Columns(Table):
+    """Which column of a label file holds which field."""
+
+    trace_id: Text = "trace_id"
+    correct: Text = "correct"
+    answerable: Text = "answerable"
+    relevant_ids: Text = "relevant_ids"
+    rater: Text = "rater"
+    ts: Text = "ts"
+    comment: Text = "comment"
+
+
+class LabelValues(Table):
+    """Words that stand for true and false."""
+
+    true: Many[Text] = ("yes", "true", "1")
+    false: Many[Text] = ("no", "false", "0")
+
+    @model_validator(mode="after")
+    def _disjoint(self) -> LabelValues:
+        both = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
+        if both:
+            raise wrong(f"has {min(both)!r} for both true and false", "a word means one of them")
+        return self
+
+
+class Labels(Table):
+    """How label files are read."""
+
+    column: Columns = Columns()
+    values: LabelValues = LabelValues()
+
+
+def _trace_link(value: str) -> str:
+    if "{trace_id}" not in value:
+        raise wrong("has no place for the trace id", "write {trace_id} where it belongs")
+    return value
+
+
+class Links(Table):
+    """Addresses alarms and pages link to."""
+
+    trace: Annotated[Url, AfterValidator(_trace_link)] | None = None
+    runbook: Url | None = None
+
+
+class Tls(Table):
+    """The server's certificate and its key."""
+
+    cert: File
+    key: File
+
+
+def _tls(value: object) -> Literal["off", "upstream"] | Tls:
+    if value == "off" or value == "upstream":  # noqa: PLR1714 - mypy narrows a comparison, not membership
+        return value
+    try:
+        return Tls.model_validate(value)
+    except ValidationError:
+        hint = '{ cert = "server.pem", key = "server.key" }, or "upstream" where a proxy ends TLS'
+        raise wrong('must be "off", "upstream" or a certificate', hint) from None
+
+
+class Serve(Table):
+    """The server.
+
+    Attributes:
+        otlp, grpc: Where producers write.
+        admin: The read-only side.
+        token_file: The bearer token of the write side.
+        tls: `off`, `upstream` (a proxy ends it) or a certificate.
+        state_dir: Where the journal and checkpoints lie.
+        retention: How long rows are kept.
+        max_size: How large the journal may grow.
+    """
+
+    otlp: Listen = Address("127.0.0.1", 4318)
+    grpc: Listen = Address("127.0.0.1", 4317)
+    admin: Listen = Address("127.0.0.1", 9464)
+    token_file: File | None = None
+    tls: Annotated[Literal["off", "upstream"] | Tls, PlainValidator(_tls)] = "off"
+    state_dir: File = file("ragmon-state")
+    retention: Duration = Seconds(7 * 86_400)
+    max_size: Size = Bytes(5 * 2**30)
+
+
+class Export(Table):
+    """Where capture sends; neither of the two means an in-process monitor."""
+
+    endpoint: Url | None = None
+    jsonl: File | None = None
+
+    @model_validator(mode="after")
+    def _one_sink(self) -> Export:
+        if self.endpoint is not None and self.jsonl is not None:
+            raise wrong("has both endpoint and jsonl", "keep one: a server or a file")
+        return self

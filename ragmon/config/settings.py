@@ -1,0 +1,191 @@
+"""The resolved configuration: what everything else reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from ragmon import names
+from ragmon.config.judging import Alarms, Metrics, OnInsufficient
+from ragmon.config.sampling import Capture, Sampling
+from ragmon.config.services import Export, Judge, Labels, Links, Serve
+from ragmon.errors import ConfigError
+from ragmon.gates import Gate, Mode, Policy
+from ragmon.item import Match
+from ragmon.metrics import Metric, base, build
+from ragmon.refusal import RefusalRule
+
+LABELLED: Final = frozenset({"answer_correct"})
+"""Metrics that exist under the source `label` only."""
+
+
+@dataclass(frozen=True)
+class GoldSpec:
+    """A gold set to load.
+
+    Attributes:
+        name: How gates and series call it.
+        paths: Its files, relative ones already joined to the folder of the file that names them.
+        pipeline: The pipeline it judges; None for any.
+        use: Which records may match it.
+        tags: Slices every item belongs to.
+        match: How gold texts are compared with contexts.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    pipeline: str | None
+    use: tuple[str, ...]
+    tags: Mapping[str, str]
+    match: Match
+
+
+@dataclass(frozen=True)
+class ProbeSpec:
+    """Gold questions to send; the attributes are the keys of `[probe.NAME]`, times in seconds."""
+
+    name: str
+    pipeline: str
+    gold: str
+    target: str
+    every: float
+    max_per_day: int
+    concurrency: int
+    timeout: float
+    headers: Mapping[str, str] = field(repr=False)
+    body: str
+    answer: Mapping[str, str]
+    on_look: bool
+
+
+@dataclass(frozen=True)
+class PipelineSettings:
+    """What holds for one pipeline.
+
+    Attributes:
+        name: The pipeline.
+        sampling, capture, refusal, slices, metrics: What is kept, seen and computed.
+        gates: In the order they are reported; a gate without a source takes the first that has data.
+        mode: How verdicts are given.
+        on_insufficient: What too little data means for the whole.
+        alarms, judges, labels, links, export: The tables of these names.
+        probed: Gold questions are sent through it.
+    """
+
+    name: str
+    sampling: Sampling
+    capture: Capture
+    refusal: RefusalRule
+    slices: Mapping[str, tuple[str, ...]]
+    metrics: Metrics
+    gates: tuple[Gate, ...]
+    mode: Mode
+    on_insufficient: OnInsufficient
+    alarms: Alarms
+    judges: Mapping[str, Judge]
+    labels: Labels
+    links: Links
+    export: Export
+    probed: bool = False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything ragmon.toml, the environment and the defaults say together.
+
+    Attributes:
+        path: The main file; None for the built-in defaults.
+        build: The application's build; "" where nobody says.
+        service: Its OpenTelemetry service name; "" where nobody says.
+        disabled: Nothing is captured.
+        windows: Spans in seconds by name.
+        plugins: Modules that register metrics.
+        pipeline: The name of calls that name no pipeline.
+        pipelines: The pipelines that are configured, by name.
+        common: What holds for a pipeline nobody configured.
+        gold: The gold sets; one that belongs to a pipeline stands before those for any.
+        probes: What is sent.
+        alarms, judges, labels, links, export: The tables at the top of the file.
+        serve: The server.
+        values: Every value by its dotted key.
+        origins: Where each of `values` comes from: `default`, `ragmon.toml:12`, `environment RAGMON_SAMPLE`.
+    """
+
+    path: Path | None
+    build: str
+    service: str
+    disabled: bool
+    windows: Mapping[str, int]
+    plugins: tuple[str, ...]
+    pipeline: str
+    pipelines: Mapping[str, PipelineSettings]
+    common: PipelineSettings
+    gold: tuple[GoldSpec, ...]
+    probes: tuple[ProbeSpec, ...]
+    alarms: Alarms
+    judges: Mapping[str, Judge]
+    labels: Labels
+    links: Links
+    serve: Serve
+    export: Export
+    values: Mapping[str, object] = field(repr=False)
+    origins: Mapping[str, str] = field(repr=False)
+
+    def of(self, pipeline: str) -> PipelineSettings:
+        """The settings of a pipeline; one nobody configured has those at the top of the file."""
+        found = self.pipelines.get(pipeline)
+        if found is not None:
+            return found
+        gates = tuple(replace(gate, pipeline=pipeline) for gate in self.common.gates)
+        return replace(self.common, name=pipeline, gates=gates)
+
+    def policy(self, pipeline: str | None = None, *, live: bool = False) -> Policy:
+        """The gates, ready to be judged.
+
+        Args:
+            pipeline: Those of one pipeline; None for all that are configured.
+            live: Gates that name no source get their default one; otherwise they take the first that has data,
+                which is what files need whose records name none.
+
+        Raises:
+            ConfigError: The pipelines give their verdicts in different ways, so they have no joint verdict.
+        """
+        chosen = [self.of(pipeline)] if pipeline is not None else list(self.pipelines.values())
+        ways = {(one.mode, one.on_insufficient) for one in chosen}
+        if len(ways) > 1:
+            raise ConfigError(
+                "the pipelines differ in gates.verdict or gates.on_insufficient",
+                path=str(self.path or ""),
+                hint=f"judge one at a time: {', '.join(self.pipelines)}",
+            )
+        mode, on_insufficient = ways.pop()
+        gates = [
+            replace(gate, source=default_source(gate, probed=one.probed)) if live and gate.source is None else gate
+            for one in chosen
+            for gate in one.gates
+        ]
+        return Policy(tuple(gates), mode=mode, on_insufficient=on_insufficient, windows=self.windows)
+
+    def build_metrics(self) -> dict[str, Metric]:
+        """Every metric that is counted, by key: all registered ones at the configured cuts, and what gates name."""
+        ks = sorted({k for one in (self.common, *self.pipelines.values()) for k in one.metrics.k})
+        gates = (gate for one in self.pipelines.values() for gate in one.gates if gate.kind == "threshold")
+        return {**build(ks), **{gate.metric: base.parse(gate.metric) for gate in gates}}
+
+
+def default_source(gate: Gate, *, probed: bool) -> str:
+    """The source of a gate that names none.
+
+    Args:
+        gate: The gate.
+        probed: Gold questions are sent through its pipeline.
+    """
+    if gate.kind != "threshold":
+        return names.LIVE
+    if gate.metric in LABELLED:
+        return names.LABEL
+    if not base.parse(gate.metric).needs_gold and gate.gold is None:
+        return names.LIVE
+    return names.PROBE if probed else names.MATCH

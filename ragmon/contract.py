@@ -1,0 +1,178 @@
+"""The trace contract, version 1: one request as one JSON object on one line.
+
+The structs are msgspec's, because decoding is half of the replay's work. Version 1 is frozen: fields may be
+added, none may change its meaning, and every later ragmon reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ragmon.names import CONTRACT_VERSION, REST
+
+
+class Answer(msgspec.Struct, gc=False, omit_defaults=True):
+    """What the pipeline said.
+
+    Attributes:
+        claim: The answer's text; None where there is none, or where text is not captured.
+        citations: The ids it cites, in order; None where it gave no list (a string is not a list).
+    """
+
+    claim: str | None = None
+    citations: list[str] | None = None
+
+
+class Latency(msgspec.Struct, gc=False, omit_defaults=True):
+    """How long the call and its stages took, in milliseconds."""
+
+    total: float | None = None
+    retrieve: float | None = None
+    generate: float | None = None
+
+
+class Sampling(msgspec.Struct, gc=False, frozen=True):
+    """How this record came to be kept.
+
+    Attributes:
+        audit: It won the uniform draw over all calls; alarms and release verdicts read these alone.
+        stratum: The outcome it belongs to (`ragmon.names.STRATA`).
+        p_audit: Probability of winning the audit draw.
+        p: Probability of being kept at all.
+    """
+
+    audit: bool = True
+    stratum: str = REST
+    p_audit: float = 1.0
+    p: float = 1.0
+
+
+class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
+    """What was decided about the text where the text was, so that it need not travel.
+
+    Attributes:
+        gold_version: The gold set the claim facts were computed against.
+        answered: There was a claim, refusal or not.
+        refused: The claim was the refusal token.
+        refusal_like: The refusal matcher called it a refusal.
+        contains_claim: A gold phrase occurs in the claim (C).
+        contains_gold_claim: A phrase of the gold claim occurs in it.
+        grounded: Groundedness reached its threshold.
+    """
+
+    gold_version: str | None = None
+    answered: bool | None = None
+    refused: bool | None = None
+    refusal_like: bool | None = None
+    contains_claim: bool | None = None
+    contains_gold_claim: bool | None = None
+    grounded: bool | None = None
+
+
+class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
+    """One request.
+
+    Attributes:
+        v: Contract version; None on lines other programs wrote.
+        kind: None for a record; "totals" marks the other kind of line.
+        trace_id: 32 hex digits.
+        ts: Event time, the end of the call, in seconds since the epoch.
+        pipeline: Which pipeline answered.
+        source: live, probe, match, label; None is read as replay.
+        qid: The gold question's id, where it is known.
+        q: The question's text.
+        retrieved_ids: Ids in rank order; None: not captured; []: retrieval found nothing.
+        candidate_ids: Ids in rank order before reranking.
+        scores: The retriever's scores, in rank order.
+        contexts: The retrieved texts, in rank order.
+        answer_json: The answer.
+        error: What went wrong, if the call ended in an error.
+        latency_ms: Total and per stage, milliseconds.
+        index_hash: The version of the index that was searched.
+        build: The version of the application.
+        session: The conversation the request belongs to.
+        sampling: How it came to be kept; None: everything was kept.
+        facts: Decisions about text that did not travel.
+        partial: Kept for its outcome: what was said inside the call is unknown, not false.
+        exported: The application's own tracer kept this trace.
+        tags: Slices.
+        verdicts: Recorded relevance of each retrieved document, in rank order.
+        measures: Graded scores computed where the text was, by metric name.
+    """
+
+    v: int | None = None
+    kind: str | None = None
+    trace_id: str | None = None
+    ts: float | None = None
+    pipeline: str | None = None
+    source: str | None = None
+    qid: str | None = None
+    q: str | None = None
+    retrieved_ids: list[str] | None = None
+    candidate_ids: list[str] | None = None
+    scores: list[float] | None = None
+    contexts: list[str] | None = None
+    answer_json: Answer | None = None
+    error: str | None = None
+    latency_ms: Latency | None = None
+    index_hash: str | None = None
+    build: str | None = None
+    session: str | None = None
+    sampling: Sampling | None = None
+    facts: TextFacts | None = None
+    partial: bool = False
+    exported: bool | None = None
+    tags: dict[str, str] | None = None
+    verdicts: list[bool] | None = None
+    measures: dict[str, float] | None = None
+    probe: bool | None = None  # older logs say so instead of naming a source
+
+
+class Totals(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A producer's cumulative counts for one pipeline, source and stratum: all calls, sampled or not.
+
+    Attributes:
+        ts: When the counts were read, seconds since the epoch.
+        instance: The producer; counts of one instance and start time only grow.
+        started: When that producer started counting, seconds since the epoch.
+        calls: Calls in this stratum.
+        kept: How many of them became records.
+        dropped: Records lost on the way, by reason.
+        latency_ms: Log-bucket counts of the total latency (`ragmon.stats.bucket`).
+    """
+
+    kind: str = "totals"
+    v: int = CONTRACT_VERSION
+    ts: float
+    instance: str
+    started: float
+    pipeline: str
+    source: str
+    stratum: str = REST
+    calls: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = {}
+    latency_ms: dict[int, int] = {}
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(line: Record | Totals) -> bytes:
+    r"""One line of a trace log, newline included.
+
+    >>> encode(Record(v=1, qid="a", answer_json=Answer(claim="yes", citations=[])))
+    b'{"v":1,"qid":"a","answer_json":{"claim":"yes","citations":[]}}\n'
+    """
+    return _encoder.encode(line) + b"\n"
+
+
+def convert(value: Any) -> Record:
+    """A record from plain dicts and lists of the contract's shape.
+
+    Raises:
+        msgspec.ValidationError: A field has a type the contract does not allow.
+    """
+    return msgspec.convert(value, Record)

@@ -1,0 +1,1 @@
+"""What leaves ragmon: Prometheus series and reports."""

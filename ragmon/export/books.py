@@ -1,0 +1,81 @@
+"""The monitor's own books as Prometheus series: what came in, what became of it, and what it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from ragmon.reading import Reading
+from ragmon.snapshot import ALL
+from ragmon.version import current
+
+
+def families(reading: Reading) -> Iterator[Metric]:
+    """Accounting, unassessed requests, gold, builds and the version."""
+    yield from accounting(reading)
+    yield from unassessed(reading)
+    yield from known(reading)
+
+
+def accounting(reading: Reading) -> Iterator[Metric]:
+    """received = scored + ignored + dropped + duplicate + pending, per stage, and what is left over."""
+    by_stage, by_reason = ("stage",), ("stage", "reason")
+    received = CounterMetricFamily("ragmon_records_received", "Records that came in", labels=by_stage)
+    scored = CounterMetricFamily("ragmon_records_scored", "Records that were counted", labels=by_stage)
+    ignored = CounterMetricFamily("ragmon_records_ignored", "Records that are not RAG", labels=by_reason)
+    dropped = CounterMetricFamily("ragmon_records_dropped", "Records that were lost", labels=by_reason)
+    duplicate = CounterMetricFamily("ragmon_records_duplicate", "Records that were there already", labels=by_stage)
+    pending = GaugeMetricFamily("ragmon_records_pending", "Records that wait", labels=by_stage)
+    residual = GaugeMetricFamily("ragmon_accounting_residual", "Records unaccounted for; 0", labels=by_stage)
+    for stage, books in sorted(reading.books.items()):
+        received.add_metric((stage,), books.received)
+        scored.add_metric((stage,), books.scored)
+        duplicate.add_metric((stage,), books.duplicate)
+        pending.add_metric((stage,), books.pending)
+        residual.add_metric((stage,), books.residual)
+        for family, reasons in ((ignored, books.ignored), (dropped, books.dropped)):
+            for reason, n in sorted(reasons.items()):
+                family.add_metric((stage, reason), n)
+    orphans = CounterMetricFamily("ragmon_orphan_records", "Said outside a traced call", value=reading.orphans)
+    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
+
+
+def unassessed(reading: Reading) -> Iterator[Metric]:
+    """Requests a metric could not be assessed on, by reason, over all time."""
+    counts: dict[tuple[str, str], int] = {}
+    for series in reading.snapshot.series:
+        if series.window == ALL and not series.slice and not series.gold:
+            for name, stat in series.metrics.items():
+                for reason, n in stat.unassessed.items():
+                    if name not in reading.snapshot.gold_metrics:
+                        counts[(name, reason)] = counts.get((name, reason), 0) + n
+        elif series.window == ALL and not series.slice:
+            for name in reading.snapshot.gold_metrics & series.metrics.keys():
+                for reason, n in series.metrics[name].unassessed.items():
+                    counts[(name, reason)] = counts.get((name, reason), 0) + n
+    family = CounterMetricFamily("ragmon_unassessed", "Requests that could not be assessed", labels=("metric", "reason"))
+    for (name, reason), n in sorted(counts.items()):
+        family.add_metric((name, reason), n)
+    yield family
+
+
+def known(reading: Reading) -> Iterator[Metric]:
+    """Gold sets, builds, the newest score and this version."""
+    info = GaugeMetricFamily("ragmon_gold_info", "Gold sets in use", labels=("gold", "version"))
+    items = GaugeMetricFamily("ragmon_gold_items", "Items of a gold set", labels=("gold",))
+    for gold in reading.snapshot.golds:
+        info.add_metric((gold.name, gold.version), 1)
+        items.add_metric((gold.name,), gold.items)
+    builds = GaugeMetricFamily(
+        "ragmon_build_seen_info", "Builds and indexes seen", labels=("pipeline", "build", "index_hash")
+    )
+    for labels in reading.snapshot.builds:
+        builds.add_metric(labels, 1)
+    last = GaugeMetricFamily("ragmon_last_scored_timestamp_seconds", "When a record was scored last")
+    last.add_metric((), reading.last_scored)
+    version = GaugeMetricFamily("ragmon_build_info", "This ragmon", labels=("version",))
+    version.add_metric((current(),), 1)
+    yield from (info, items, builds, last, version)
+
+

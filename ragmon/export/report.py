@@ -1,0 +1,211 @@
+"""The report of a run: JSON for programs, Markdown for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ragmon import stats
+from ragmon.compare import Drop
+from ragmon.gates import Outcome, Verdict
+from ragmon.snapshot import ALL, SeriesStats, Snapshot, Stat
+
+QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+
+
+@dataclass(frozen=True)
+class Question:
+    """How one gold question fared, in the words of seed 002's report.
+
+    Attributes:
+        qid: The question.
+        answered: It was shipped.
+        hit: A gold id was cited.
+        refused: It was refused.
+        label: OK, REFUSAL_OK, OVER_REFUSAL, HALLUCINATION, ANS_NO_HIT or NO_ANSWER.
+        times: How often this happened to it.
+    """
+
+    qid: str
+    answered: bool
+    hit: bool
+    refused: bool
+    label: str
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a run found.
+
+    Attributes:
+        version: The ragmon that wrote it.
+        snapshot: The metrics.
+        outcomes: The gates.
+        verdict: The verdict of the whole.
+        digest: Fingerprint of the counts; equal runs have equal digests.
+        read, scored, unmatched, duplicate: Records.
+        rejected: Lines that were no record, and records that were dropped, by reason.
+        unscorable: Per gold set, items that were traced but had no answer in any trace.
+        questions: One entry per gold item and outcome.
+        drops: Against a baseline.
+        notes: What a reader should know, one line each.
+    """
+
+    version: str
+    snapshot: Snapshot
+    outcomes: Sequence[Outcome]
+    verdict: Verdict
+    digest: str
+    read: int
+    scored: int
+    unmatched: int
+    duplicate: int
+    rejected: Mapping[str, int]
+    unscorable: Mapping[str, int] = field(default_factory=dict)
+    questions: Sequence[Question] = ()
+    drops: Sequence[Drop] = ()
+    notes: Sequence[str] = ()
+
+    def metric(
+        self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
+    ) -> Stat:
+        """A metric of the whole run; an empty one where no series has it.
+
+        Args:
+            name: Its key, such as `recall@5`.
+            pipeline: Which; None takes any.
+            source: Which; None takes any.
+            gold: Which gold set's requests; None takes all requests, or the gold set that was used.
+        """
+        found = [
+            series.metrics[name]
+            for series in self.snapshot.series
+            if series.window == ALL
+            and not series.slice
+            and name in series.metrics
+            and pipeline in (None, series.pipeline)
+            and source in (None, series.source)
+            and gold in (None, series.gold)
+        ]
+        return max(found, key=lambda stat: stat.n, default=Stat())
+
+    def data(self) -> dict[str, Any]:
+        """The report as plain JSON data, by the documented schema."""
+        golds = {(s.gold, s.gold_version): s.traced for s in self.snapshot.series if s.gold and s.window == ALL}
+        return {
+            "version": self.version,
+            "gold": [
+                {
+                    "name": gold.name,
+                    "version": gold.version,
+                    "items": gold.items,
+                    "traced": golds.get((gold.name, gold.version), 0),
+                    "unscorable": self.unscorable.get(gold.name, 0),
+                }
+                for gold in self.snapshot.golds
+            ],
+            "records": {
+                "read": self.read,
+                "scored": self.scored,
+                "unmatched": self.unmatched,
+                "duplicate": self.duplicate,
+                "rejected": dict(sorted(self.rejected.items())),
+            },
+            "series": [_series(series) for series in self.snapshot.series],
+            "latency_ms": latency(self.snapshot),
+            "gates": [gate(outcome) for outcome in self.outcomes],
+            **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
+            "verdict": self.verdict,
+            "digest": self.digest,
+        }
+
+    def json(self) -> str:
+        """The report as indented JSON."""
+        return json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def rounded(value: float | None) -> float | None:
+    """A number as reports print it: at most six places."""
+    return None if value is None else round(value, 6)
+
+
+def metric(stat: Stat) -> dict[str, Any]:
+    """One metric as plain JSON data."""
+    lower, upper = stat.interval or (None, None)
+    return {
+        "value": rounded(stat.value),
+        "lower": rounded(lower),
+        "upper": rounded(upper),
+        "n": stat.n,
+        "sum": rounded(stat.sum / stats.MICRO),
+        "unassessed": dict(sorted(stat.unassessed.items())),
+    }
+
+
+def _series(series: SeriesStats) -> dict[str, Any]:
+    return {
+        "pipeline": series.pipeline,
+        "source": series.source,
+        "gold": series.gold,
+        "gold_version": series.gold_version,
+        "window": series.window,
+        **({"slice": series.slice} if series.slice else {}),
+        "metrics": {name: metric(stat) for name, stat in series.metrics.items()},
+    }
+
+
+def gate(outcome: Outcome) -> dict[str, Any]:
+    """One gate's outcome as plain JSON data."""
+    return {
+        "pipeline": outcome.gate.pipeline,
+        "gate": outcome.gate.name,
+        "metric": outcome.gate.metric,
+        "source": outcome.source,
+        "gold": outcome.gold,
+        "estimand": outcome.estimand,
+        "threshold": outcome.gate.threshold,
+        "direction": outcome.gate.direction,
+        "value": rounded(outcome.value),
+        "lower": rounded(outcome.lower),
+        "upper": rounded(outcome.upper),
+        "n": outcome.n,
+        "needed": outcome.needed,
+        "verdict": outcome.verdict,
+        "reason": outcome.reason,
+    }
+
+
+def drop(found: Drop) -> dict[str, Any]:
+    """One comparison with the baseline as plain JSON data."""
+    return {
+        "pipeline": found.gate.pipeline,
+        "gate": found.gate.name,
+        "before": rounded(found.before),
+        "after": rounded(found.after),
+        "drop": rounded(found.drop),
+        "items": found.items,
+        "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips],
+    }
+
+
+def latency(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
+    """Latency quantiles in milliseconds per stage, over the whole run."""
+    merged: dict[str, dict[int, int]] = {}
+    for series in snapshot.series:
+        if series.window != ALL or series.slice or series.gold:
+            continue
+        for stage, histogram in series.latency.items():
+            held = merged.setdefault(stage, {})
+            for index, n in histogram.items():
+                held[index] = held.get(index, 0) + n
+    return {
+        stage: {name: _ms(stats.quantile(histogram, q)) for name, q in QUANTILES.items()}
+        for stage, histogram in sorted(merged.items())
+    }
+
+
+def _ms(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

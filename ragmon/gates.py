@@ -1,0 +1,133 @@
+"""Gates and policies: which thresholds a pipeline must keep, and what a verdict on one consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from ragmon import names
+
+Verdict = Literal["pass", "fail", "insufficient"]
+Mode = Literal["interval", "point"]
+Estimand = Literal["gold_set", "questions_like_these"]
+Kind = Literal["threshold", "quantile_ratio", "distinct"]
+
+ORDER: Final[tuple[Verdict, ...]] = ("fail", "insufficient", "pass")
+"""The worst comes first: one failed gate fails the whole."""
+MIN_SAMPLES: Final = 30
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A threshold a metric must keep.
+
+    Args:
+        name: The gate's name.
+        metric: The metric key it judges (`kind` quantile_ratio: `latency`; distinct: `index_hash`).
+        threshold: In [0, 1] (quantile_ratio: times the baseline).
+        direction: `at_least` or `at_most`.
+        pipeline: Whose requests.
+        source: Of which source; None takes the default for the metric.
+        gold: The gold set; None takes the only one.
+        where: A slice, `tag=value`; "" for all.
+        window: The window's name.
+        estimand: What a gold number stands for; None takes the source's default.
+        min_samples: Fewer make the verdict insufficient.
+        page_beyond: The level worth a page; None: 0.10 beyond the threshold.
+        severity: `page` or `ticket`.
+        kind: What is compared.
+    """
+
+    name: str
+    metric: str
+    threshold: float
+    direction: Literal["at_least", "at_most"]
+    pipeline: str = names.DEFAULT_PIPELINE
+    source: str | None = None
+    gold: str | None = None
+    where: str = ""
+    window: str = "1h"
+    estimand: Estimand | None = None
+    min_samples: int = MIN_SAMPLES
+    page_beyond: float | None = None
+    severity: Literal["page", "ticket"] = "page"
+    kind: Kind = "threshold"
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the threshold is a floor."""
+        return self.direction == "at_least"
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is on the good side."""
+        return value >= self.threshold if self.at_least else value <= self.threshold
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The gates and how they are judged.
+
+    Args:
+        gates: In the order they are reported.
+        mode: `interval` judges by the Wilson interval; `point` by the bare value, as the source documents do.
+        on_insufficient: What a verdict of insufficient means for the whole: hold keeps it as it is.
+        windows: Spans in seconds by name.
+        baseline_p95_ms: The latency quantile_ratio gates compare with, by pipeline.
+    """
+
+    gates: tuple[Gate, ...] = ()
+    mode: Mode = "interval"
+    on_insufficient: Literal["hold", "pass", "fail"] = "hold"
+    windows: Mapping[str, int] = field(default_factory=lambda: {"5m": 300, "1h": 3600, "24h": 86_400})
+    baseline_p95_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A gate's verdict and everything it rests on.
+
+    Attributes:
+        gate: The gate.
+        source, gold, estimand: What was judged, after defaults.
+        value, lower, upper: The estimate; bounds are None where the value is exact.
+        n: Requests in the denominator.
+        needed: About how many would decide; None where that cannot be said.
+        margin: How far the value lies on the good side; negative on the bad side.
+        verdict: pass, fail or insufficient.
+        reason: One line for a person.
+        items: Distinct gold items behind the number.
+    """
+
+    gate: Gate
+    source: str
+    gold: str
+    estimand: str
+    value: float | None
+    lower: float | None
+    upper: float | None
+    n: int
+    needed: int | None
+    verdict: Verdict
+    reason: str
+    items: int = 0
+
+    @property
+    def margin(self) -> float | None:
+        """How far the value lies on the good side of the threshold; negative on the bad side."""
+        if self.value is None:
+            return None
+        distance = self.value - self.gate.threshold
+        return distance if self.gate.at_least else -distance
+
+
+def verdict_of(outcomes: Sequence[Outcome], policy: Policy) -> Verdict:
+    """The verdict of the whole: fail before insufficient before pass; a policy without gates passes."""
+    counted = [_counted(outcome.verdict, policy) for outcome in outcomes]
+    return min(counted, key=ORDER.index, default="pass")
+
+
+def _counted(verdict: Verdict, policy: Policy) -> Verdict:
+    if verdict == "insufficient" and policy.on_insufficient != "hold":
+        return "pass" if policy.on_insufficient == "pass" else "fail"
+    return verdict

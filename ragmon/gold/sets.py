@@ -1,0 +1,174 @@
+"""A named, versioned set of gold items, and the index that finds the item a record belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from ragmon import names
+from ragmon.contract import Record
+from ragmon.errors import GoldError
+from ragmon.item import GoldItem, Match
+from ragmon.snapshot import GoldInfo
+from ragmon.text import normalise_question
+
+SHOWN: Final = 8
+"""Hex digits of a gold version that are shown and exported."""
+REMEMBERED: Final = 1024
+"""Pairs of pipeline and source whose sets are remembered; records name pipelines freely, memory is bounded."""
+
+
+@dataclass(frozen=True)
+class GoldSet:
+    """Gold items under one name.
+
+    Args:
+        name: How gates and series call the set.
+        items: The items; every qid once.
+        pipeline: The pipeline it judges; None for any.
+        use: Which records may match it: `probe`, `match` (user questions); replayed records always may.
+        tags: Slices every item of the set belongs to.
+
+    Raises:
+        GoldError: Two items share a qid.
+    """
+
+    name: str
+    items: tuple[GoldItem, ...]
+    pipeline: str | None = None
+    use: Collection[str] = (names.PROBE, names.MATCH)
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        twice = next((qid for qid, count in Counter(item.qid for item in self.items).items() if count > 1), None)
+        if twice is not None:
+            hint = "qids are permanent: give one question a new one"
+            raise GoldError("qid appears twice", path=self.name, value=twice, hint=hint)
+        tagged = (
+            replace(item, set_name=self.name, set_version=self.short_version, tags={**self.tags, **item.tags})
+            for item in self.items
+        )
+        object.__setattr__(self, "items", tuple(tagged))
+
+    @classmethod
+    def load(  # noqa: PLR0913 - a `[gold.NAME]` table has as many keys
+        cls,
+        path: str | Path | Sequence[str | Path],
+        name: str | None = None,
+        *,
+        match: Match = "exact",
+        pipeline: str | None = None,
+        use: Collection[str] = (names.PROBE, names.MATCH),
+        tags: Mapping[str, str] | None = None,
+    ) -> GoldSet:
+        """Read gold files, strictly: they are taken whole or refused whole (`ragmon.gold.files` lists the shapes).
+
+        Args:
+            path: A file of any known shape, a directory of seed 004's three files, `-` for standard input, or several
+                of them, which make one set.
+            name: The set's name; default: the first file's stem.
+            match: How gold texts are compared with contexts.
+            pipeline: The pipeline the set judges; None for any.
+            use: Which records may match it.
+            tags: Slices every item of the set belongs to.
+
+        Raises:
+            GoldError: With file, line, value and what would be right.
+        """
+        from ragmon.gold.items import as_paths, read_items, set_name  # noqa: PLC0415 - loads pydantic
+
+        paths = as_paths(path)
+        items = read_items(paths, match)
+        return cls(set_name(paths) if name is None else name, items, pipeline, use, tags or {})
+
+    @cached_property
+    def version(self) -> str:
+        """sha256 of the items' fingerprints in the order of their qids: the same content has the same version."""
+        digest = hashlib.sha256()
+        for item in sorted(self.items, key=lambda item: item.qid):
+            digest.update(item.fingerprint.encode())
+        return digest.hexdigest()
+
+    @property
+    def short_version(self) -> str:
+        """The digits of the version that are shown."""
+        return self.version[:SHOWN]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[GoldItem]:
+        return iter(self.items)
+
+
+class GoldIndex:
+    """Finds the gold item of a record: by qid, else by its normalised question.
+
+    Args:
+        sets: Gold sets; where two hold the same question, the first one wins.
+    """
+
+    def __init__(self, sets: Sequence[GoldSet] | GoldSet = ()) -> None:
+        self.sets = (sets,) if isinstance(sets, GoldSet) else tuple(sets)
+        self._shared: dict[tuple[int, ...], _Lookup] = {}
+        self._lookups: dict[tuple[str | None, str | None], _Lookup] = {}
+
+    def match(self, record: Record) -> GoldItem | None:
+        """The record's gold item, if any."""
+        lookup = self._lookups.get((record.pipeline, record.source))
+        if lookup is None:
+            lookup = self._lookup(record.pipeline, record.source)
+        item = lookup.by_qid.get(record.qid) if record.qid is not None else None
+        if item is None and record.q is not None and lookup.by_question:
+            item = lookup.by_question.get(normalise_question(record.q))
+        return item
+
+    def _lookup(self, pipeline: str | None, source: str | None) -> _Lookup:
+        name = pipeline or names.DEFAULT_PIPELINE
+        chosen = tuple(place for place, gold in enumerate(self.sets) if _may_match(gold, name, source))
+        if chosen not in self._shared:
+            self._shared[chosen] = _Lookup([self.sets[place] for place in chosen])
+        if len(self._lookups) >= REMEMBERED:
+            self._lookups.clear()
+        lookup = self._lookups[(pipeline, source)] = self._shared[chosen]
+        return lookup
+
+    def infos(self) -> tuple[GoldInfo, ...]:
+        """The sets as readers see them."""
+        return tuple(GoldInfo(gold.name, gold.short_version, len(gold)) for gold in self.sets)
+
+
+def _may_match(gold: GoldSet, pipeline: str, source: str | None) -> bool:
+    """Whether records of a pipeline and source may belong to a set."""
+    use = names.MATCH if source == names.LIVE else source
+    return gold.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in gold.use)
+
+
+class _Lookup:
+    """The items one pipeline and source may match.
+
+    Args:
+        sets: The sets in order; of equal qids and questions the first one counts.
+    """
+
+    def __init__(self, sets: Sequence[GoldSet]) -> None:
+        self.by_qid: dict[str, GoldItem] = {}
+        self.by_question: dict[str, GoldItem] = {}
+        for gold in sets:
+            self._add(gold)
+
+    def _add(self, gold: GoldSet) -> None:
+        """Add a set; a question two of its items share cannot tell them apart and matches neither."""
+        questions: dict[str, list[GoldItem]] = {}
+        for item in gold:
+            self.by_qid.setdefault(item.qid, item)
+            for wording in (item.question, *item.paraphrases):
+                questions.setdefault(normalise_question(wording), []).append(item)
+        for question, items in questions.items():
+            if question and all(item is items[0] for item in items):
+                self.by_question.setdefault(question, items[0])

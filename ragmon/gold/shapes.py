@@ -1,0 +1,178 @@
+"""The rows people write in gold files, validated strictly, and the gold item each one means.
+
+One model knows the field names of every published shape (`gold_ids` and `gold_citations` are one field, as are `q`
+and `question`), so names may be mixed within a file. Fields ragmon does not know are ignored, unless they look like
+a slip of the pen: a gold file with a misspelt `answerable` must not be read as something else.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from ragmon.gold.source import SHAPES, Place
+from ragmon.item import GoldItem, Match
+
+_SLIP: Final = 0.85
+"""Similarity from which a name is taken for a misspelling; `answer` (0.75) and `id` (0.80) stay free for other uses."""
+
+_QUESTION: Final = ("question", "q", "query")
+_CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
+_WRONG: Final = {
+    "missing": "is missing",
+    "bool_type": "is not a boolean",
+    "dict_type": "is not an object",
+    "list_type": "is not a list",
+    "string_type": "is not a string",
+}
+
+
+def _not_blank(value: object) -> object:
+    if isinstance(value, str) and not value.strip():
+        raise PydanticCustomError("blank", "is empty")
+    return value
+
+
+def _as_id(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise PydanticCustomError("id", "is neither a string nor an integer")
+    return _not_blank(value)
+
+
+Id = Annotated[str, BeforeValidator(_as_id)]
+"""A non-empty string; an integer becomes one, a boolean or another number is refused."""
+Text = Annotated[str, BeforeValidator(_not_blank)]
+"""A string that is not blank: an empty phrase would occur in every answer."""
+
+
+class Row(BaseModel):
+    """What a file says about one thing; each field's description is the hint when it is wrong."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class GoldRow(Row):
+    """One question in any of the one-row-per-question shapes."""
+
+    qid: Id = Field(description='give every item a permanent id, a non-empty string or an integer: "qid": "A0001"')
+    question: str | None = Field(default=None, description="write the question as a string")
+    q: str | None = Field(default=None, description="write the question as a string")
+    query: str | None = Field(default=None, description="write the question as a string")
+    answerable: bool | None = Field(default=None, description='write true or false, without quotes: "answerable": true')
+    gold_claim_substr: list[Text] | None = Field(
+        default=None, description='write a list of phrases: ["rejects null keys"]'
+    )
+    gold_claim: str | None = Field(default=None, description="write the reference answer as one string")
+    gold_citations: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
+    gold_ids: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
+    relevant: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
+    gold_contexts: list[Text] | None = Field(default=None, description="write a list of passages")
+    anchor_section: Id | None = Field(default=None, description="write the section's id, a string or an integer")
+    tags: dict[str, str] | None = Field(default=None, description='write an object of strings: {"lang": "de"}')
+    paraphrases: list[Text] | None = Field(default=None, description="write a list of questions")
+    negatives: list[Id] | None = Field(default=None, description='write a list of ids: ["p1#2"]')
+    constraints: list[Text] | None = Field(default=None, description="write a list of statements")
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+def read_row(model: type[AnyRow], place: Place, raw: Any) -> AnyRow:
+    """Validate one JSON object.
+
+    Args:
+        model: What it should be.
+        place: Where it stands.
+        raw: The decoded JSON.
+
+    Raises:
+        GoldError: It is not an object, a field has the wrong type, or a field's name is misspelt.
+    """
+    if not isinstance(raw, dict):
+        raise place.error("not a JSON object", raw, SHAPES)
+    known = tuple(model.model_fields)
+    for name in raw:
+        if name not in model.model_fields and (meant := _meant(name, known)):
+            raise place.error("misspelt field", name, f"did you mean {meant}?")
+    try:
+        return model.model_validate(raw)
+    except ValidationError as broken:
+        problem = broken.errors(include_url=False)[0]
+        value = None if problem["type"] == "missing" else problem["input"]
+        hint = model.model_fields[str(problem["loc"][0])].description or ""
+        raise place.error(_described(problem), value, hint) from broken
+
+
+def _described(problem: ErrorDetails) -> str:
+    field, *rest = problem["loc"]
+    where = str(field) + "".join(f"[{step!r}]" for step in rest)
+    if problem["input"] is None:
+        return f"{where} is null"
+    return f"{where} {_WRONG.get(problem['type'], problem['msg'])}"
+
+
+@lru_cache(maxsize=256)
+def _meant(name: str, known: tuple[str, ...]) -> str | None:
+    """The known field a name misspells; None where it is another name altogether."""
+    plain = re.sub(r"[\W_]", "", name).casefold()
+    same = [field for field in known if field.replace("_", "") == plain]
+    return next(iter(same or difflib.get_close_matches(name.casefold(), known, n=1, cutoff=_SLIP)), None)
+
+
+def read_item(place: Place, raw: Any, match: Match) -> GoldItem:
+    """The gold item one row means.
+
+    Args:
+        place: Where the row stands.
+        raw: The decoded JSON.
+        match: How its gold texts are compared with contexts.
+
+    Raises:
+        GoldError: The row is not a valid gold row.
+    """
+    row = read_row(GoldRow, place, raw)
+    return GoldItem(
+        qid=row.qid,
+        question=_one_of(row, _QUESTION, place) or "",
+        answerable=_answerable(row, place),
+        claim_substrings=_written(row.gold_claim_substr),
+        gold_claim=row.gold_claim or None,
+        citations=_written(_one_of(row, _CITATIONS, place)),
+        contexts=_written(row.gold_contexts),
+        tags=row.tags or {},
+        paraphrases=tuple(row.paraphrases or ()),
+        negatives=tuple(row.negatives or ()),
+        constraints=tuple(row.constraints or ()),
+        match=match,
+    )
+
+
+def _written(values: list[str] | None) -> tuple[str, ...] | None:
+    """An absent list, null and [] say the same, so they must have the same version."""
+    return tuple(values) if values else None
+
+
+def _one_of(row: GoldRow, names: tuple[str, ...], place: Place) -> Any:
+    """The value of a field that has several names; two of them must agree."""
+    given = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
+    values = list(given.values())
+    for value in values[1:]:
+        if value != values[0]:
+            raise place.error(f"{' and '.join(given)} differ", value, "these are names of one field: keep one")
+    return values[0] if values else None
+
+
+def _answerable(row: GoldRow, place: Place) -> bool:
+    if row.answerable is not None:
+        return row.answerable
+    # The pure retrieval shapes have no such field: they name the documents that hold the answer.
+    if row.relevant or row.gold_contexts:
+        return True
+    raise place.error("answerable is missing", hint=GoldRow.model_fields["answerable"].description or "")

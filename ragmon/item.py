@@ -1,0 +1,128 @@
+"""One gold item, prepared once so that comparing a record with it is cheap."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+from ragmon.text import ANYWHERE, claim_phrases, contains_phrase, fold, normalise_context
+
+Match = Literal["exact", "contains"]
+
+# What a gold item offers, as bits (`ragmon.facts` counts them with what a record did).
+GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
+    1 << i for i in range(8)
+)
+
+
+@dataclass(frozen=True, eq=False)
+class GoldItem:
+    """A question whose answer is known.
+
+    Args:
+        qid: Its permanent id.
+        question: Its text.
+        answerable: Whether the corpus can answer it; if not, the one right answer is the refusal token.
+        claim_substrings: Any of these in the claim makes the claim right; None where nobody wrote any.
+        gold_claim: A whole reference answer, whose phrases are searched (claim_containment only).
+        citations: The ids that hold the answer; None where nobody wrote any.
+        contexts: Gold by text: the passages that hold the answer.
+        sections: Gold by section: id prefixes every chunk of a relevant section starts with.
+        tags: Slices this item belongs to.
+        paraphrases: Other wordings of the question.
+        negatives: Ids that look relevant and are not.
+        constraints: Statements other checks use; kept, not scored.
+        match: How a gold text is compared with a context.
+        set_name: The gold set it belongs to.
+        set_version: That set's version.
+    """
+
+    qid: str
+    question: str
+    answerable: bool
+    claim_substrings: Sequence[str] | None = None
+    gold_claim: str | None = None
+    citations: Sequence[str] | None = None
+    contexts: Sequence[str] | None = None
+    sections: Sequence[str] | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    paraphrases: Sequence[str] = ()
+    negatives: Sequence[str] = ()
+    constraints: Sequence[str] = ()
+    match: Match = "exact"
+    set_name: str = ""
+    set_version: str = ""
+
+    @cached_property
+    def phrases(self) -> tuple[str, ...]:
+        """The claim substrings, folded."""
+        return tuple(fold(phrase) for phrase in self.claim_substrings or () if phrase)
+
+    def contained_in(self, folded: str) -> bool:
+        """C: whether any claim substring occurs in a folded claim."""
+        for phrase in self.phrases:
+            # Asking `in` first spares the boundary rule wherever there is nothing to bound.
+            if phrase in folded and (len(phrase) >= ANYWHERE or contains_phrase(folded, phrase)):
+                return True
+        return False
+
+    @cached_property
+    def gold_phrases(self) -> tuple[str, ...]:
+        """The phrases of the gold claim, folded."""
+        return claim_phrases(self.gold_claim) if self.gold_claim else ()
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """The gold ids."""
+        return frozenset(self.citations or ())
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The gold texts, normalised."""
+        return frozenset(filter(None, (normalise_context(text) for text in self.contexts or ())))
+
+    @cached_property
+    def offers(self) -> int:
+        """What the item offers, as bits."""
+        if not self.answerable:
+            return GOLD
+        flags = GOLD | ANSWERABLE
+        if self.phrases:
+            flags |= HAS_PHRASES
+        if self.gold_phrases:
+            flags |= HAS_GOLD_CLAIM
+        if self.ids:
+            flags |= HAS_GOLD_IDS | HAS_RELEVANT
+        elif self.sections:
+            flags |= HAS_RELEVANT | TOTAL_UNKNOWN
+        elif self.texts:
+            flags |= HAS_RELEVANT | BY_TEXT
+        return flags
+
+    def content(self) -> dict[str, object]:
+        """What the item says, without the set it belongs to; absent fields are left out."""
+        fields = {
+            "qid": self.qid,
+            "question": self.question,
+            "answerable": self.answerable,
+            "claim_substrings": self.claim_substrings,
+            "gold_claim": self.gold_claim,
+            "citations": self.citations,
+            "contexts": self.contexts,
+            "sections": self.sections,
+            "tags": self.tags,
+            "paraphrases": self.paraphrases,
+            "negatives": self.negatives,
+            "constraints": self.constraints,
+        }
+        return {key: value for key, value in fields.items() if value or value is False or value == []}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 of the item's canonical content: two items with one fingerprint are the same question."""
+        canonical = json.dumps(self.content(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=list)
+        return hashlib.sha256(canonical.encode()).hexdigest()

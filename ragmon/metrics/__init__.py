@@ -1,0 +1,9 @@
+"""The metrics: each a mean of per-request scores in [0, 1] over the requests it applies to.
+
+Importing this package registers the built-in ones.
+"""
+
+from ragmon.metrics import answers, grounding, retrieval, serving
+from ragmon.metrics.base import Metric, build, families, register
+
+__all__ = ["Metric", "answers", "build", "families", "grounding", "register", "retrieval", "serving"]

@@ -1,0 +1,124 @@
+"""Answers judged against gold: precision, citation hits, refusals.
+
+Definitions and their sources are in docs/metrics.md. An unanswerable item needs neither claim nor citation:
+shipping an answer to one scores 0.
+"""
+
+from __future__ import annotations
+
+from ragmon.contract import Record
+from ragmon.facts import Facts
+from ragmon.item import GoldItem
+from ragmon.metrics.base import Metric, register
+
+
+@register
+class AnswerPrecision(Metric):
+    """Share of shipped answers that are right and cite the gold document among the retrieved ones."""
+
+    name = "answer_precision"
+    needs_gold = True
+    default_gate = ("at_least", 0.80)
+
+    def score(self, facts: Facts) -> float | None:
+        if not (facts.matched and facts.shipped):
+            return None
+        # Both facts are asked for before either decides: an item without a gold claim must not count only when
+        # it fails.
+        return float(facts.answerable and facts.contains_claim & facts.citation_hit)
+
+
+@register
+class AnswerPrecisionCited(Metric):
+    """Share of shipped answers that cite a gold document, whatever they say."""
+
+    name = "answer_precision_cited"
+    needs_gold = True
+
+    def score(self, facts: Facts) -> float | None:
+        if not (facts.matched and facts.shipped):
+            return None
+        return float(facts.answerable and facts.cites_gold)
+
+
+@register
+class CitationHitRate(Metric):
+    """Share of shipped answers that cite a gold document and nothing that was not retrieved."""
+
+    name = "citation_hit_rate"
+    needs_gold = True
+    default_gate = ("at_least", 0.75)
+
+    def score(self, facts: Facts) -> float | None:
+        if not (facts.matched and facts.shipped):
+            return None
+        return float(facts.answerable and facts.citation_hit)
+
+
+@register
+class CitationHitRateAnswerable(Metric):
+    """Share of answerable questions that were answered with a citation of a gold document."""
+
+    name = "citation_hit_rate_answerable"
+    needs_gold = True
+
+    def score(self, facts: Facts) -> float | None:
+        if not (facts.matched and facts.answerable):
+            return None
+        shipped = facts.shipped
+        return float(facts.cites_gold and shipped)
+
+
+@register
+class UnderRefusalRate(Metric):
+    """Share of unanswerable questions that were answered instead of refused."""
+
+    name = "under_refusal_rate"
+    better = "lower"
+    needs_gold = True
+    default_gate = ("at_most", 0.05)
+
+    def score(self, facts: Facts) -> float | None:
+        if not facts.matched or facts.answerable:
+            return None
+        return float(facts.shipped)
+
+
+@register
+class OverRefusalRate(Metric):
+    """Share of answerable questions that were refused."""
+
+    name = "over_refusal_rate"
+    better = "lower"
+    needs_gold = True
+    default_gate = ("at_most", 0.10)
+
+    def score(self, facts: Facts) -> float | None:
+        if not (facts.matched and facts.answerable):
+            return None
+        return float(facts.refused)
+
+
+@register
+class ClaimContainment(Metric):
+    """Share of answerable questions whose answer contains a phrase of the gold claim."""
+
+    name = "claim_containment"
+    needs_gold = True
+
+    def score(self, facts: Facts) -> float | None:
+        if not (facts.matched and facts.answerable):
+            return None
+        shipped = facts.shipped
+        return float(facts.contains_gold_claim and shipped)
+
+
+@register
+class AnswerCorrect(Metric):
+    """Mean human label of shipped answers, in [0, 1]."""
+
+    name = "answer_correct"
+    reads = "measures"
+
+    def measure(self, record: Record, item: GoldItem | None) -> float | None:
+        return None  # a label arrives with the record, under this name

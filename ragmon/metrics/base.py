@@ -1,0 +1,161 @@
+"""What a metric is, and the registry of all of them.
+
+A new metric is one class::
+
+    @ragmon.register
+    class CitesNothing(ragmon.Metric):
+        \"\"\"Share of shipped answers without a single citation.\"\"\"
+
+        name = "cites_nothing_rate"
+        better = "lower"
+
+        def score(self, facts):
+            return float(not facts.cites_retrieved) if facts.shipped else None
+
+From then on it is counted in every window, exported, judged by gates and written into reports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal, TypeVar
+
+from ragmon.contract import Record
+from ragmon.errors import RagmonError, UnknownNameError, shorten
+from ragmon.facts import Facts
+from ragmon.item import GoldItem
+from ragmon.names import RESERVED_ENDINGS
+
+Better = Literal["higher", "lower"]
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+class Metric:
+    """A mean of per-request scores.
+
+    Subclasses set the class attributes and define `score` or `measure`; the first line of the docstring becomes the
+    HELP text of the exported series.
+
+    Attributes:
+        name: The series name, lower case with underscores.
+        better: Which direction is good.
+        needs_gold: It is computed on requests that belong to a gold item.
+        at_k: It exists once for the whole list and once for every configured k.
+        k: The cut of this instance; None means the whole list.
+        reads: For a measured metric, the record's field without which it cannot be measured; "" measures every record.
+        default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
+    """
+
+    name: ClassVar[str]
+    better: ClassVar[Better] = "higher"
+    needs_gold: ClassVar[bool] = False
+    at_k: ClassVar[bool] = False
+    reads: ClassVar[str] = ""
+    default_gate: ClassVar[tuple[Literal["at_least", "at_most"], float] | None] = None
+
+    def __init__(self, k: int | None = None) -> None:
+        self.k = k
+
+    @property
+    def key(self) -> str:
+        """The name with its cut: `recall@5`."""
+        return self.name if self.k is None else f"{self.name}@{self.k}"
+
+    @property
+    def help(self) -> str:
+        """The first line of the docstring."""
+        return (self.__doc__ or self.name).strip().splitlines()[0]
+
+    def score(self, facts: Facts) -> float | None:
+        """The score of one request.
+
+        Returns:
+            A number in [0, 1], or None when the request is not in the denominator.
+
+        Raises:
+            Unassessed: A fact it needs is unknown; the properties of `Facts` raise it by themselves.
+        """
+        raise NotImplementedError
+
+    def measure(self, record: Record, item: GoldItem | None) -> float | None:
+        """The score of one request, read from its text; runs once per sampled record, before text is dropped.
+
+        Returns:
+            A number in [0, 1], or None when it cannot be measured on this record.
+        """
+        raise NotImplementedError
+
+    def applies(self, facts: Facts) -> bool:
+        """For a measured metric: whether a request with these facts is in its denominator.
+
+        Raises:
+            Unassessed: It is, but could not be measured.
+        """
+        return True
+
+    @property
+    def measured(self) -> bool:
+        """Whether this metric reads text instead of facts."""
+        return type(self).measure is not Metric.measure
+
+
+_families: dict[str, type[Metric]] = {}
+M = TypeVar("M", bound=type[Metric])
+
+
+def register(family: M) -> M:
+    """Add a metric class to the registry; usable as a decorator.
+
+    Raises:
+        RagmonError: The name is taken, malformed or reserved, or the class defines neither score nor measure.
+    """
+    name = getattr(family, "name", "")
+    if not _NAME.match(name):
+        raise RagmonError(f"metric name {shorten(name)} is not usable", hint="lower-case letters, digits, underscores")
+    ending = next((e for e in RESERVED_ENDINGS if name.endswith(e)), None)
+    if ending:
+        raise RagmonError(
+            f"metric name {name!r} ends in {ending!r}", hint=f"{', '.join(RESERVED_ENDINGS)} mean something else"
+        )
+    if name in _families and _families[name].__qualname__ != family.__qualname__:
+        raise RagmonError(f"metric {name!r} is registered already", hint="a metric's rule never changes under its name")
+    if family.score is Metric.score and family.measure is Metric.measure:
+        raise RagmonError(f"metric {name!r} defines neither score nor measure", hint="define one of them")
+    _families[name] = family
+    return family
+
+
+def families() -> dict[str, type[Metric]]:
+    """All registered metric classes by name."""
+    return dict(_families)
+
+
+def build(ks: Sequence[int] = (1, 3, 5, 10), only: Iterable[str] | None = None) -> dict[str, Metric]:
+    """One instance of every metric, and of those with a cut one for every k.
+
+    Args:
+        ks: The cuts.
+        only: Metric keys to build; None means all.
+
+    Raises:
+        UnknownNameError: A key in `only` is no metric.
+    """
+    instances = [family(k) for family in _families.values() for k in ((None, *ks) if family.at_k else (None,))]
+    metrics = {metric.key: metric for metric in instances}
+    if only is None:
+        return metrics
+    return {key: metrics.get(key) or parse(key) for key in only}
+
+
+def parse(key: str) -> Metric:
+    """The metric a key names: `recall@7` is `recall` cut at 7.
+
+    Raises:
+        UnknownNameError: There is no such metric, or it has no cut.
+    """
+    name, _, cut = key.partition("@")
+    family = _families.get(name)
+    if family is None or (cut and not (family.at_k and cut.isdecimal() and int(cut) > 0)):
+        raise UnknownNameError("metric", key, [f"{n}@5" if cut and f.at_k else n for n, f in _families.items()])
+    return family(int(cut)) if cut else family()

@@ -1,0 +1,85 @@
+"""Every name that more than one module must spell the same way: tokens, sources, reasons, series names.
+
+Rules, dashboards, the exporter and the report import these, so they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONTRACT_VERSION: Final = 1
+REFUSAL_TOKEN: Final = "not in context"
+"""The exact answer of a pipeline that refuses."""
+
+DEFAULT_PIPELINE: Final = "default"
+OTHER: Final = "__other__"
+"""The label value under which everything past a cap is counted."""
+
+# Sources: where a record comes from. They are never pooled in one denominator.
+LIVE: Final = "live"
+PROBE: Final = "probe"
+MATCH: Final = "match"
+LABEL: Final = "label"
+REPLAY: Final = "replay"
+SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
+
+# Strata: what a call was kept for.
+REST: Final = "rest"
+STRATA: Final = ("error", "refusal", "slow", REST)
+
+# Estimands: what a gold number is a number of.
+GOLD_SET: Final = "gold_set"
+QUESTIONS_LIKE_THESE: Final = "questions_like_these"
+
+STAGES: Final = ("total", "retrieve", "generate")
+
+# Why a metric could not be assessed on a record.
+NO_IDS: Final = "no_ids"
+NO_TEXT: Final = "no_text"
+NO_GOLD_CLAIM: Final = "no_gold_claim"
+NO_GOLD_CITATIONS: Final = "no_gold_citations"
+NO_LATENCY: Final = "no_latency"
+NO_ANSWER: Final = "no_answer"
+ERROR: Final = "error"
+TOTAL_UNKNOWN: Final = "total_unknown"
+GOLD_VERSION: Final = "gold_version"
+BEYOND_DEPTH: Final = "beyond_depth"
+REASONS: Final = (
+    NO_IDS,
+    NO_TEXT,
+    NO_GOLD_CLAIM,
+    NO_GOLD_CITATIONS,
+    NO_LATENCY,
+    NO_ANSWER,
+    ERROR,
+    TOTAL_UNKNOWN,
+    GOLD_VERSION,
+    BEYOND_DEPTH,
+)
+
+# Why a line never became a record, or a record was not scored.
+MALFORMED_JSON: Final = "malformed_json"
+INVALID_UTF8: Final = "invalid_utf8"
+INVALID_SCHEMA: Final = "invalid_schema"
+NON_FINITE: Final = "non_finite"
+DEPTH: Final = "depth"
+OVERSIZE: Final = "oversize"
+TRUNCATED: Final = "truncated"
+TOO_OLD: Final = "too_old"
+TOO_FUTURE: Final = "too_future"
+QUEUE_FULL: Final = "queue_full"
+SCORER_ERROR: Final = "scorer_error"
+
+# Endings Prometheus or ragmon itself gives a meaning to; no metric may be called so.
+RESERVED_ENDINGS: Final = (
+    "_lower",
+    "_upper",
+    "_samples",
+    "_total",
+    "_score",
+    "_scored",
+    "_info",
+    "_bucket",
+    "_sum",
+    "_count",
+)

@@ -1,0 +1,225 @@
+"""Replay: trace files through the same scorer and gates as live traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ragmon import contract, facts
+from ragmon.contract import Record, Totals
+from ragmon.export.report import Question, Report
+from ragmon.facts import Facts
+from ragmon.gates import Policy, verdict_of
+from ragmon.judging import evaluate
+from ragmon.gold import GoldIndex, GoldSet
+from ragmon.ingest.files import Intake
+from ragmon.presets import PRESETS
+from ragmon.scorer import Scorer
+from ragmon.snapshot import Snapshot
+from ragmon.version import current
+from ragmon.windows import FOLDED, State
+
+Duplicates = Literal["all", "last", "first"]
+
+
+def replay(
+    records: Iterable[Record | Mapping[str, Any]],
+    gold: GoldSet | Sequence[GoldSet] | str | None = None,
+    policy: Policy | None = None,
+) -> Report:
+    """Score records and judge the gates.
+
+    Args:
+        records: `Record`s, or plain dicts of the trace contract.
+        gold: A gold set, several, or the path of a gold file; None scores only what needs no gold.
+        policy: The gates; default: the preset `default`.
+
+    Returns:
+        The report; `report.verdict` is the verdict of the whole.
+
+    Raises:
+        GoldError: The gold file is broken.
+
+    Example:
+        >>> import ragmon
+        >>> record = {"qid": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "yes", "citations": ["d1"]}}
+        >>> ragmon.replay([record]).metric("citation_scope").value
+        1.0
+    """
+    sets = GoldSet.load(gold) if isinstance(gold, str) else gold
+    run = Run(Scorer(GoldIndex(sets or ())))
+    run.feed(record if isinstance(record, Record) else contract.convert(record) for record in records)
+    return run.report(policy if policy is not None else Policy(gates=PRESETS["default"]))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a worker hands back: its counts, and nothing of the traces."""
+
+    state: dict[str, Any]
+    scored: int
+    unmatched: int
+    dropped: dict[str, int]
+    intake: Intake
+
+
+class Run:
+    """One replay.
+
+    Args:
+        scorer: Where records are scored.
+        intake: Where lines were counted; records fed by hand count as read here.
+        duplicates: Which record of a gold question counts: all of them, the last or the first.
+    """
+
+    def __init__(self, scorer: Scorer, intake: Intake | None = None, duplicates: Duplicates = "all") -> None:
+        self.scorer = scorer
+        self.intake = intake or Intake()
+        self._counts_itself = intake is None
+        self._duplicates = duplicates
+        self._held: dict[tuple[str | None, str], Record] = {}
+        self._left_out = 0
+
+    def feed(self, records: Iterable[Record | Totals]) -> None:
+        """Score records; totals lines carry no request."""
+        observe = self._observe_once if self._duplicates != "all" else self.scorer.observe
+        for record in records:
+            if isinstance(record, Totals):
+                continue
+            if self._counts_itself:
+                self.intake.read += 1
+            observe(record)
+        for record in self._held.values():
+            self.scorer.observe(record)
+        self._held.clear()
+
+    def _observe_once(self, record: Record) -> bool:
+        """Hold back records of gold questions until it is known which one counts."""
+        item = self.scorer.gold.match(record)
+        if item is None:
+            return self.scorer.observe(record)
+        key = (record.source, item.qid)
+        if key in self._held:
+            self._left_out += 1
+            if self._duplicates == "first":
+                return False
+        self._held[key] = record
+        return True
+
+    def counted(self) -> Counted:
+        """What this run counted, to be merged elsewhere."""
+        scorer = self.scorer
+        return Counted(scorer.state.dump(), scorer.scored, scorer.unmatched, scorer.dropped, self.intake)
+
+    def merge(self, other: Counted, *, lines_before: int = 0) -> None:
+        """Add what another run counted."""
+        scorer = self.scorer
+        scorer.state.merge(State.load(other.state))
+        scorer.scored += other.scored
+        scorer.unmatched += other.unmatched
+        for reason, n in other.dropped.items():
+            scorer.dropped[reason] = scorer.dropped.get(reason, 0) + n
+        self.intake.merge(other.intake, lines_before=lines_before)
+
+    def report(self, policy: Policy, *, windows: bool = False, notes: Sequence[str] = ()) -> Report:
+        """Judge what was counted.
+
+        Args:
+            policy: The gates.
+            windows: Add every window span at every folded step end.
+            notes: What a reader should know.
+        """
+        gated = [gate.metric for gate in policy.gates]
+        snapshot = self.scorer.snapshot(gated=gated)
+        outcomes = evaluate(snapshot, policy, whole_run=True)
+        if windows:
+            snapshot = _with_windows(self.scorer, policy, snapshot)
+        rejected = dict(self.intake.rejected)
+        for reason, n in self.scorer.dropped.items():
+            rejected[reason] = rejected.get(reason, 0) + n
+        questions = _questions(self.scorer)
+        return Report(
+            version=current(),
+            snapshot=snapshot,
+            outcomes=outcomes,
+            verdict=verdict_of(outcomes, policy),
+            digest=self.scorer.state.digest(),
+            read=self.intake.read,
+            scored=self.scorer.scored,
+            unmatched=self.scorer.unmatched,
+            duplicate=_repeated(self.scorer) + self._left_out,
+            rejected=rejected,
+            unscorable=_unscorable(self.scorer),
+            questions=questions,
+            notes=notes,
+        )
+
+
+def _with_windows(scorer: Scorer, policy: Policy, whole: Snapshot) -> Snapshot:
+    """The whole run and every window that ends at a folded step with records in it."""
+    steps = sorted(
+        {
+            start // FOLDED * FOLDED + FOLDED
+            for series in scorer.state.series.values()
+            for start in (*series.fresh, *series.folded)
+            if start >= 0
+        }
+    )
+    series = list(whole.series)
+    for end in steps:
+        taken = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
+        series += [replace(found, window=f"{found.window}@{end}") for found in taken.series]
+    return replace(whole, series=tuple(series))
+
+
+def _items(scorer: Scorer) -> Iterable[tuple[str, str, str, dict[facts.Key, int]]]:
+    """Gold set, source, qid and facts of every gold item that was traced."""
+    for key, series in scorer.state.series.items():
+        if key.slice:
+            continue
+        for table in series.items.all():
+            for qid, seen in table.items():
+                yield key.gold, key.source, qid, seen
+
+
+def _repeated(scorer: Scorer) -> int:
+    counts: dict[tuple[str, str, str], int] = {}
+    for gold, source, qid, seen in _items(scorer):
+        counts[(gold, source, qid)] = counts.get((gold, source, qid), 0) + sum(seen.values())
+    return sum(n - 1 for n in counts.values())
+
+
+def _unscorable(scorer: Scorer) -> dict[str, int]:
+    """Per gold set, how many traced items never had an answer."""
+    answered: dict[tuple[str, str], bool] = {}
+    for gold, _, qid, seen in _items(scorer):
+        has = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in seen)
+        answered[(gold, qid)] = answered.get((gold, qid), False) or has
+    found: dict[str, int] = {}
+    for (gold, _), has in answered.items():
+        found[gold] = found.get(gold, 0) + (not has)
+    return found
+
+
+def _questions(scorer: Scorer) -> list[Question]:
+    """The per-question table, in the order of the gold sets."""
+    known = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
+    places = {key: place for place, key in enumerate(known)}
+    found: list[tuple[int, Question]] = []
+    for gold, _, qid, seen in _items(scorer):
+        for key, times in seen.items():
+            found.append((places.get((gold, qid), len(places)), _question(qid, Facts._make(key), times)))
+    return [question for _, question in sorted(found, key=lambda entry: (entry[0], entry[1].qid, entry[1].label))]
+
+
+def _question(qid: str, seen: Facts, times: int) -> Question:
+    shipped, refused, hit = seen.has(facts.SHIPPED), seen.has(facts.REFUSED), seen.has(facts.HITS)
+    if not (shipped or refused):
+        label = "NO_ANSWER"
+    elif seen.answerable:
+        label = "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
+    else:
+        label = "REFUSAL_OK" if refused else "HALLUCINATION"
+    return Question(qid, shipped, hit, refused, label, times)
+

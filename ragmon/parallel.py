@@ -1,0 +1,85 @@
+"""Trace files on several processes: each scores a byte range or a file, and the counts are added."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from ragmon.ingest.files import Intake, Progress, read_file, read_files
+from ragmon.ingest.lines import byte_ranges
+from ragmon.offline import Counted, Duplicates, Run
+from ragmon.scorer import Scorer
+
+MakeScorer = Callable[[], Scorer]
+"""Makes the scorer of one process; must be picklable."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A file, or a range of bytes of it."""
+
+    path: str
+    part: tuple[int, int] | None = None
+
+
+def run_files(
+    paths: Sequence[str],
+    make_scorer: MakeScorer,
+    *,
+    jobs: int = 1,
+    duplicates: Duplicates = "all",
+    progress: Progress | None = None,
+) -> Run:
+    """Score trace files.
+
+    Args:
+        paths: The files.
+        make_scorer: Called once per process.
+        jobs: Processes. More than one need `duplicates = "all"`: which record was last is known in one place only.
+        duplicates: Which record of a gold question counts.
+        progress: Told the bytes read, with one job.
+    """
+    intake = Intake()
+    run = Run(make_scorer(), intake, duplicates)
+    tasks = _tasks(paths, jobs) if jobs > 1 and duplicates == "all" else []
+    if len(tasks) < 2:  # noqa: PLR2004 - one task needs no pool
+        # Records die young and hold no cycles: the collector would only look at them again and again.
+        gc.freeze()
+        gc.disable()
+        try:
+            run.feed(read_files(paths, intake, progress))
+        finally:
+            gc.enable()
+            gc.unfreeze()
+        return run
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
+        results = pool.map(_score, tasks, [make_scorer] * len(tasks))
+        path, lines = "", 0
+        for task, counted in zip(tasks, results, strict=True):
+            lines = lines if task.path == path else 0
+            path = task.path
+            run.merge(counted, lines_before=lines)
+            lines += counted.intake.lines
+    return run
+
+
+def _tasks(paths: Sequence[str], jobs: int) -> list[Task]:
+    tasks = []
+    for path in paths:
+        if path == "-" or path.endswith((".gz", ".zst")):
+            tasks.append(Task(path))
+        else:
+            tasks += [Task(path, part) for part in byte_ranges(path, jobs)]
+    return tasks
+
+
+def _score(task: Task, make_scorer: MakeScorer) -> Counted:
+    """One process's work."""
+    gc.disable()
+    intake = Intake()
+    run = Run(make_scorer(), intake)
+    run.feed(read_file(task.path, intake, part=task.part))
+    return run.counted()

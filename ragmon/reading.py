@@ -1,0 +1,57 @@
+"""One moment of a running monitor: metrics, verdicts and the monitor's own books, for whoever exports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ragmon.gates import Outcome
+from ragmon.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Books:
+    """What one stage received and what became of it.
+
+    Attributes:
+        received: Records that came in.
+        scored: Records that were counted.
+        ignored: Records that are not RAG, by reason.
+        dropped: Records lost, by reason.
+        duplicate: Records that were there already.
+        pending: Records that wait.
+    """
+
+    received: int = 0
+    scored: int = 0
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    duplicate: int = 0
+    pending: int = 0
+
+    @property
+    def residual(self) -> int:
+        """Records nobody can account for; anything but 0 is a bug in ragmon."""
+        lost = sum(self.ignored.values()) + sum(self.dropped.values())
+        return self.received - self.scored - lost - self.duplicate - self.pending
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything an exporter shows.
+
+    Attributes:
+        snapshot: The metrics, in every window and over all time.
+        outcomes: The gates.
+        books: By stage.
+        calls: All calls, sampled or not, by pipeline, source and stratum.
+        orphans: What was said outside a traced call.
+        last_scored: When a record was scored last, seconds since the epoch; 0 before the first.
+    """
+
+    snapshot: Snapshot
+    outcomes: Sequence[Outcome] = ()
+    books: Mapping[str, Books] = field(default_factory=dict)
+    calls: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    orphans: int = 0
+    last_scored: float = 0.0

@@ -1,0 +1,135 @@
+"""The cells of one time step: how often each tuple of facts was seen, and what was measured with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import log
+from typing import Any, Final, TypeVar
+
+from ragmon.contract import Latency
+from ragmon.facts import Key
+from ragmon.stats import BUCKET_LOG, NOT_POSITIVE
+
+CELLS: Final = 4096
+"""Distinct facts a row keeps; what comes after goes into the spill."""
+
+T = TypeVar("T")
+Sums = list[int]
+"""`[n, sum, sum of squares]` of a measure, in micro-units."""
+
+
+class Row:
+    """Counts of one time step of one series; two rows add up in any order.
+
+    Attributes:
+        cells: Requests by facts.
+        measures: By metric name and facts, the sums of a measured score.
+        latency: By stage, a log-bucket histogram of milliseconds.
+        spill: Per metric key the sums of requests past the cap on cells, and their unassessed reasons.
+        spilled: How many requests went there.
+    """
+
+    __slots__ = ("cells", "latency", "measures", "spill", "spilled")
+
+    def __init__(self) -> None:
+        self.cells: dict[Key, int] = {}
+        self.measures: dict[str, dict[Key, Sums]] = {}
+        self.latency: dict[str, dict[int, int]] = {}
+        self.spill: dict[str, Sums] = {}
+        self.spilled = 0
+
+    def measure(self, name: str, key: Key, score: int) -> None:
+        """Add a measured score, in micro-units."""
+        add_sums(self.measures.setdefault(name, {}), key, (1, score, score * score))
+
+    def add_latency(self, latency: Latency) -> None:
+        """Add one request's stages to their histograms."""
+        held = self.latency
+        for stage, ms in (("total", latency.total), ("retrieve", latency.retrieve), ("generate", latency.generate)):
+            if ms is not None:
+                histogram = held.get(stage)
+                if histogram is None:
+                    histogram = held[stage] = {}
+                # `ragmon.stats.bucket`, written out: three calls a record would be a tenth of the replay.
+                index = int(log(ms) // BUCKET_LOG) if ms > 0 else NOT_POSITIVE
+                histogram[index] = histogram.get(index, 0) + 1
+
+    def merge(self, other: Row) -> None:
+        """Add another row's counts to this one."""
+        add_counts(self.cells, other.cells)
+        for name, cells in other.measures.items():
+            mine = self.measures.setdefault(name, {})
+            for key, sums in cells.items():
+                add_sums(mine, key, sums)
+        for stage, histogram in other.latency.items():
+            add_counts(self.latency.setdefault(stage, {}), histogram)
+        for metric, sums in other.spill.items():
+            add_sums(self.spill, metric, sums)
+        self.spilled += other.spilled
+
+    @property
+    def count(self) -> int:
+        """How many requests the row holds."""
+        return sum(self.cells.values()) + self.spilled
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data; empty parts are left out."""
+        parts = {
+            "cells": {key_text(key): n for key, n in self.cells.items()},
+            "measures": {
+                name: {key_text(key): sums for key, sums in cells.items()} for name, cells in self.measures.items()
+            },
+            "latency": {stage: {str(i): n for i, n in counts.items()} for stage, counts in self.latency.items()},
+            "spill": self.spill,
+            "spilled": self.spilled,
+        }
+        return {name: part for name, part in parts.items() if part}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Row:
+        """The row that `dump` wrote."""
+        row = cls()
+        row.cells = {text_key(key): n for key, n in data.get("cells", {}).items()}
+        row.measures = {
+            name: {text_key(key): list(sums) for key, sums in cells.items()}
+            for name, cells in data.get("measures", {}).items()
+        }
+        row.latency = {
+            stage: {int(i): n for i, n in counts.items()} for stage, counts in data.get("latency", {}).items()
+        }
+        row.spill = {metric: list(sums) for metric, sums in data.get("spill", {}).items()}
+        row.spilled = data.get("spilled", 0)
+        return row
+
+
+def key_text(key: Key) -> str:
+    """Facts as text: hexadecimal fields joined by colons (ranks may have a thousand bits; JSON numbers have 53).
+
+    >>> key_text((5, 1, 10, 8, 0, 0, ()))
+    '5:1:a:8:0:0:'
+    """
+    *numbers, text_ranks = key
+    return ":".join([*(format(number, "x") for number in numbers), ",".join(map(str, text_ranks))])
+
+
+def text_key(text: str) -> Key:
+    """The facts that `key_text` wrote."""
+    *numbers, ranks = text.split(":")
+    flags, wanted, retrieved, found, candidates, verdicts = (int(number, 16) for number in numbers)
+    return flags, wanted, retrieved, found, candidates, verdicts, tuple(int(r) for r in ranks.split(",") if r)
+
+
+def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
+    """Add counts into a dictionary of counts."""
+    for key, n in other.items():
+        mine[key] = mine.get(key, 0) + n
+
+
+def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
+    """Add `(n, sum, squares)` to what a key holds."""
+    held = mine.get(key)
+    if held is None:
+        mine[key] = list(sums)
+    else:
+        for i, x in enumerate(sums):
+            held[i] += x

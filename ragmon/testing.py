@@ -1,0 +1,169 @@
+"""Helpers for testing code that uses ragmon: records, gold, clocks, captured traces, the metric laws.
+
+>>> from ragmon.testing import make_record
+>>> make_record("a", claim="yes", citations=["d1"]).answer_json.citations
+['d1']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ragmon.config.load import defaults
+from ragmon.config.settings import Settings
+from ragmon.contract import Answer, Record
+from ragmon.errors import Unassessed
+from ragmon.facts import FactReader, Facts
+from ragmon.gold import GoldSet
+from ragmon.installation import install
+from ragmon.item import GoldItem
+from ragmon.metrics.base import Metric
+
+
+
+def make_record(
+    qid: str | None = None,
+    *,
+    claim: Any = "an answer",
+    citations: Sequence[str] | None = ("d1",),
+    retrieved: Sequence[str] | None = ("d1", "d2", "d3"),
+    **fields: Any,
+) -> Record:
+    """A record of the contract, with defaults for a healthy answer.
+
+    Args:
+        qid: The gold question's id.
+        claim: The answer's text; None for no answer.
+        citations: The ids it cites; None for no citation list.
+        retrieved: The retrieved ids; None where retrieval was not captured.
+        fields: Any other field of `ragmon.contract.Record`.
+    """
+    return Record(
+        qid=qid,
+        retrieved_ids=None if retrieved is None else list(retrieved),
+        answer_json=Answer(claim=claim, citations=None if citations is None else list(citations)),
+        **fields,
+    )
+
+
+def make_gold(*items: GoldItem | tuple[str, bool], name: str = "gold", **fields: Any) -> GoldSet:
+    """A gold set from items, or from `(qid, answerable)` pairs whose gold document is `d1`.
+
+    Args:
+        items: The items.
+        name: The set's name.
+        fields: Any other field of `GoldSet`.
+    """
+    return GoldSet(name, tuple(item if isinstance(item, GoldItem) else _item(*item) for item in items), **fields)
+
+
+def _item(qid: str, answerable: bool) -> GoldItem:
+    return GoldItem(
+        qid=qid,
+        question=f"question {qid}",
+        answerable=answerable,
+        claim_substrings=["answer"] if answerable else None,
+        citations=["d1"] if answerable else None,
+    )
+
+
+@dataclass
+class FakeClock:
+    """A clock that moves when it is told to.
+
+    >>> clock = FakeClock(100.0)
+    >>> clock.advance(5)
+    >>> clock()
+    105.0
+    """
+
+    now: float = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
+        self.now += seconds
+
+
+@dataclass
+class Collected:
+    """A sink that keeps its records in a list."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def submit(self, record: Record) -> None:
+        """Keep a record."""
+        self.records.append(record)
+
+
+@contextmanager
+def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) -> Iterator[list[Record]]:
+    """Capture what decorated functions do inside the block.
+
+    Args:
+        settings: The configuration; default: everything is sampled, nothing is exported.
+        timeout: Seconds to wait for the last record when the block ends.
+
+    Yields:
+        The records; complete once the block has ended.
+
+    Example:
+        >>> import ragmon
+        >>> @ragmon.trace
+        ... def answer(question):
+        ...     return {"answer": "yes", "citations": ["d1"]}
+        >>> with capture_traces() as records:
+        ...     _ = answer("Is it?")
+        >>> records[0].q, records[0].answer_json.claim
+        ('Is it?', 'yes')
+    """
+    sink = Collected()
+    installation = install(settings if settings is not None else _everything(), sink=sink)
+    try:
+        yield sink.records
+    finally:
+        installation.shutdown(timeout)
+
+
+def _everything() -> Settings:
+    """The defaults, with every call kept."""
+    settings = defaults()
+    sampling = settings.common.sampling.model_copy(update={"rate": 1.0})
+    pipelines = {name: replace(one, sampling=sampling) for name, one in settings.pipelines.items()}
+    return replace(settings, pipelines=pipelines, common=replace(settings.common, sampling=sampling))
+
+
+def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None = None) -> None:
+    """Check that a metric keeps the laws every metric keeps, on some records.
+
+    Args:
+        metric: The metric.
+        records: What it is tried on.
+        gold: The gold items they may belong to.
+
+    Raises:
+        AssertionError: A score lies outside [0, 1], or depends on more than the facts.
+    """
+    reader = FactReader()
+    items = {item.qid: item for item in gold or ()}
+    for record in records:
+        item = items.get(record.qid or "")
+        if metric.measured:
+            score = metric.measure(record, item)
+        else:
+            key = reader.read(record, item)
+            score = _score(metric, key)
+            assert score == _score(metric, key), f"{metric.key} gives two scores for the same facts"  # noqa: S101
+        assert score is None or 0.0 <= score <= 1.0, f"{metric.key} gives {score} on {record}"  # noqa: S101
+
+
+def _score(metric: Metric, key: Any) -> float | None:
+    try:
+        return metric.score(Facts._make(key))
+    except Unassessed:
+        return None

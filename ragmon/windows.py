@@ -1,0 +1,230 @@
+"""The only accumulator: rows of counts per time step and series, and one table of gold items.
+
+Everything here is addition of integers, so states merge in any order, on any machine, to the same bits. Time is the
+records' own; `now` comes from whoever asks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from ragmon.facts import Key
+from ragmon.rows import Row
+from ragmon.tables import HOUR, WHOLE, ItemTables, Table
+
+STEP: Final = 10
+"""Seconds of a fresh row."""
+FOLDED: Final = 300
+"""Seconds of an old row."""
+FRESH: Final = 3600 + FOLDED
+"""How long rows stay fresh: windows up to an hour have edges every `STEP` seconds."""
+UNTIMED: Final = -1
+"""The step of records that carry no time: in the totals, in no window."""
+
+
+class SeriesKey(NamedTuple):
+    """What keeps rows apart. Rows of different keys are added only where a reader says so."""
+
+    pipeline: str
+    source: str
+    gold: str = ""
+    gold_version: str = ""
+    slice: str = ""
+    audit: bool = True
+    stratum: str = "rest"
+    build: str = ""
+    index_hash: str = ""
+
+
+class Series:
+    """The rows of one series key.
+
+    Attributes:
+        fresh: Rows of `STEP` seconds by their start.
+        folded: Rows of `FOLDED` seconds by their start.
+        past: The sum of rows older than the retention; counters must never fall.
+        items: What each gold item did.
+    """
+
+    __slots__ = ("folded", "fresh", "items", "past")
+
+    def __init__(self) -> None:
+        self.fresh: dict[int, Row] = {}
+        self.folded: dict[int, Row] = {}
+        self.past = Row()
+        self.items = ItemTables()
+
+    def merge(self, other: Series) -> None:
+        """Add another series' counts to this one."""
+        for mine, theirs in ((self.fresh, other.fresh), (self.folded, other.folded)):
+            for start, row in theirs.items():
+                mine.setdefault(start, Row()).merge(row)
+        self.past.merge(other.past)
+        self.items.merge(other.items)
+
+
+class State:
+    """All rows of a scorer.
+
+    Args:
+        retention: Seconds a folded row is kept; None keeps all (replay).
+        timed_items: Keep what gold items did by time (live) instead of as one table (replay).
+    """
+
+    def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
+        self.series: dict[SeriesKey, Series] = {}
+        self.retention = retention
+        self.timed_items = timed_items
+        self.newest = 0.0
+        self._fold_due = 0.0
+
+    def at(self, key: SeriesKey) -> Series:
+        """The series of a key, made when it is new."""
+        series = self.series.get(key)
+        if series is None:
+            series = self.series[key] = Series()
+        return series
+
+    def row(self, series: Series, ts: float | None) -> Row | None:
+        """The row an event time belongs to.
+
+        Args:
+            series: Where.
+            ts: Event time in seconds since the epoch; None for a record without one.
+
+        Returns:
+            The row; None when the time is older than the retention.
+        """
+        if ts is None:
+            return series.folded.setdefault(UNTIMED, Row())
+        if ts > self.newest:
+            self.newest = ts
+            if ts > self._fold_due:
+                self.fold(ts)
+        if ts < self.newest - FRESH:
+            if self.retention is not None and ts < self.newest - self.retention:
+                return None
+            rows, start = series.folded, int(ts) // FOLDED * FOLDED
+        else:
+            rows, start = series.fresh, int(ts) // STEP * STEP
+        row = rows.get(start)
+        if row is None:
+            row = rows[start] = Row()
+        return row
+
+    def count_item(self, series: Series, ts: float | None, qid: str, key: Key) -> None:
+        """Add one request to the tables of gold items."""
+        items = series.items
+        if not self.timed_items or ts is None:
+            items.count(items.hours, WHOLE, qid, key)
+        elif ts < self.newest - FRESH:
+            items.count(items.hours, int(ts) // HOUR, qid, key)
+        else:
+            items.count(items.steps, int(ts) // STEP * STEP, qid, key)
+
+    def fold(self, now: float) -> None:
+        """Fold fresh rows that have grown old, and move rows past the retention out of the windows."""
+        self._fold_due = now + FOLDED
+        for series in self.series.values():
+            for start in [s for s in series.fresh if s < now - FRESH]:
+                series.folded.setdefault(start // FOLDED * FOLDED, Row()).merge(series.fresh.pop(start))
+            series.items.fold(now - FRESH)
+            if self.retention is not None:
+                for start in [s for s in series.folded if s != UNTIMED and s + FOLDED < now - self.retention]:
+                    series.past.merge(series.folded.pop(start))
+                series.items.expire(now - self.retention)
+
+    def merge(self, other: State) -> None:
+        """Add another state's counts; the order of merging does not matter."""
+        for key, series in other.series.items():
+            self.at(key).merge(series)
+        self.newest = max(self.newest, other.newest)
+
+    def window(self, series: Series, span: int | None, now: float) -> Iterator[Row]:
+        """The rows of a window that ends at the first step edge after now.
+
+        Args:
+            series: Where.
+            span: Seconds; None is everything ever counted.
+            now: Seconds since the epoch.
+        """
+        if span is None:
+            yield series.past
+            yield from series.folded.values()
+            yield from series.fresh.values()
+            return
+        step, end = grid(span, now)
+        yield from (row for start, row in series.fresh.items() if end - span <= start // step * step < end)
+        yield from (row for start, row in series.folded.items() if end - span <= start < end)
+
+    def items(self, series: Series, span: int | None, now: float) -> Iterator[Table]:
+        """The item tables of a window, by the same edges; hours that reach into it count whole."""
+        if span is None:
+            return series.items.all()
+        _, end = grid(span, now)
+        return series.items.window(end - span, end)
+
+    def to_rows(self) -> list[dict[str, Any]]:
+        """Every row, folded, as plain data in canonical order; two equal states give equal lists."""
+        rows: list[dict[str, Any]] = []
+        for key in sorted(self.series):
+            series, folded = self.series[key], dict[int, Row]()
+            for start, row in (*series.folded.items(), *series.fresh.items()):
+                step = start if start == UNTIMED else start // FOLDED * FOLDED
+                folded.setdefault(step, Row()).merge(row)
+            rows += [{"series": list(key), "step": step, **folded[step].dump()} for step in sorted(folded)]
+            if series.past.count:
+                rows.append({"series": list(key), "step": None, **series.past.dump()})
+        return rows
+
+    def digest(self) -> str:
+        """sha256 over the folded rows: the fingerprint by which live and replay are compared."""
+        digest = hashlib.sha256()
+        for row in self.to_rows():
+            digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())
+        return digest.hexdigest()
+
+    def dump(self) -> dict[str, Any]:
+        """The whole state as plain JSON data."""
+        return {
+            "newest": self.newest,
+            "retention": self.retention,
+            "timed_items": self.timed_items,
+            "series": [{"key": list(key), **_dump(series)} for key, series in self.series.items()],
+        }
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> State:
+        """The state that `dump` wrote."""
+        state = cls(retention=data["retention"], timed_items=data["timed_items"])
+        state.newest = data["newest"]
+        for entry in data["series"]:
+            state.series[SeriesKey(*entry["key"])] = _load(entry)
+        return state
+
+
+def grid(span: int, now: float) -> tuple[int, int]:
+    """The step of a window's edges, and the first edge after now where it ends."""
+    step = STEP if span <= HOUR else FOLDED
+    return step, (int(now) // step + 1) * step
+
+
+def _dump(series: Series) -> dict[str, Any]:
+    return {
+        "fresh": {str(start): row.dump() for start, row in series.fresh.items()},
+        "folded": {str(start): row.dump() for start, row in series.folded.items()},
+        "past": series.past.dump(),
+        "items": series.items.dump(),
+    }
+
+
+def _load(data: Mapping[str, Any]) -> Series:
+    series = Series()
+    series.fresh = {int(start): Row.load(row) for start, row in data["fresh"].items()}
+    series.folded = {int(start): Row.load(row) for start, row in data["folded"].items()}
+    series.past = Row.load(data["past"])
+    series.items = ItemTables.load(data["items"])
+    return series

@@ -1,0 +1,1 @@
+"""Naive scorers written from the documents alone, which the real code is compared with."""

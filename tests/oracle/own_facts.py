@@ -1,0 +1,136 @@
+"""What ragmon's own definitions need to know about one trace and its gold item (see `own` for the choices made)."""
+
+from __future__ import annotations
+
+import unicodedata
+
+UNSPACED = ("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ")
+ANYWHERE = 5
+TOKEN = "not in context"
+
+
+class Unassessed(Exception):  # noqa: N818 - not an error: the third answer beside a score and "does not apply"
+    """The metric applies, but a fact it needs is unknown."""
+
+
+# --- ids and text -----------------------------------------------------------------------------------------------------
+
+
+def ident(value):
+    """An id as a string."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"not an id: {value!r}")
+    return str(value)
+
+
+def idents(values):
+    """Ids without repeats, each at its best rank."""
+    return list(dict.fromkeys(ident(value) for value in values))
+
+
+def fold(text):
+    """Text as it is compared: NFKC, then casefold."""
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+def joins_words(character):
+    """Whether it is a letter or digit of a script written with spaces, or a mark that stands on one."""
+    is_part = character.isalnum() or unicodedata.category(character).startswith("M")
+    return is_part and not unicodedata.name(character, "").startswith(UNSPACED)
+
+
+def stands_alone(phrase, text, start):
+    """Whether the phrase found at `start` is not cut out of a longer word."""
+    end = start + len(phrase)
+    cut_left = start > 0 and joins_words(text[start - 1]) and joins_words(phrase[0])
+    cut_right = end < len(text) and joins_words(text[end]) and joins_words(phrase[-1])
+    return not cut_left and not cut_right
+
+
+def occurs(phrase, text):
+    """Whether a gold phrase occurs in a claim, both folded."""
+    places = [start for start in range(len(text)) if phrase and text.startswith(phrase, start)]
+    return any(len(phrase) >= ANYWHERE or stands_alone(phrase, text, start) for start in places)
+
+
+def phrases(gold_claim):
+    """Maximal runs of letters, digits, hyphens and white space that begin with a letter or digit; folded, stripped."""
+    runs, run = [], ""
+    for character in fold(gold_claim) + "\0":
+        if character.isalnum() or (run and (character == "-" or character.isspace())):
+            run += character
+        else:
+            runs.append(run.strip())
+            run = ""
+    return [run for run in runs if len(run) >= ANYWHERE]
+
+
+def tokens(text, stop):
+    """Runs of two or more letters and digits of any script, folded, without the stop words; repeats kept."""
+    words = "".join(character if character.isalnum() else " " for character in fold(text)).split()
+    return [word for word in words if len(word) > 1 and word not in stop]
+
+
+# --- facts of one trace -----------------------------------------------------------------------------------------------
+
+
+def claim_of(trace):
+    """The claim, stripped; empty when there is none."""
+    return ((trace.get("answer_json") or {}).get("claim") or "").strip()
+
+
+def state(trace):
+    """`error`, `no_answer`, `refused` or `shipped`."""
+    if trace.get("error"):
+        return "error"
+    if not claim_of(trace):
+        return "no_answer"
+    return "refused" if fold(claim_of(trace)) == TOKEN else "shipped"
+
+
+def answered_state(trace):
+    """`refused` or `shipped`; without an answer that cannot be said."""
+    if state(trace) in ("error", "no_answer"):
+        raise Unassessed(state(trace))
+    return state(trace)
+
+
+def citations_of(trace):
+    """The cited ids; something that is not a list cites nothing."""
+    citations = (trace.get("answer_json") or {}).get("citations")
+    return idents(citations) if isinstance(citations, list) else []
+
+
+def retrieved_of(trace):
+    """The retrieved ids, best first."""
+    if trace.get("retrieved_ids") is None:
+        raise Unassessed("no_ids")
+    return idents(trace["retrieved_ids"])
+
+
+def gold_ids_of(item):
+    """The gold ids; an item without any cannot judge citations."""
+    if not item.get("gold_citations"):
+        raise Unassessed("no_gold_citations")
+    return set(idents(item["gold_citations"]))
+
+
+def claim_contains(trace, item):
+    """C."""
+    substrings = [fold(substring) for substring in item.get("gold_claim_substr") or [] if substring]
+    if not substrings:
+        raise Unassessed("no_gold_claim")
+    return any(occurs(substring, fold(claim_of(trace))) for substring in substrings)
+
+
+def hit_only(trace, item):
+    """A gold id is cited."""
+    return bool(gold_ids_of(item) & set(citations_of(trace)))
+
+
+def citation_hit(trace, item):
+    """H."""
+    hit = hit_only(trace, item)
+    return set(citations_of(trace)) <= set(retrieved_of(trace)) and hit

@@ -1,0 +1,176 @@
+"""The house: which room may import which, how big a room's files may be, and how light the front door is."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ragmon
+
+PACKAGE = Path(ragmon.__file__).parent
+
+# From the ground up: a module may import modules of lower floors, and of its own.
+FLOORS = {
+    "words": "errors names version",
+    "facts": "contract text stats refusal item facts",
+    "metrics": "metrics",
+    "memory": "rows tables windows gold snapshot",
+    "brain": "scorer gates judging presets compare",
+    "edges": "ingest export reading",
+    "app": "config assembly monitor offline parallel baseline installation",
+    "shell": "cli __main__ demo",
+}
+# Rooms apart: what they may import, whatever the floor.
+APART = {
+    "compat": {"errors"},
+    "capture.calls": {"names"},
+    "capture.runtime": {"names", "capture.calls"},
+    "capture.said": {"names", "capture.calls", "capture.runtime"},
+    "capture.decorator": {"names", "errors", "capture.calls", "capture.runtime"},
+    "capture.extract": {"names", "errors", "contract", "text", "capture.calls"},
+    "capture.redact": {"names", "errors", "contract", "text", "facts", "gold", "metrics"},
+    "capture.sinks": {"names", "errors", "contract", "facts", "gold", "capture.redact"},
+    "capture.worker": {"names", "errors", "contract", "capture.calls", "capture.sinks"},
+}
+# Doors the app may use into rooms apart.
+INTO_CAPTURE = {"monitor", "installation", "testing"}
+LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name without `ragmon.`."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        found[".".join(parts)] = path
+    return found
+
+
+def room(module: str) -> str:
+    return module.split(".")[0]
+
+
+def imports(path: Path, *, lazy: bool = True) -> set[str]:
+    """The ragmon modules a file imports; imports for types alone do not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    nodes = ast.walk(tree) if lazy else iter(tree.body)
+    known = modules()
+    found = set()
+    for node in nodes:
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ragmon":
+            base = node.module.removeprefix("ragmon").removeprefix(".")
+            for alias in node.names:
+                name = f"{base}.{alias.name}".lstrip(".")
+                found.add(name if name in known else base)
+        elif isinstance(node, ast.Import):
+            found |= {a.name.removeprefix("ragmon").removeprefix(".") for a in node.names if a.name.startswith("ragmon.")}
+    return found - {""}
+
+
+@pytest.mark.parametrize("module", sorted(set(modules()) - {""}))
+def test_every_module_stands_in_a_room_and_imports_only_downward(module):
+    """Arrows point down the list of rooms; rooms apart import only what their list names."""
+    wanted = imports(modules()[module])
+    if module == "testing" or module == "capture":
+        return
+    allowed = APART.get(module) or APART.get(room(module))
+    if allowed is not None:
+        extra = {m for m in wanted if m not in allowed and room(m) not in allowed and room(m) != module.split(".")[0]}
+        inside = {m for m in wanted if room(m) == room(module) and m not in allowed and room(module) == "capture"}
+        assert not extra | inside
+        return
+    assert room(module) in LEVEL, f"{module} stands in no room: name it in FLOORS"
+    for target in wanted:
+        if room(target) == "capture":
+            assert module in INTO_CAPTURE or room(module) == "demo", f"{module} must not import {target}"
+        elif room(target) == "compat":
+            assert room(module) == "cli", f"{module} must not import {target}"
+        else:
+            assert target != "testing", "nothing imports testing"
+            assert LEVEL[room(target)] <= LEVEL[room(module)], f"{module} must not import {target}: it stands above"
+
+
+def test_there_are_no_import_cycles():
+    """Module by module, imports at load time form no cycle."""
+    graph = {name: imports(path, lazy=False) & set(modules()) for name, path in modules().items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for target in graph[name]:
+                # A package and its own modules are one thing to the importer.
+                if not name.startswith(f"{target}.") and target != name:
+                    visit(target, (*trail, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+def test_nothing_below_the_app_reads_the_configuration_or_the_environment():
+    for module, path in modules().items():
+        if LEVEL.get(room(module), 0) < LEVEL["config"] and room(module) not in ("compat", "testing"):
+            assert not {m for m in imports(path) if room(m) == "config"}, module
+            assert "environ" not in path.read_text(encoding="utf-8"), module
+
+
+@pytest.mark.parametrize("module", sorted(m for m in modules() if room(m) in ("metrics", "facts", "windows", "gates", "judging")))
+def test_pure_rooms_touch_no_clock_no_chance_and_no_files(module):
+    tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
+    names = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
+    }
+    assert not names & {"time", "random", "datetime", "logging", "pathlib", "os", "io"}
+
+
+def test_files_and_functions_keep_their_budget():
+    """A file has at most 300 lines, a function at most 40 without its docstring."""
+    for module, path in modules().items():
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 300, f"{module} has {len(text.splitlines())} lines"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+                assert lines <= 40, f"{module}.{node.name} has {lines} lines"
+
+
+HEAVY = ("pydantic", "prometheus_client", "grpc", "google.protobuf", "starlette", "rich", "opentelemetry.sdk")
+
+
+@pytest.mark.parametrize("code", ["import ragmon", "import ragmon; ragmon.trace; ragmon.record; ragmon.stage"])
+def test_importing_ragmon_and_decorating_is_light(code):
+    """A pipeline that only decorates its functions loads none of the heavy dependencies."""
+    script = f"{code}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_no_public_name_is_also_a_submodule():
+    """`ragmon.replay` is the function, whatever was imported before; only `testing` is a module on purpose."""
+    top = {module.split(".")[0] for module in modules()} - {""}
+    assert not top & (set(ragmon.__all__) - {"testing"})
+
+
+def test_public_names_are_sorted_and_importable():
+    assert list(ragmon.__all__) == sorted(ragmon.__all__)
+    for name in ragmon.__all__:
+        assert getattr(ragmon, name) is not None
