@@ -37,7 +37,7 @@ def make_scorer() -> Scorer:
 def replay(path: str, jobs: int = 1) -> Run:
     """One replay up to the report."""
     run = run_files([path], make_scorer, jobs=jobs)
-    run.report(Policy(gates=PRESETS["default"]))
+    run.report(Policy(gates=PRESETS["default"]), questions=False)
     return run
 
 
@@ -64,7 +64,11 @@ def seconds(work: Callable[[], object], clock: Callable[[], float] = process_tim
 
 def compare(path: str) -> dict[str, float]:
     """Best of interleaved rounds, in CPU seconds."""
-    works = {"replay": partial(replay, path), "json.loads": partial(loads, path), "script": partial(short_script, path)}
+    works: dict[str, Callable[[], object]] = {
+        "replay": partial(replay, path),
+        "json.loads": partial(loads, path),
+        "script": partial(short_script, path),
+    }
     best = dict.fromkeys(works, float("inf"))
     for _ in range(ROUNDS):
         for name, work in works.items():
@@ -91,7 +95,8 @@ def cost_of_a_metric(path: str) -> float:
     gold, times = GoldIndex(gold_set()), {"few": float("inf"), "many": float("inf")}
     for _ in range(ROUNDS):
         for name, metrics in (("few", few), ("many", many)):
-            times[name] = min(times[name], seconds(lambda m=metrics: run_files([path], lambda: Scorer(gold, metrics=m))))
+            work = partial(run_files, [path], partial(Scorer, gold, metrics=metrics))
+            times[name] = min(times[name], seconds(work))
     with Path(path).open("rb") as file:
         return (times["many"] - times["few"]) / sum(1 for _ in file) * 1e6
 

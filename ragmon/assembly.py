@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
-from ragmon.facts import FactReader
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.reader import FactReader
 from ragmon.scorer import Rules, Scorer
 from ragmon.windows import State
 

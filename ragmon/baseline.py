@@ -45,7 +45,9 @@ def against(
         drops = paired(before.scorer.state, run.scorer.state, run.scorer.table, policy.gates)
     worse = {(d.gate.pipeline, d.gate.name): d for d in drops if d.drop > max_drop}
     outcomes = [
-        _failed(outcome, worse[key], max_drop) if (key := (outcome.gate.pipeline, outcome.gate.name)) in worse else outcome
+        _failed(outcome, worse[key], max_drop)
+        if (key := (outcome.gate.pipeline, outcome.gate.name)) in worse
+        else outcome
         for outcome in report.outcomes
     ]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy))
@@ -63,7 +65,9 @@ def _report_at(path: str) -> dict[str, Any] | None:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the baseline cannot be read ({error})", path=path, hint="a report or a trace file") from error
+        raise InputError(
+            f"the baseline cannot be read ({error})", path=path, hint="a report or a trace file"
+        ) from error
     try:
         data = json.loads(text)
     except json.JSONDecodeError:

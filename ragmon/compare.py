@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ragmon.facts import Key
 from ragmon.gates import Gate
 from ragmon.rows import add_counts
-from ragmon.snapshot import ScoreTable
+from ragmon.scores import ScoreTable
 from ragmon.stats import MICRO
 from ragmon.windows import State
 

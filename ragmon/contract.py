@@ -6,11 +6,16 @@ added, none may change its meaning, and every later ragmon reads it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from ragmon.names import CONTRACT_VERSION, REST
+
+LATEST: Final = 253_402_300_800.0
+"""Event times lie before the year 10000: a time in milliseconds must not pass for one."""
+EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Answer(msgspec.Struct, gc=False, omit_defaults=True):
@@ -28,9 +33,9 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
     """How long the call and its stages took, in milliseconds."""
 
-    total: float | None = None
-    retrieve: float | None = None
-    generate: float | None = None
+    total: Milliseconds | None = None
+    retrieve: Milliseconds | None = None
+    generate: Milliseconds | None = None
 
 
 class Sampling(msgspec.Struct, gc=False, frozen=True):
@@ -45,8 +50,8 @@ class Sampling(msgspec.Struct, gc=False, frozen=True):
 
     audit: bool = True
     stratum: str = REST
-    p_audit: float = 1.0
-    p: float = 1.0
+    p_audit: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
 
 class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
@@ -105,7 +110,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     v: int | None = None
     kind: str | None = None
     trace_id: str | None = None
-    ts: float | None = None
+    ts: EventTime | None = None
     pipeline: str | None = None
     source: str | None = None
     qid: str | None = None

@@ -1,17 +1,15 @@
 """A request reduced to a small tuple of integers: everything any metric can ask of it.
 
-`FactReader.read` is the hot path and returns a plain tuple; `Facts` gives the same tuple names and says *why* a fact
-is unknown. Both hash and compare alike, so counts kept under one are found under the other.
+`ragmon.reader` makes the tuple; `Facts` gives it names and says *why* a fact is unknown. A plain tuple and `Facts` hash
+and compare alike, so counts kept under one are found under the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ragmon import names
-from ragmon.contract import Record, TextFacts
 from ragmon.errors import Unassessed
 from ragmon.item import (
     ANSWERABLE,
@@ -22,10 +20,7 @@ from ragmon.item import (
     HAS_PHRASES,
     HAS_RELEVANT,
     TOTAL_UNKNOWN,
-    GoldItem,
 )
-from ragmon.refusal import RefusalRule
-from ragmon.text import fold, normalise_context
 
 DEPTH: Final = 1000
 """Ranks are kept this deep; a longer list leaves whole-list metrics unassessed (trec_eval's usual run depth)."""
@@ -248,185 +243,9 @@ def cut(ranks: int, length: int, k: int | None) -> int:
     return ranks
 
 
-def rank_bits(ids: Sequence[str], wanted: frozenset[str]) -> int:
-    """Bit r-1 for every wanted id at rank r of a list without duplicates."""
-    bits = 0
-    if len(wanted) <= 2:  # the common gold item: one search in C beats ten steps in Python
-        for name in wanted:
-            if name in ids:
-                bits |= 1 << ids.index(name)
-        return bits & _DEPTH_BITS
-    for index, name in enumerate(ids[:DEPTH]):
-        if name in wanted:
-            bits |= 1 << index
-    return bits
-
-
-_DEPTH_BITS: Final = (1 << DEPTH) - 1
-
-
 def bits_at(ranks: Iterable[int]) -> int:
     """Bit r-1 for every rank r."""
     bits = 0
     for rank in ranks:
         bits |= 1 << (rank - 1)
     return bits
-
-
-def bits_of(relevant: Iterable[bool]) -> int:
-    """Bit r-1 for every true value at place r."""
-    return sum(1 << index for index, flag in enumerate(relevant) if flag) & _DEPTH_BITS
-
-
-@dataclass(frozen=True)
-class FactReader:
-    """Reduces records to facts.
-
-    Args:
-        refusal: What counts as a refusal.
-        within_ms: The declared latency bound in milliseconds; None leaves `answered_within` out.
-    """
-
-    refusal: RefusalRule = RefusalRule()
-    within_ms: float | None = None
-
-    def read(self, record: Record, item: GoldItem | None, grounded: bool | None = None) -> Key:
-        """The facts of one request.
-
-        Args:
-            record: The request.
-            item: Its gold item; None where it has none.
-            grounded: Whether the claim is grounded; None where text was not captured.
-        """
-        answer = record.answer_json
-        citations = answer.citations if answer is not None else None
-        flags = self._outcome(record, item, answer.claim if answer is not None else None, citations)
-        if grounded is not None:
-            flags |= GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
-        if self.within_ms is not None:
-            flags |= self._timing(record)
-        ids, length = record.retrieved_ids, 0
-        if ids is not None:
-            seen = set(ids)
-            if len(seen) != len(ids):
-                ids = list(dict.fromkeys(ids))
-            length = len(ids)
-            flags |= IDS if length else IDS | EMPTY
-            if not citations:
-                flags |= IN_SCOPE
-            elif seen.issuperset(citations):
-                flags |= IN_SCOPE | CITES_RETRIEVED
-            elif not seen.isdisjoint(citations):
-                flags |= CITES_RETRIEVED
-        verdicts = 0
-        if record.verdicts is not None:
-            flags |= VERDICTS
-            verdicts = bits_of(record.verdicts)
-        if item is None:
-            return (flags, 0, length, 0, 0, verdicts, ())
-        flags |= item.offers
-        if not flags & HAS_RELEVANT:
-            return (flags, 0, length, 0, 0, verdicts, ())
-        wanted = item.ids
-        if not wanted:
-            return self._by_section_or_text(record, item, ids, flags, verdicts)
-        if citations and not wanted.isdisjoint(citations):
-            flags |= HITS
-        candidates = 0
-        if record.candidate_ids is not None:
-            flags |= CANDIDATES
-            candidates = rank_bits(list(dict.fromkeys(record.candidate_ids)), wanted)
-        if ids is None:
-            return (flags, len(wanted), 0, 0, candidates, verdicts, ())
-        return (flags | RANKED, len(wanted), length, rank_bits(ids, wanted), candidates, verdicts, ())
-
-    def _timing(self, record: Record) -> int:
-        latency = record.latency_ms
-        if latency is None or latency.total is None or self.within_ms is None:
-            return 0
-        return TIMED | WITHIN if latency.total <= self.within_ms else TIMED
-
-    def _outcome(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
-        """The flags of the answer's text and form."""
-        flags = 0 if citations is None else COMPLIANT
-        if record.error is not None:
-            return ERROR
-        if claim is None:
-            if record.facts is not None:
-                return flags | self._told(record.facts, item)
-            return flags | OUTCOME_UNKNOWN if record.partial and record.answer_json is None else flags
-        folded = fold(claim.strip())
-        if not folded:
-            return flags | TEXT
-        refusal = self.refusal
-        if refusal.is_token(folded):
-            return REFUSED | TEXT | COMPLIANT | CLAIM_KNOWN
-        flags |= TEXT
-        if refusal.is_like(folded):
-            # An own-words refusal with nothing cited has left the template, whatever list it carries.
-            flags = (flags if citations else flags & ~COMPLIANT) | REFUSAL_LIKE
-            flags |= REFUSED if refusal.matcher_counts else SHIPPED
-        else:
-            flags |= SHIPPED
-        if item is not None and item.answerable:
-            flags |= CLAIM_KNOWN
-            if item.contained_in(folded):
-                flags |= CONTAINS_CLAIM
-            for phrase in item.gold_phrases:
-                if phrase in folded:
-                    flags |= CONTAINS_GOLD_CLAIM
-        return flags
-
-    @staticmethod
-    def _told(told: TextFacts, item: GoldItem | None) -> int:
-        """The same flags from decisions made where the text was."""
-        if told.refused is None and told.answered is None:
-            return OUTCOME_UNKNOWN
-        flags = 0
-        if told.refused:
-            flags = REFUSED | COMPLIANT
-        elif told.answered is not False:
-            flags = SHIPPED
-        if told.refusal_like is not None:
-            flags |= TEXT | REFUSAL_LIKE if told.refusal_like else TEXT
-        if item is None or not item.answerable:
-            return flags
-        if told.gold_version is not None and told.gold_version != item.set_version:
-            return flags | WRONG_GOLD_VERSION
-        if told.contains_claim is not None or told.refused:
-            flags |= CLAIM_KNOWN
-            flags |= CONTAINS_CLAIM if told.contains_claim else 0
-            flags |= CONTAINS_GOLD_CLAIM if told.contains_gold_claim else 0
-        return flags
-
-    @staticmethod
-    def _by_section_or_text(
-        record: Record, item: GoldItem, ids: Sequence[str] | None, flags: int, verdicts: int
-    ) -> Key:
-        """The facts of an item whose documents are named by section or by text."""
-        if item.sections:
-            if ids is None:
-                return (flags, 0, 0, 0, 0, verdicts, ())
-            prefixes = tuple(item.sections)
-            return (flags | RANKED, 0, len(ids), bits_of(name.startswith(prefixes) for name in ids), 0, verdicts, ())
-        if record.contexts is None or not item.texts:
-            return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
-        relevant, found = match_texts(record.contexts, item)
-        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, found)
-
-
-def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[int, tuple[int, ...]]:
-    """Which contexts hold a gold text, and where each gold text is found first.
-
-    Returns:
-        Bit r-1 for every relevant context, and the sorted first ranks of the gold texts that were found.
-    """
-    first: dict[str, int] = {}
-    relevant = 0
-    for rank, context in enumerate(map(normalise_context, contexts[:DEPTH]), start=1):
-        held = [text for text in item.texts if (text == context if item.match == "exact" else text in context)]
-        if held:
-            relevant |= 1 << (rank - 1)
-        for text in held:
-            first.setdefault(text, rank)
-    return relevant, tuple(sorted(first.values()))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from ragmon import names
+from ragmon.errors import RagmonError
 
 Verdict = Literal["pass", "fail", "insufficient"]
 Mode = Literal["interval", "point"]
@@ -37,6 +38,9 @@ class Gate:
         page_beyond: The level worth a page; None: 0.10 beyond the threshold.
         severity: `page` or `ticket`.
         kind: What is compared.
+
+    Raises:
+        RagmonError: The direction is none, or the threshold of a share lies outside [0, 1].
     """
 
     name: str
@@ -53,6 +57,12 @@ class Gate:
     page_beyond: float | None = None
     severity: Literal["page", "ticket"] = "page"
     kind: Kind = "threshold"
+
+    def __post_init__(self) -> None:
+        if self.direction not in ("at_least", "at_most"):
+            raise RagmonError(f"gate {self.name}: unknown direction {self.direction!r}", hint="at_least or at_most")
+        if self.kind == "threshold" and not 0 <= self.threshold <= 1:
+            raise RagmonError(f"gate {self.name}: threshold {self.threshold} is no share", hint="0.80 is 80 %")
 
     @property
     def at_least(self) -> bool:
@@ -90,9 +100,11 @@ class Outcome:
     Attributes:
         gate: The gate.
         source, gold, estimand: What was judged, after defaults.
-        value, lower, upper: The estimate; bounds are None where the value is exact.
-        n: Requests in the denominator.
-        needed: About how many would decide; None where that cannot be said.
+        value, lower, upper: The estimate. Where the value is exact, the bounds are those for questions like these;
+            they are None where there is no interval.
+        n: Requests in the denominator (kind `distinct`: builds).
+        needed: About how many in all would decide, in gold items where the estimand is questions_like_these, else in
+            requests; None where that cannot be said.
         margin: How far the value lies on the good side; negative on the bad side.
         verdict: pass, fail or insufficient.
         reason: One line for a person.

@@ -117,7 +117,10 @@ def _trace_log(settings: Settings) -> JsonlSink | None:
     if path is None:
         return None
     pipeline = settings.of(settings.pipeline)
-    content = "full" if pipeline.capture.content == "full" else "none"
-    probes = "full" if pipeline.capture.probe_content == "full" else "none"
-    gold = GoldIndex(load_gold(settings.gold))
-    return JsonlSink(path, content=content, probe_content=probes, gold=gold, facts=rules(pipeline).facts)
+    return JsonlSink(
+        path,
+        content="full" if pipeline.capture.content == "full" else "none",
+        probe_content="full" if pipeline.capture.probe_content == "full" else "none",
+        gold=GoldIndex(load_gold(settings.gold)),
+        facts=rules(pipeline).facts,
+    )

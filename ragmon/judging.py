@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from ragmon import names, stats
 from ragmon.gates import Gate, Outcome, Policy, Verdict
-from ragmon.snapshot import ALL, SeriesStats, Snapshot, Stat
+from ragmon.scores import Stat
+from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
 MISSING: Final = 0.02
 """Share of a gold set that may be missing from a run before nothing can be said about the set."""
 GOLD_SOURCES: Final = (names.PROBE, names.MATCH, names.REPLAY, names.LABEL)
 """Where a gate on a gold metric looks when it names no source; the first with data is judged."""
-FREE_SOURCES: Final = (names.LIVE, names.REPLAY, names.PROBE, names.MATCH)
+FREE_SOURCES: Final = (names.LIVE, names.REPLAY, names.PROBE, names.MATCH, names.LABEL)
 """The same for a metric that needs no gold."""
 
 
@@ -23,8 +25,8 @@ def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> 
     Args:
         snapshot: What has been counted.
         policy: The gates.
-        whole_run: The snapshot is one whole run over a gold set (CI): every gate is judged on all of it, and a
-            gold-set value is exact.
+        whole_run: The snapshot is one whole run over a gold set (CI): every gate is judged on all of it, and a value
+            over the gold set is exact. Where every request belongs to the set, so is that of a metric without gold.
 
     Returns:
         One outcome per gate, in the policy's order.
@@ -32,174 +34,213 @@ def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> 
     return [_judge(gate, snapshot, policy, whole_run=whole_run) for gate in policy.gates]
 
 
+@dataclass(frozen=True)
+class _Evidence:
+    """What a gate is judged on.
+
+    Attributes:
+        gate: The gate.
+        source: Which source it came from, after defaults.
+        series: The series; None where there is none.
+        stat: The gate's metric over the series.
+        estimand: What the number stands for; "" where it is no gold number.
+    """
+
+    gate: Gate
+    source: str
+    series: SeriesStats | None
+    stat: Stat
+    estimand: str
+
+    def outcome(
+        self,
+        verdict: Verdict,
+        reason: str,
+        *,
+        interval: tuple[float, float] | None = None,
+        needed: int | None = None,
+    ) -> Outcome:
+        """The gate's outcome on this evidence."""
+        lower, upper = interval if interval is not None else (None, None)
+        return Outcome(
+            gate=self.gate,
+            source=self.source,
+            gold=self.series.gold if self.series is not None else "",
+            estimand=self.estimand,
+            value=self.stat.value,
+            lower=lower,
+            upper=upper,
+            n=self.stat.n,
+            needed=needed,
+            verdict=verdict,
+            reason=reason,
+            items=self.series.traced if self.series is not None else 0,
+        )
+
+
 def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -> Outcome:
     window = ALL if whole_run else gate.window
-    series, source = _series(gate, snapshot, window)
     if gate.kind == "distinct":
-        return _judge_distinct(gate, snapshot, source)
+        return _judge_distinct(gate, snapshot)
     if gate.kind == "quantile_ratio":
-        return _judge_latency(gate, series, source, policy)
-    stat = series.metrics.get(gate.metric, Stat()) if series is not None else Stat()
-    estimand = _estimand(gate, series, source)
-    value = stat.value
-    if series is None or value is None:
-        return _without_data(gate, source, series, stat, estimand)
+        return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
+    evidence = _evidence(gate, snapshot, window, whole_run=whole_run)
+    value = evidence.stat.value
+    if evidence.series is None or value is None:
+        return _without_data(evidence)
     if policy.mode == "point":
-        verdict: Verdict = "pass" if gate.holds(value) else "fail"
-        return _outcome(gate, source, series, estimand, stat, None, verdict, "point estimate, no interval")
-    if whole_run and estimand == names.GOLD_SET:
-        return _judge_exact(gate, source, series, stat, snapshot)
-    if estimand == names.QUESTIONS_LIKE_THESE:
-        return _judge_clustered(gate, source, series, stat)
-    lower, upper = stats.wilson(stat.sum / stats.MICRO, stat.n)
-    return _judge_interval(gate, source, series, estimand, stat, (lower, upper), stat.n)
+        return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
+    if whole_run and evidence.estimand == names.GOLD_SET:
+        return _judge_exact(evidence, evidence.series, value, snapshot)
+    if evidence.estimand == names.QUESTIONS_LIKE_THESE:
+        return _judge_clustered(evidence, evidence.series)
+    interval = stats.wilson(evidence.stat.sum / stats.MICRO, evidence.stat.n)
+    return _judge_interval(evidence, value, interval, evidence.stat.n)
 
 
-def _series(gate: Gate, snapshot: Snapshot, window: str) -> tuple[SeriesStats | None, str]:
+def _evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> _Evidence:
     """The series a gate reads. A gate that names no source takes the first that has data, in a fixed order."""
     with_gold = gate.metric in snapshot.gold_metrics
     sources = (gate.source,) if gate.source else GOLD_SOURCES if with_gold else FREE_SOURCES
     for source in sources:
         for gold in (gate.gold,) if gate.gold else ("", None):
-            found = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
-            if found is not None and gate.metric in found.metrics and _has_data(found.metrics[gate.metric]):
-                return found, source
-    fallback = snapshot.find(gate.pipeline, sources[0], window=window, gold="", where=gate.where)
-    return fallback, sources[0]
+            series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
+            stat = series.metrics.get(gate.metric) if series is not None else None
+            if series is not None and stat is not None and (stat.n or stat.unassessed):
+                if whole_run and not series.gold:
+                    series = _gold_run(series, snapshot, gate.where)
+                return _Evidence(gate, source, series, stat, _estimand(gate, series, source))
+    series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)
+    return _Evidence(gate, sources[0], series, Stat(), gate.estimand or "")
 
 
-def _has_data(stat: Stat) -> bool:
-    return bool(stat.n or stat.unassessed)
+def _gold_run(series: SeriesStats, snapshot: Snapshot, where: str) -> SeriesStats:
+    """The series over a gold set where it holds the same requests as the one over all, else that one."""
+    gold = snapshot.find(series.pipeline, series.source, window=series.window, gold=None, where=where)
+    return gold if gold is not None and gold.records == series.records else series
 
 
-def _estimand(gate: Gate, series: SeriesStats | None, source: str) -> str:
-    if series is None or not series.gold:
+def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
+    if not series.gold:
         return ""
     if gate.estimand:
         return gate.estimand
     return names.GOLD_SET if source in (names.PROBE, names.REPLAY) else names.QUESTIONS_LIKE_THESE
 
 
-def _without_data(gate: Gate, source: str, series: SeriesStats | None, stat: Stat, estimand: str) -> Outcome:
-    if stat.unassessed:
-        why = ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
-        reason = f"no request could be assessed: {why}"
+def _without_data(evidence: _Evidence) -> Outcome:
+    if evidence.stat.unassessed:
+        reason = f"no request could be assessed: {_unassessed(evidence.stat)}"
     else:
-        reason = "no data" if series is None else "no request in the denominator"
-    needed = stats.needed_for_pass(gate.threshold, at_least=gate.at_least)
-    gold = series.gold if series is not None else ""
-    return Outcome(gate, source, gold, estimand, None, None, None, 0, needed, "insufficient", reason)
+        reason = "no data" if evidence.series is None else "no request in the denominator"
+    return evidence.outcome("insufficient", reason, needed=_needed_to_pass(evidence.gate))
 
 
-def _judge_exact(gate: Gate, source: str, series: SeriesStats, stat: Stat, snapshot: Snapshot) -> Outcome:
-    """A run of a whole gold set: the value is the value, unless too much of the set is missing."""
-    value = stat.sum / (stat.n * stats.MICRO)
+def _unassessed(stat: Stat) -> str:
+    return ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
+
+
+def _needed_to_pass(gate: Gate) -> int:
+    """The fewest observations that could pass the gate."""
+    return max(gate.min_samples, stats.needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
+
+
+def _judge_exact(evidence: _Evidence, series: SeriesStats, value: float, snapshot: Snapshot) -> Outcome:
+    """A run of a whole gold set: the value is the value, unless too much of the set is missing.
+
+    What the set says about other questions stands beside it as an interval.
+    """
+    gate = evidence.gate
+    clusters = series.clusters.get(gate.metric, ())
+    interval = stats.clustered(clusters)[:2] if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
-    missing = size - series.traced
+    # How many items a slice has is not known here: the run holds the slice if it holds the set.
+    whole = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
+    missing = size - whole.traced
     if size and missing > MISSING * size:
         reason = f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MISSING:.0%} may miss)"
-        return _outcome(gate, source, series, names.GOLD_SET, stat, None, "insufficient", reason, needed=missing)
-    verdict: Verdict = "pass" if gate.holds(value) else "fail"
+        return evidence.outcome("insufficient", reason, interval=interval)
     reason = f"exact over {series.traced} gold items"
-    return _outcome(gate, source, series, names.GOLD_SET, stat, None, verdict, reason)
+    if evidence.stat.unassessed:
+        reason += f", not assessed: {_unassessed(evidence.stat)}"
+    if interval is not None:
+        reason += "; the interval is for questions like these"
+    return evidence.outcome("pass" if gate.holds(value) else "fail", reason, interval=interval)
 
 
-def _judge_clustered(gate: Gate, source: str, series: SeriesStats, stat: Stat) -> Outcome:
+def _judge_clustered(evidence: _Evidence, series: SeriesStats) -> Outcome:
     """Asking one item a hundred times says little about other questions: items are the observations.
 
     Value and interval both come from the items, whose tables are by the hour beyond the last hour.
     """
-    clusters = list(series.clusters.get(gate.metric, ()))
-    lower, upper, n_eff = stats.clustered(clusters)
+    metric, stat = evidence.gate.metric, evidence.stat
+    if metric not in series.clusters:
+        return evidence.outcome("insufficient", "its scores are not kept item by item")
+    clusters = series.clusters[metric]
     total = round(sum(y for _, y in clusters) * stats.MICRO)
     seen = Stat(sum(n for n, _ in clusters), total, 0, stat.unassessed)
-    if not seen.n:
-        return _without_data(gate, source, series, seen, names.QUESTIONS_LIKE_THESE)
-    return _judge_interval(gate, source, series, names.QUESTIONS_LIKE_THESE, seen, (lower, upper), n_eff)
+    by_item = _Evidence(evidence.gate, evidence.source, series, seen, evidence.estimand)
+    value = seen.value
+    if value is None:
+        return _without_data(by_item)
+    lower, upper, n_eff = stats.clustered(clusters)
+    return _judge_interval(by_item, value, (lower, upper), n_eff)
 
 
-def _judge_interval(
-    gate: Gate,
-    source: str,
-    series: SeriesStats,
-    estimand: str,
-    stat: Stat,
-    interval: tuple[float, float],
-    n_eff: float,
-) -> Outcome:
+def _judge_interval(evidence: _Evidence, value: float, interval: tuple[float, float], n_eff: float) -> Outcome:
     """Proven on the good side passes, proven on the bad side fails, anything else is insufficient."""
-    value = stat.sum / (stat.n * stats.MICRO)
-    lower, upper = interval
-    at_best = stats.needed_for_pass(gate.threshold, at_least=gate.at_least)
+    gate, (lower, upper) = evidence.gate, interval
     if n_eff < gate.min_samples:
-        needed = max(gate.min_samples, at_best or 0)
-        reason = f"{math.floor(n_eff)} of at least {gate.min_samples} samples"
-        return _outcome(gate, source, series, estimand, stat, interval, "insufficient", reason, needed=needed)
-    good, bad = (lower, upper) if gate.at_least else (-upper, -lower)
-    bar = gate.threshold if gate.at_least else -gate.threshold
-    if good >= bar:
-        return _outcome(gate, source, series, estimand, stat, interval, "pass", "the whole interval keeps the gate")
-    if bad < bar:
-        return _outcome(gate, source, series, estimand, stat, interval, "fail", "the whole interval breaks the gate")
-    needed_n = stats.needed_to_decide(value, gate.threshold)
-    reason = "the interval straddles the gate"
-    return _outcome(gate, source, series, estimand, stat, interval, "insufficient", reason, needed=needed_n)
-
-
-def _outcome(
-    gate: Gate,
-    source: str,
-    series: SeriesStats,
-    estimand: str,
-    stat: Stat,
-    interval: tuple[float, float] | None,
-    verdict: Verdict,
-    reason: str,
-    *,
-    needed: int | None = None,
-) -> Outcome:
-    lower, upper = interval if interval is not None else (None, None)
-    return Outcome(
-        gate,
-        source,
-        series.gold,
-        estimand,
-        stat.value,
-        lower,
-        upper,
-        stat.n,
-        needed,
-        verdict,
-        reason,
-        items=series.traced,
+        reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
+        return evidence.outcome("insufficient", reason, interval=interval, needed=_needed_to_pass(gate))
+    if gate.holds(lower) and gate.holds(upper):
+        return evidence.outcome("pass", "the whole interval keeps the gate", interval=interval)
+    if not (gate.holds(lower) or gate.holds(upper)):
+        return evidence.outcome("fail", "the whole interval breaks the gate", interval=interval)
+    side = "keeps" if gate.holds(value) else "breaks"
+    reason = (
+        f"the interval straddles the gate, which the value {side} by {100 * abs(value - gate.threshold):.1f} points"
     )
+    needed = stats.needed_to_decide(value, gate.threshold)
+    return evidence.outcome("insufficient", reason, interval=interval, needed=needed)
 
 
-def _judge_latency(gate: Gate, series: SeriesStats | None, source: str, policy: Policy) -> Outcome:
+def _observations(evidence: _Evidence) -> str:
+    return "gold items" if evidence.estimand == names.QUESTIONS_LIKE_THESE else "samples"
+
+
+def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float | None) -> Outcome:
     """The p95 of the total latency as a multiple of the baseline's."""
-    histogram = dict(series.latency.get("total", {})) if series is not None else {}
-    n = sum(histogram.values())
-    p95, baseline = stats.quantile(histogram, 0.95), policy.baseline_p95_ms.get(gate.pipeline)
-    if p95 is None or baseline is None or n < gate.min_samples:
-        reason = "no latency baseline" if baseline is None else f"{n} of at least {gate.min_samples} samples"
-        return Outcome(
-            gate, source, "", "", None, None, None, n, max(0, gate.min_samples - n) or None, "insufficient", reason
-        )
+    histogram: dict[int, int] = {}
+    sources = (gate.source,) if gate.source else FREE_SOURCES
+    source = sources[0]
+    for name in sources:
+        series = snapshot.find(gate.pipeline, name, window=window, gold=gate.gold or "", where=gate.where)
+        if series is not None and series.latency.get("total"):
+            histogram, source = dict(series.latency["total"]), name
+            break
+    n, p95 = sum(histogram.values()), stats.quantile(histogram, 0.95)
+    if p95 is None or not baseline or n < gate.min_samples:
+        reason = f"{n} of at least {gate.min_samples} samples" if baseline else "no latency baseline"
+        needed = gate.min_samples if baseline else None
+        return Outcome(gate, source, "", "", None, None, None, n, needed, "insufficient", reason)
     ratio = p95 / baseline
     verdict: Verdict = "pass" if gate.holds(ratio) else "fail"
     reason = f"p95 {p95:.0f} ms against a baseline of {baseline:.0f} ms"
     return Outcome(gate, source, "", "", ratio, None, None, n, None, verdict, reason)
 
 
-def _judge_distinct(gate: Gate, snapshot: Snapshot, source: str) -> Outcome:
-    """At most so many index hashes under one build."""
+def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
+    """At most so many index hashes under one build; the build with the most is judged."""
     by_build: dict[str, set[str]] = {}
     for pipeline, build, index_hash in snapshot.builds:
         if pipeline == gate.pipeline and index_hash:
             by_build.setdefault(build, set()).add(index_hash)
+    source = gate.source or ""
     if not by_build:
-        return Outcome(gate, source, "", "", None, None, None, 0, 1, "insufficient", "no record carries an index hash")
+        reason = "no record carries an index hash"
+        return Outcome(gate, source, "", "", None, None, None, 0, 1, "insufficient", reason)
     build, hashes = max(by_build.items(), key=lambda entry: (len(entry[1]), entry[0]))
-    verdict: Verdict = "pass" if len(hashes) <= gate.threshold else "fail"
+    verdict: Verdict = "pass" if gate.holds(len(hashes)) else "fail"
     reason = f"build {build or 'unknown'} answered from {', '.join(sorted(hashes))}"
-    return Outcome(gate, source, "", "", float(len(hashes)), None, None, len(hashes), None, verdict, reason)
+    return Outcome(gate, source, "", "", float(len(hashes)), None, None, len(by_build), None, verdict, reason)

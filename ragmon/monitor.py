@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from time import time
 from types import TracebackType
+from typing import Self
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -104,7 +105,7 @@ class Monitor:
         with self._lock:
             return self._scorer.state.digest()
 
-    def start(self, address: str | None = None) -> Monitor:
+    def start(self, address: str | None = None) -> Self:
         """Serve `/metrics`.
 
         Args:
@@ -140,7 +141,7 @@ class Monitor:
             thread.join()
             self._server = None
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(

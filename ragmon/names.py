@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 CONTRACT_VERSION: Final = 1
-REFUSAL_TOKEN: Final = "not in context"
+REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - a token of speech
 """The exact answer of a pipeline that refuses."""
 
 DEFAULT_PIPELINE: Final = "default"

@@ -11,9 +11,9 @@ from ragmon.contract import Record, Totals
 from ragmon.export.report import Question, Report
 from ragmon.facts import Facts
 from ragmon.gates import Policy, verdict_of
-from ragmon.judging import evaluate
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.files import Intake
+from ragmon.judging import evaluate
 from ragmon.presets import PRESETS
 from ragmon.scorer import Scorer
 from ragmon.snapshot import Snapshot
@@ -85,10 +85,11 @@ class Run:
         """Score records; totals lines carry no request."""
         observe = self._observe_once if self._duplicates != "all" else self.scorer.observe
         for record in records:
-            if isinstance(record, Totals):
-                continue
             if self._counts_itself:
                 self.intake.read += 1
+            if isinstance(record, Totals):
+                self.intake.totals += 1
+                continue
             observe(record)
         for record in self._held.values():
             self.scorer.observe(record)
@@ -122,12 +123,15 @@ class Run:
             scorer.dropped[reason] = scorer.dropped.get(reason, 0) + n
         self.intake.merge(other.intake, lines_before=lines_before)
 
-    def report(self, policy: Policy, *, windows: bool = False, notes: Sequence[str] = ()) -> Report:
+    def report(
+        self, policy: Policy, *, windows: bool = False, questions: bool = True, notes: Sequence[str] = ()
+    ) -> Report:
         """Judge what was counted.
 
         Args:
             policy: The gates.
             windows: Add every window span at every folded step end.
+            questions: List how every gold question fared.
             notes: What a reader should know.
         """
         gated = [gate.metric for gate in policy.gates]
@@ -138,20 +142,19 @@ class Run:
         rejected = dict(self.intake.rejected)
         for reason, n in self.scorer.dropped.items():
             rejected[reason] = rejected.get(reason, 0) + n
-        questions = _questions(self.scorer)
         return Report(
             version=current(),
             snapshot=snapshot,
             outcomes=outcomes,
             verdict=verdict_of(outcomes, policy),
             digest=self.scorer.state.digest(),
-            read=self.intake.read,
+            read=self.intake.read - self.intake.totals,
             scored=self.scorer.scored,
             unmatched=self.scorer.unmatched,
             duplicate=_repeated(self.scorer) + self._left_out,
             rejected=rejected,
             unscorable=_unscorable(self.scorer),
-            questions=questions,
+            questions=_questions(self.scorer) if questions else (),
             notes=notes,
         )
 
@@ -222,4 +225,3 @@ def _question(qid: str, seen: Facts, times: int) -> Question:
     else:
         label = "REFUSAL_OK" if refused else "HALLUCINATION"
     return Question(qid, shipped, hit, refused, label, times)
-

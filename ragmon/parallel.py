@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
-from ragmon.ingest.files import Intake, Progress, read_file, read_files
+from ragmon.ingest.files import Intake, Progress, read_file, read_files, splittable
 from ragmon.ingest.lines import byte_ranges
 from ragmon.offline import Counted, Duplicates, Run
 from ragmon.scorer import Scorer
@@ -45,34 +45,33 @@ def run_files(
     intake = Intake()
     run = Run(make_scorer(), intake, duplicates)
     tasks = _tasks(paths, jobs) if jobs > 1 and duplicates == "all" else []
-    if len(tasks) < 2:  # noqa: PLR2004 - one task needs no pool
+    if len(tasks) <= 1:
         # Records die young and hold no cycles: the collector would only look at them again and again.
+        collects = gc.isenabled()
         gc.freeze()
         gc.disable()
         try:
             run.feed(read_files(paths, intake, progress))
         finally:
-            gc.enable()
             gc.unfreeze()
+            if collects:
+                gc.enable()
         return run
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
         results = pool.map(_score, tasks, [make_scorer] * len(tasks))
-        path, lines = "", 0
         for task, counted in zip(tasks, results, strict=True):
-            lines = lines if task.path == path else 0
-            path = task.path
-            run.merge(counted, lines_before=lines)
-            lines += counted.intake.lines
+            begins = task.part is None or task.part[0] == 0
+            run.merge(counted, lines_before=0 if begins else intake.lines)
     return run
 
 
 def _tasks(paths: Sequence[str], jobs: int) -> list[Task]:
     tasks = []
     for path in paths:
-        if path == "-" or path.endswith((".gz", ".zst")):
-            tasks.append(Task(path))
-        else:
+        if splittable(path):
             tasks += [Task(path, part) for part in byte_ranges(path, jobs)]
+        else:
+            tasks.append(Task(path))
     return tasks
 
 

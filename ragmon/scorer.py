@@ -9,19 +9,25 @@ from types import MappingProxyType
 
 from ragmon import names, stats
 from ragmon.contract import Record, Sampling
-from ragmon.facts import FactReader, Key
+from ragmon.facts import Key
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.gold.sets import Items
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.rows import CELLS, Row
-from ragmon.snapshot import ALL, ScoreTable, Snapshot, take
+from ragmon.reader import FactReader
+from ragmon.rows import CELLS
+from ragmon.scores import ScoreTable
+from ragmon.snapshot import ALL, Snapshot, take
 from ragmon.windows import Series, SeriesKey, State
 
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_WHOLE = ("",)
 FUTURE = 300.0
 """Seconds a record's time may lie ahead of the clock."""
+STREAMS = 4096
+"""Streams that are remembered; builds and indexes come and go."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,26 @@ class Rules:
         slices: Tags that become series: allowed values by tag name.
     """
 
-    facts: FactReader = FactReader()
+    facts: FactReader = field(default_factory=FactReader)
     grounded_threshold: float = DEFAULT_THRESHOLD
     slices: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Stream:
+    """Records that share pipeline, source, build and index, and everything that follows from those.
+
+    Attributes:
+        series: By source, gold version, slice, audit and stratum.
+    """
+
+    pipeline: str
+    source: str
+    build: str
+    index_hash: str
+    rules: Rules
+    items: Items
+    series: dict[tuple[str, str, str, bool, str], Series] = field(default_factory=dict)
 
 
 class Scorer:
@@ -80,7 +103,7 @@ class Scorer:
         self._clock = clock
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
-        self._known: dict[tuple[object, ...], Series] = {}
+        self._streams: dict[tuple[str | None, ...], Stream] = {}
 
     def observe(self, record: Record) -> bool:
         """Score one record.
@@ -88,29 +111,50 @@ class Scorer:
         Returns:
             True when it was scored; False when it was dropped, which `dropped` counts by reason.
         """
+        stream = self._streams.get((record.pipeline, record.source, record.build, record.index_hash))
+        if stream is None:
+            stream = self._stream(record)
         ts = record.ts
         if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
             return self._drop(names.TOO_FUTURE)
-        rules = self._rules if not self._by_pipeline else self._by_pipeline.get(record.pipeline or "", self._rules)
-        item = self.gold.match(record)
-        if record.contexts is None and record.measures is None and not self._always:
-            measured, grounded = _NOTHING, record.facts.grounded if record.facts is not None else None
-        else:
-            measured, grounded = self._measure(record, item, rules.grounded_threshold)
-        key = rules.facts.read(record, item, grounded)
-        source = record.source or (names.PROBE if record.probe else names.REPLAY)
-        if source == names.LIVE and item is not None:
+        item = stream.items.by_qid.get(record.qid)
+        if item is None and record.q is not None:
+            item = stream.items.by_wording(record.q)
+        told = record.facts
+        measured, grounded = _NOTHING, told.grounded if told is not None else None
+        if record.contexts is not None or record.measures is not None or self._always:
+            measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
+        key = stream.rules.facts.read(record, item, grounded)
+        if stream.source == names.LIVE and item is not None:
             # A matched user question stays user traffic without its gold, and is a gold draw in a series of its own.
-            plain = rules.facts.read(record, None, grounded)
-            if not self._count(record, None, names.LIVE, plain, measured, rules):
-                return self._drop(names.TOO_OLD)
-            source = names.MATCH
-        if not self._count(record, item, source, key, measured, rules):
+            plain = stream.rules.facts.read(record, None, grounded)
+            counted = self._count(stream, names.LIVE, record, None, plain, measured) and self._count(
+                stream, names.MATCH, record, item, key, measured
+            )
+        else:
+            counted = self._count(stream, stream.source, record, item, key, measured)
+        if not counted:
             return self._drop(names.TOO_OLD)
         self.scored += 1
         if item is None:
             self.unmatched += 1
         return True
+
+    def _stream(self, record: Record) -> Stream:
+        """The stream a record belongs to, opened when it is the first of it."""
+        rules = self._by_pipeline.get(record.pipeline or names.DEFAULT_PIPELINE, self._rules)
+        stream = Stream(
+            pipeline=record.pipeline or names.DEFAULT_PIPELINE,
+            source=record.source or names.REPLAY,
+            build=record.build or "",
+            index_hash=record.index_hash or "",
+            rules=rules,
+            items=self.gold.items_for(record.pipeline, record.source),
+        )
+        if len(self._streams) >= STREAMS:
+            self._streams.clear()
+        self._streams[(record.pipeline, record.source, record.build, record.index_hash)] = stream
+        return stream
 
     def _drop(self, reason: str) -> bool:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
@@ -135,65 +179,52 @@ class Scorer:
                 grounded = score >= threshold
         return measured, grounded
 
-    def _count(  # noqa: PLR0913 - one record and everything that was found out about it
+    def _count(
         self,
+        stream: Stream,
+        source: str,
         record: Record,
         item: GoldItem | None,
-        source: str,
         key: Key,
         measured: Mapping[str, int],
-        rules: Rules,
     ) -> bool:
         """Count one request in its series, and again in each of its slices; False when it is too old."""
-        series = self._series(record, item, source, "")
-        row = self.state.row(series, record.ts)
-        if row is None:
-            return False
-        self._add(row, record, key, measured)
-        if item is not None:
-            self.state.count_item(series, record.ts, item.qid, key)
-        for where in _slices_of(record, item, rules.slices) if rules.slices else ():
-            part = self._series(record, item, source, where)
+        slices = stream.rules.slices
+        for where in ("", *_slices_of(record, item, slices)) if slices else _WHOLE:
+            sampling = record.sampling or _KEPT_ALL
+            version = "" if item is None else item.set_version
+            part = stream.series.get((source, version, where, sampling.audit, sampling.stratum))
+            if part is None:
+                part = self._series(stream, source, item, where, sampling)
             row = self.state.row(part, record.ts)
-            if row is not None:
-                self._add(row, record, key, measured)
-                if item is not None:
-                    self.state.count_item(part, record.ts, item.qid, key)
-        return True
-
-    def _series(self, record: Record, item: GoldItem | None, source: str, where: str) -> Series:
-        sampling = record.sampling or _KEPT_ALL
-        set_name, version = ("", "") if item is None else (item.set_name, item.set_version)
-        known = (
-            record.pipeline,
-            source,
-            set_name,
-            version,
-            where,
-            sampling.audit,
-            sampling.stratum,
-            record.build,
-            record.index_hash,
-        )
-        series = self._known.get(known)
-        if series is None:
-            key = SeriesKey(
-                record.pipeline or names.DEFAULT_PIPELINE, *known[1:7], record.build or "", record.index_hash or ""
-            )
-            series = self._known[known] = self.state.at(key)
-        return series
-
-    def _add(self, row: Row, record: Record, key: Key, measured: Mapping[str, int]) -> None:
-        cells = row.cells
-        seen = cells.get(key)
-        if seen is None and len(cells) >= CELLS:
-            self.table.spill(row, key, measured)
-        else:
-            cells[key] = 1 if seen is None else seen + 1
+            if row is None:
+                return False
+            cells = row.cells
+            seen = cells.get(key)
+            if seen is not None:
+                cells[key] = seen + 1
+            elif len(cells) < CELLS:
+                cells[key] = 1
+            else:
+                self.table.spill(row, key, measured)
+                measured = _NOTHING
             for name, score in measured.items():
                 row.measure(name, key, score)
-        if record.latency_ms is not None:
-            row.add_latency(record.latency_ms)
+            if record.latency_ms is not None:
+                row.add_latency(record.latency_ms)
+            if item is not None:
+                self.state.count_item(part, record.ts, item.qid, key)
+        return True
+
+    def _series(self, stream: Stream, source: str, item: GoldItem | None, where: str, sampling: Sampling) -> Series:
+        """The series of a stream that a record is counted in, found for the first time."""
+        name, version = ("", "") if item is None else (item.set_name, item.set_version)
+        audit, stratum = sampling.audit, sampling.stratum
+        series = self.state.at(
+            SeriesKey(stream.pipeline, source, name, version, where, audit, stratum, stream.build, stream.index_hash)
+        )
+        stream.series[(source, version, where, audit, stratum)] = series
+        return series
 
     def snapshot(
         self,

@@ -7,16 +7,21 @@ machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, repeat
+from operator import rshift
 from typing import Final
 
 MICRO: Final = 1_000_000
 Z95: Final = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
-BUCKET_RATIO: Final = 1.02
-BUCKET_LOG: Final = math.log(BUCKET_RATIO)
-NOT_POSITIVE: Final = -100_000
+_DROPPED_BITS: Final = 46
+_HALF: Final = 1 << (_DROPPED_BITS - 1)
+NOT_POSITIVE: Final = 0
 """The bucket of zero and below; no positive float has a bucket that low."""
 
 _ROUNDING: Final = 1e-9
@@ -93,8 +98,8 @@ def needed_to_decide(p: float, threshold: float, z: float = Z95) -> int | None:
     return max(1, math.ceil(exact - _ROUNDING))
 
 
-def clustered(clusters: list[tuple[int, float]], z: float = Z95) -> tuple[float, float, float]:
-    """Interval for a ratio of sums when observations come in clusters (one gold item asked many times).
+def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[float, float, float]:
+    """Wilson's interval for a ratio of sums when observations come in clusters (one gold item asked many times).
 
     Args:
         clusters: One `(n, sum of scores)` per cluster; empty clusters do not count.
@@ -107,32 +112,44 @@ def clustered(clusters: list[tuple[int, float]], z: float = Z95) -> tuple[float,
     section 6.3), put into Wilson's interval as an effective n.
     """
     used = [(n, y) for n, y in clusters if n > 0]
-    total = sum(n for n, _ in used)
-    if not used or total == 0:
+    if not used:
         return 0.0, 1.0, 0.0
-    m = len(used)
+    total, m = sum(n for n, _ in used), len(used)
     p = sum(y for _, y in used) / total
     residual = sum((y - p * n) ** 2 for n, y in used)
     n_eff = float(m)
     if m > 1 and residual > 0:
         variance = residual * m / (m - 1) / total**2
+        # Uncapped, 50 items of which a few always fail are covered at .91 instead of .95.
         n_eff = min(float(m), p * (1 - p) / variance)
     lower, upper = wilson(p * n_eff, n_eff, z)
     return lower, upper, n_eff
 
 
 def bucket(value: float) -> int:
-    """The log bucket of a positive value; buckets grow by 2 %, so a quantile is right within 1 %.
+    """The bucket of a positive value: the leading bits of its floating-point form, 64 buckets an octave.
 
-    Values of zero and below share one bucket. Two histograms merge by adding counts.
-    Source: DDSketch's logarithmic mapping (Masson, Rim, Lee, VLDB 12 (2019)).
+    A bucket is at most 1/64 wide in proportion, so the middle of one is right within 0.8 %. Values of zero and below
+    share one bucket. Histograms merge by adding counts.
+
+    Source: the layout of IEEE 754 doubles (ISO/IEC 60559); HdrHistogram and DDSketch's cubic mapping use the same idea
+    (Masson, Rim, Lee, VLDB 12 (2019)).
     """
-    return int(math.log(value) // BUCKET_LOG) if value > 0 else NOT_POSITIVE
+    return next(iter(buckets([value])))
+
+
+def buckets(values: Sequence[float]) -> Counter[int]:
+    """How many values fall into each bucket; the whole batch is sorted in C."""
+    positive = values if min(values, default=1.0) > 0 else [value for value in values if value > 0]
+    counts = Counter(map(rshift, array("q", array("d", positive).tobytes()), repeat(_DROPPED_BITS)))
+    if len(positive) < len(values):
+        counts[NOT_POSITIVE] = len(values) - len(positive)
+    return counts
 
 
 def bucket_value(index: int) -> float:
-    """The middle of a log bucket, in the unit of the values."""
-    return 0.0 if index == NOT_POSITIVE else math.exp((index + 0.5) * BUCKET_LOG)
+    """The middle of a bucket, in the unit of the values."""
+    return 0.0 if index == NOT_POSITIVE else array("d", array("q", [(index << _DROPPED_BITS) + _HALF]).tobytes())[0]
 
 
 def quantile(histogram: Mapping[int, int], q: float) -> float | None:
@@ -148,13 +165,9 @@ def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     >>> quantile({bucket(100.0): 9, bucket(900.0): 1}, 0.5) < 102
     True
     """
-    total = sum(histogram.values())
-    if not total:
+    if not histogram:
         return None
-    rank = max(1, math.ceil(q * total - _ROUNDING))
-    seen = 0
-    for index in sorted(histogram):
-        seen += histogram[index]
-        if seen >= rank:
-            return bucket_value(index)
-    return None
+    indices = sorted(histogram)
+    up_to = list(accumulate(histogram[index] for index in indices))
+    rank = max(1, math.ceil(q * up_to[-1] - _ROUNDING))
+    return bucket_value(indices[bisect_left(up_to, rank)])

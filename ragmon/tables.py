@@ -11,8 +11,6 @@ from ragmon.rows import add_counts, key_text, text_key
 Table = dict[str, dict[Key, int]]
 """Facts by gold item."""
 HOUR: Final = 3600
-WHOLE: Final = 0
-"""The hour under which a replay keeps everything."""
 
 
 class ItemTables:
@@ -20,26 +18,16 @@ class ItemTables:
 
     Attributes:
         steps: Tables by the start of their step, as long as rows of that age are fresh.
-        hours: Tables by hour since the epoch; `WHOLE` holds what is not kept by time.
+        hours: Tables by hour since the epoch.
+        whole: What is not kept by time.
     """
 
-    __slots__ = ("hours", "steps")
+    __slots__ = ("hours", "steps", "whole")
 
     def __init__(self) -> None:
         self.steps: dict[int, Table] = {}
         self.hours: dict[int, Table] = {}
-
-    @staticmethod
-    def count(tables: dict[int, Table], place: int, qid: str, key: Key) -> None:
-        """Add one request of an item to one of the two."""
-        table = tables.get(place)
-        if table is None:
-            table = tables[place] = {}
-        facts = table.get(qid)
-        if facts is None:
-            table[qid] = {key: 1}
-        else:
-            facts[key] = facts.get(key, 0) + 1
+        self.whole: Table = {}
 
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""
@@ -48,7 +36,7 @@ class ItemTables:
 
     def expire(self, before: float) -> None:
         """Forget the hours that ended before a time."""
-        for hour in [h for h in self.hours if h != WHOLE and (h + 1) * HOUR < before]:
+        for hour in [h for h in self.hours if (h + 1) * HOUR < before]:
             del self.hours[hour]
 
     def merge(self, other: ItemTables) -> None:
@@ -56,6 +44,7 @@ class ItemTables:
         for mine, theirs in ((self.steps, other.steps), (self.hours, other.hours)):
             for place, table in theirs.items():
                 add_table(mine.setdefault(place, {}), table)
+        add_table(self.whole, other.whole)
 
     def window(self, start: float | None, end: float) -> Iterator[Table]:
         """The tables of a window: exact steps; of older hours those that reach into it.
@@ -68,8 +57,9 @@ class ItemTables:
             if start is None or start <= step < end:
                 yield table
         for hour, table in self.hours.items():
-            if start is None or hour == WHOLE or ((hour + 1) * HOUR > start and hour * HOUR < end):
+            if start is None or ((hour + 1) * HOUR > start and hour * HOUR < end):
                 yield table
+        yield self.whole
 
     def all(self) -> Iterator[Table]:
         """Every table."""
@@ -78,25 +68,27 @@ class ItemTables:
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""
         return {
-            name: {
-                str(place): {qid: {key_text(key): n for key, n in facts.items()} for qid, facts in table.items()}
-                for place, table in tables.items()
-            }
-            for name, tables in (("steps", self.steps), ("hours", self.hours))
+            "steps": {str(start): _dump(table) for start, table in self.steps.items()},
+            "hours": {str(hour): _dump(table) for hour, table in self.hours.items()},
+            "whole": _dump(self.whole),
         }
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> ItemTables:
         """The tables `dump` wrote."""
         tables = cls()
-        tables.steps, tables.hours = (
-            {
-                int(place): {qid: {text_key(key): n for key, n in facts.items()} for qid, facts in table.items()}
-                for place, table in data[name].items()
-            }
-            for name in ("steps", "hours")
-        )
+        tables.steps = {int(start): _load(table) for start, table in data["steps"].items()}
+        tables.hours = {int(hour): _load(table) for hour, table in data["hours"].items()}
+        tables.whole = _load(data["whole"])
         return tables
+
+
+def _dump(table: Table) -> dict[str, dict[str, int]]:
+    return {qid: {key_text(key): n for key, n in facts.items()} for qid, facts in table.items()}
+
+
+def _load(table: Mapping[str, Mapping[str, int]]) -> Table:
+    return {qid: {text_key(key): n for key, n in facts.items()} for qid, facts in table.items()}
 
 
 def add_table(mine: Table, other: Mapping[str, Mapping[Key, int]]) -> None:

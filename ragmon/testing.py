@@ -16,12 +16,12 @@ from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.contract import Answer, Record
 from ragmon.errors import Unassessed
-from ragmon.facts import FactReader, Facts
+from ragmon.facts import Facts
 from ragmon.gold import GoldSet
 from ragmon.installation import install
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric
-
+from ragmon.reader import FactReader
 
 
 def make_record(
@@ -83,6 +83,7 @@ class FakeClock:
     now: float = 1_700_000_000.0
 
     def __call__(self) -> float:
+        """The time it shows."""
         return self.now
 
     def advance(self, seconds: float) -> None:

@@ -12,13 +12,19 @@ from typing import Final
 
 ANYWHERE: Final = 5
 """Phrases of this many characters match anywhere; shorter ones need a word boundary."""
+_END: Final = "\0"
 
 # Scripts written without spaces: a boundary means nothing there, so a short phrase matches anywhere.
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\u2e80-\u31ff"
-    "\u3400-\u4dbf\u4e00-\u9fff\ua980-\ua9df\uaa60-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff]"
+    "[\u0e00-\u0eff"  # Thai, Lao
+    "\u0f00-\u0fff"  # Tibetan
+    "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Burmese
+    "\u1780-\u17ff"  # Khmer
+    "\u1950-\u19df\u1a20-\u1aaf"  # Tai Le, New Tai Lue, Tai Tham
+    "\ua980-\ua9df"  # Javanese
+    "\u2e80-\u312f\u31a0-\u31ff\U0001b000-\U0001b16f"  # kana, Bopomofo; between them Hangul letters, which are spaced
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
 )
-_PHRASE = re.compile(r"[^\W_](?:[^\W_]|[-\s]){4,}")
 _CITATIONS = re.compile(r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -27,8 +33,8 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 def fold(text: str) -> str:
     """Text made comparable: NFKC, then casefold.
 
-    >>> fold("ＲÖntgen STRASSE")
-    'röntgen strasse'
+    >>> fold("RÖNTGEN Straße ①")
+    'röntgen strasse 1'
     """
     # For ASCII both steps together are exactly lower(), at a fifth of the price.
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
@@ -60,8 +66,12 @@ def contains_phrase(folded: str, phrase: str) -> bool:
 
 def _joins(char: str) -> bool:
     """Whether a character is part of a word in a script that separates words by spaces."""
-    word = char.isalnum() or unicodedata.category(char).startswith("M")
-    return word and not _UNSPACED.match(char)
+    return _in_word(char) and not _UNSPACED.match(char)
+
+
+def _in_word(char: str) -> bool:
+    """Whether a character is a letter, a digit, or a mark on one: Indic vowel signs are marks."""
+    return char.isalnum() or unicodedata.category(char).startswith("M")
 
 
 def claim_phrases(gold_claim: str) -> tuple[str, ...]:
@@ -72,7 +82,13 @@ def claim_phrases(gold_claim: str) -> tuple[str, ...]:
     >>> claim_phrases("Denmark, Iceland & Norway (3 of 9)")
     ('denmark', 'iceland', 'norway', '3 of 9')
     """
-    runs = (run.strip() for run in _PHRASE.findall(fold(gold_claim)))
+    runs, run = [], ""
+    for char in fold(gold_claim) + _END:
+        if char.isalnum() or (run and (char == "-" or char.isspace() or _in_word(char))):
+            run += char
+        else:
+            runs.append(run.strip())
+            run = ""
     return tuple(run for run in runs if len(run) >= ANYWHERE)
 
 
@@ -84,9 +100,7 @@ def normalise_question(text: str) -> str:
     """
     if text.isascii():
         return " ".join(text.lower().translate(_NO_PUNCTUATION).split())
-    folded = fold(text)
-    kept = "".join(" " if char.isspace() else char for char in folded if not _is_punctuation(char))
-    return " ".join(kept.split())
+    return " ".join("".join(char for char in fold(text) if not _is_punctuation(char)).split())
 
 
 def _is_punctuation(char: str) -> bool:
@@ -103,7 +117,7 @@ def normalise_context(text: str) -> str:
 
 
 def split_citations(answer: str) -> tuple[str, list[str] | None]:
-    """An answer text and the citations written into it as `citations: [a, b]`.
+    r"""An answer text and the citations written into it as `citations: [a, b]`.
 
     Args:
         answer: The whole text.
@@ -111,7 +125,7 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     Returns:
         The text without that part, and the ids; None where there is no such part.
 
-    >>> split_citations("- Rollo\\n- citations: [normans#1, normans#2]")
+    >>> split_citations("- Rollo\n- citations: [normans#1, normans#2]")
     ('Rollo', ['normans#1', 'normans#2'])
     """
     found = _CITATIONS.search(answer)
@@ -120,4 +134,3 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     ids = [part for part in re.split(r"[,\s]+", found.group(1).strip()) if part]
     rest = answer[: found.start()].rstrip(" \t\r\n-*") + answer[found.end() :]
     return rest.strip().removeprefix("- ").strip(), ids
-

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
 from ragmon.rows import Row
-from ragmon.tables import HOUR, WHOLE, ItemTables, Table
+from ragmon.tables import HOUR, ItemTables, Table
 
 STEP: Final = 10
 """Seconds of a fresh row."""
@@ -117,13 +117,17 @@ class State:
 
     def count_item(self, series: Series, ts: float | None, qid: str, key: Key) -> None:
         """Add one request to the tables of gold items."""
-        items = series.items
         if not self.timed_items or ts is None:
-            items.count(items.hours, WHOLE, qid, key)
+            table = series.items.whole
         elif ts < self.newest - FRESH:
-            items.count(items.hours, int(ts) // HOUR, qid, key)
+            table = series.items.hours.setdefault(int(ts) // HOUR, {})
         else:
-            items.count(items.steps, int(ts) // STEP * STEP, qid, key)
+            table = series.items.steps.setdefault(int(ts) // STEP * STEP, {})
+        facts = table.get(qid)
+        if facts is None:
+            table[qid] = {key: 1}
+        else:
+            facts[key] = facts.get(key, 0) + 1
 
     def fold(self, now: float) -> None:
         """Fold fresh rows that have grown old, and move rows past the retention out of the windows."""

@@ -137,19 +137,17 @@ def _answer(said: Mapping[str, Any]) -> Answer:
     return Answer(claim=text, citations=[name for name in listed if name is not None] if listed is not None else None)
 
 
-def documents(
-    found: Any, id_from: str | None
-) -> tuple[list[str] | None, list[str] | None, list[float] | None]:
+def documents(found: Any, id_from: str | None) -> tuple[list[str] | None, list[str] | None, list[float] | None]:
     """Ids, texts and scores of retrieved documents, each None where not every document has one."""
     if not isinstance(found, list | tuple):
         return None, None, None
     ids = [_document_id(document, id_from) for document in found]
     texts = [_document_text(document) for document in found]
-    scores = [_get(document, "score") if not isinstance(document, str | int) else None for document in found]
+    scores = [score for document in found if isinstance(score := _get(document, "score"), int | float)]
     return (
         [str(name) for name in ids] if None not in ids else None,
         [text for text in texts if text is not None] if found and None not in texts else None,
-        [float(score) for score in scores] if found and all(isinstance(s, int | float) for s in scores) else None,
+        [float(score) for score in scores] if found and len(scores) == len(found) else None,
     )
 
 
@@ -174,8 +172,7 @@ def _document_text(document: Any) -> str | None:
     if isinstance(document, str | int | float):
         return None
     node = _get(document, "node")
-    text = next((t for n in _TEXT if isinstance(t := _get(node if node is not None else document, n), str)), None)
-    return text
+    return next((t for n in _TEXT if isinstance(t := _get(node if node is not None else document, n), str)), None)
 
 
 def _text(value: Any) -> str | None:

@@ -8,9 +8,9 @@ import msgspec
 
 from ragmon import facts as bits
 from ragmon.contract import Answer, Record, TextFacts
-from ragmon.facts import FactReader
 from ragmon.gold import GoldIndex
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, groundedness
+from ragmon.reader import FactReader
 
 Content = Literal["none", "full"]
 

@@ -46,7 +46,7 @@ class Runtime:
 
     def totals(self) -> dict[tuple[str, str], int]:
         """All calls so far by pipeline and stratum."""
-        return {key: next(iter(counter.__reduce__()[1])) for key, counter in self.calls.items()}
+        return {key: seen(counter) for key, counter in self.calls.items()}
 
     def stratum(self, result: Any, seconds: float) -> str:
         """The outcome of a call that did not raise, by a look that costs next to nothing."""
@@ -58,6 +58,11 @@ class Runtime:
         if self.slow_above is not None and seconds > self.slow_above:
             return "slow"
         return names.REST
+
+
+def seen(counter: count[int]) -> int:
+    """How often `next` was called on a counter that started at 0, without calling it."""
+    return int(str(counter).removeprefix("count(").removesuffix(")"))
 
 
 _installed: Runtime | None = None
@@ -72,7 +77,7 @@ def installed() -> Runtime | None:
 
 def use(runtime: Runtime | None) -> Runtime | None:
     """Make a runtime the process's own; returns the one it replaces."""
-    global _installed  # noqa: PLW0603 - one process has one capture; decorated functions must find it without a lookup
+    global _installed  # one process has one capture, and decorated functions must find it without a lookup
     before, _installed = _installed, runtime
     return before
 
@@ -88,7 +93,7 @@ def orphan(what: str) -> None:
 
 def orphans() -> int:
     """How much was said outside a traced call."""
-    return int(next(iter(_orphans.__reduce__()[1])))
+    return seen(_orphans)
 
 
 def warn_once(message: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from ragmon.capture import runtime
 from ragmon.capture.calls import active, probing
@@ -77,7 +77,7 @@ class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
         self.name = name
         self._started = 0.0
 
-    def __enter__(self) -> stage:
+    def __enter__(self) -> Self:
         self._started = perf_counter()
         return self
 

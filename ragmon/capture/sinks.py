@@ -8,8 +8,8 @@ from typing import Protocol
 from ragmon.capture.redact import Content, strip
 from ragmon.contract import Record, encode
 from ragmon.errors import RagmonError
-from ragmon.facts import FactReader
 from ragmon.gold import GoldIndex
+from ragmon.reader import FactReader
 
 
 class Sink(Protocol):
@@ -60,7 +60,9 @@ class JsonlSink:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
             self._file = open(path, "ab")  # noqa: SIM115, PTH123 - held open for the life of the sink
         except OSError as error:
-            raise RagmonError(f"{path}: cannot be written ({error.strerror})", hint="check folder and rights") from error
+            raise RagmonError(
+                f"{path}: cannot be written ({error.strerror})", hint="check folder and rights"
+            ) from error
 
     def submit(self, record: Record) -> None:
         """Write a record."""

@@ -47,6 +47,14 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that has seen enough is no failure (click would exit with 1)."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            hang_up()
+            return 0
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run; every failure becomes one line, a hint and exit code 3."""
         kwargs["standalone_mode"] = False
@@ -58,11 +66,12 @@ class _Commands(click.Group):
             sys.exit(130)
         except click.ClickException as error:
             fail(error.format_message(), "ragmon --help")
-        except BrokenPipeError:
-            # The reader has seen enough (`| head`); Python must not complain while closing stdout.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(0)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def hang_up() -> None:
+    """Nobody reads stdout any more (`| head`): what is still to be written goes nowhere, without a complaint."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def fail(message: str, hint: str = "") -> None:

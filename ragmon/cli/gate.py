@@ -36,7 +36,7 @@ EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 @click.option("--output", "-o", help="File to write. Default: stdout.")
 @click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--duplicates", type=click.Choice(["all", "last", "first"]), default="all", show_default=True)
-def gate(  # noqa: PLR0913 - one parameter per option
+def gate(
     traces: tuple[str, ...],
     gold: tuple[str, ...],
     config: str | None,
@@ -61,14 +61,11 @@ def gate(  # noqa: PLR0913 - one parameter per option
     report = run.report(policy)
     if baseline is not None:
         report = against(report, run, baseline, policy, lambda paths: score(paths, settings, sets), max_drop=max_drop)
-    shown = {"text": text, "md": markdown, "json": lambda found: found.json() + "\n"}[form]
-    write(shown(report), output)
+    write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
 
 
-def _policy(
-    settings: Settings, pipeline: str | None, estimand: Estimand | None, on_insufficient: str | None
-) -> Policy:
+def _policy(settings: Settings, pipeline: str | None, estimand: Estimand | None, on_insufficient: str | None) -> Policy:
     """The configured policy with what the command line changes."""
     if pipeline is not None and pipeline not in settings.pipelines:
         raise UnknownNameError("pipeline", pipeline, settings.pipelines)

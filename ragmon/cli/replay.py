@@ -22,7 +22,9 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 
 @click.command()
 @click.argument("traces", nargs=-1, required=True)
-@click.option("--gold", "-g", multiple=True, help="Gold file, or seed 004's directory. Default: [gold.*] of the config.")
+@click.option(
+    "--gold", "-g", multiple=True, help="Gold file, or seed 004's directory. Default: [gold.*] of the config."
+)
 @click.option("--config", "-c", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml.")
 @click.option("--format", "form", type=click.Choice(["json", "md"]), default="json", show_default=True)
 @click.option("--output", "-o", help="File to write. Default: stdout.")
@@ -44,7 +46,7 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 @click.option("--include-details", is_flag=True, help="Compat seed-004: per-query results.")
 @click.option("--threshold", type=float, help="Compat seed-001 and seed-004.")
 @click.option("--strict", is_flag=True, help="Compat seed-001: only a perfect ranking passes.")
-def replay(  # noqa: PLR0913 - one parameter per option
+def replay(
     traces: tuple[str, ...],
     gold: tuple[str, ...],
     config: str | None,
@@ -66,7 +68,7 @@ def replay(  # noqa: PLR0913 - one parameter per option
     settings, sets = settings_and_gold(config, gold)
     run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates)
     tell_rejected(run)
-    report = run.report(settings.policy(), windows=windows)
+    report = run.report(settings.policy(), windows=windows, questions=form == "md")
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 

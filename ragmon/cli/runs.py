@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ragmon.assembly import ScorerPlan, load_gold
+from ragmon.cli import hang_up
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.errors import RagmonError
@@ -56,9 +57,7 @@ def score(
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("scoring", total=size)
-        return run_files(
-            traces, plan, duplicates=duplicates, progress=lambda done: bar.update(task, completed=done)
-        )
+        return run_files(traces, plan, duplicates=duplicates, progress=lambda done: bar.update(task, completed=done))
 
 
 def tell_rejected(run: Run) -> None:
@@ -77,8 +76,11 @@ def write(text: str, output: str | None) -> None:
         RagmonError: The file cannot be written.
     """
     if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            hang_up()  # and go on: the exit code is the command's verdict, read to the end or not
         return
     try:
         Path(output).write_text(text, encoding="utf-8")

@@ -118,7 +118,7 @@ def gather(path: Path, report: Callable[[Problem], None]) -> tuple[Place, Tree]:
         ConfigError: The main file cannot be read.
     """
     root = Place(str(path), None, path.name, path.parent)
-    tree = _follow(path, root, (path.resolve(),), report)
+    tree = _follow(path, root, (_real(path),), report)
     return root, tree
 
 
@@ -135,18 +135,27 @@ def _follow(path: Path, place: Place, chain: tuple[Path, ...], report: Callable[
         return tree
     base = path.parent / Path(extend).expanduser()
     here = tree.places[("extend",)]
-    if base.resolve() in chain:
-        circle = " -> ".join(file.name for file in (*chain, base.resolve()))
+    real = _real(base)
+    if real in chain:
+        circle = " -> ".join(file.name for file in (*chain, real))
         report(Problem(here.path, here.line, "extend", f"extend goes in a circle: {circle}", None, "drop one extend"))
         return tree
-    label = os.path.relpath(base.resolve(), chain[0].parent)
+    label = os.path.relpath(real, chain[0].parent)
     try:
-        below = _follow(base, Place(str(base), None, label, base.parent), (*chain, base.resolve()), report)
+        below = _follow(base, Place(str(base), None, label, base.parent), (*chain, real), report)
     except ConfigError as error:
         hint = f"the path is relative to {here.path}; {error.hint}"
         report(Problem(here.path, here.line, "extend", f"extend names a file nobody can use: {error}", None, hint))
         return tree
     return Tree(merge(below.data, tree.data), {**below.places, **tree.places})
+
+
+def _real(path: Path) -> Path:
+    """The one name of a file; of one the system refuses, the name it was given: reading it says what is wrong."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):
+        return path.absolute()
 
 
 def merge(

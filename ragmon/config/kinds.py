@@ -48,7 +48,7 @@ class Bytes(int):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return _written(int(self), {unit: SIZE[unit] for unit in ("TiB", "GiB", "MiB", "KiB", "B")})
+        return _written(int(self), {unit: SIZE[unit] for unit in ("TiB", "GiB", "MiB", "KiB", "GB", "MB", "kB", "B")})
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,13 @@ def unique(values: tuple[T, ...]) -> tuple[T, ...]:
     twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
     if twice is not None:
         raise wrong(f"names {twice!r} twice", "every entry once")
+    return values
+
+
+def some(values: tuple[T, ...]) -> tuple[T, ...]:
+    """A list with something in it."""
+    if not values:
+        raise wrong("must not be empty", "at least one entry")
     return values
 
 

@@ -90,7 +90,7 @@ class _Scanner:
     def scan(self) -> _Scanner:
         """Read to the end, or to where the text stops being TOML: tomllib says what is wrong there."""
         table: KeyPath = ()
-        with suppress(_Lost, RecursionError):
+        with suppress(_Lost, RecursionError, tomllib.TOMLDecodeError):
             while not self._at_end():
                 table = self._header() if self._peek("[") else self._pair(table)
         return self

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from ragmon import names
 from ragmon.config.judging import Alarms, Gates, GateTable, Gold, Metrics
-from ragmon.config.kinds import JudgeName, Many, Name, Table, Text, duration, unique, wrong
+from ragmon.config.kinds import JudgeName, Many, Name, Table, Text, duration, some, unique, wrong
 from ragmon.config.sampling import Capture, Refusal, Sampling
 from ragmon.config.services import Export, Judge, Labels, Links, Probe, Serve
 from ragmon.tables import HOUR
@@ -65,7 +65,8 @@ class Document(Scoped):
     extend: Text | None = None
     windows: Annotated[
         tuple[Annotated[str, AfterValidator(_window)], ...],
-        Field(strict=False, min_length=1),
+        Field(strict=False),
+        AfterValidator(some),
         AfterValidator(_spans),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()

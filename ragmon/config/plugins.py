@@ -24,7 +24,7 @@ def import_plugins(modules: Sequence[str], desk: Desk) -> None:
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a plugin is foreign code and may raise anything
-            hint = f"{type(error).__name__}: {error}"
+            hint = f"{type(error).__name__}: {error}; a plugin is installed or stands on PYTHONPATH"
             desk.report(("plugins", index), "cannot be imported", value=module, hint=hint)
     for point in entry_points(group=GROUP):
         try:

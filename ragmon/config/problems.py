@@ -24,7 +24,6 @@ _HINTS: Final = {
     "bool_type": ("must be true or false", "true or false, without quotes"),
     "int_type": ("must be a whole number", "a number without quotes and without a point"),
     "tuple_type": ("must be a list", "values in brackets: [1, 3, 5]"),
-    "too_short": ("must not be empty", "at least one entry"),
     "dict_type": ("must be a table", '{ name = "value" }, or a [table] of its own'),
     "model_type": ("must be a table", "{ key = value }, or a [table] of its own"),
 }

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from ragmon.config.kinds import Count, Duration, File, Many, Seconds, Share, Table, Text, wrong
+from ragmon.config.kinds import Count, Duration, File, Many, Seconds, Share, Table, Text, some, wrong
 from ragmon.names import REFUSAL_TOKEN
 from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
 
@@ -79,7 +79,7 @@ def _patterns(value: object) -> object:
 class Refusal(Table):
     """What counts as a refusal; `patterns = "default"` is the English list ragmon ships."""
 
-    tokens: Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] = (REFUSAL_TOKEN,)
+    tokens: Annotated[Many[Text], AfterValidator(some)] = (REFUSAL_TOKEN,)
     patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
     window: Count = 120
     matcher_counts: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,12 +20,13 @@ _STYLES: Final = {"pass": "bold green", "fail": "bold white on red", "insufficie
 class Screen(Protocol):
     """Shows the gates as they are now."""
 
-    def __enter__(self) -> Screen: ...
+    def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def show(self, seconds: float, headline: str, outcomes: Sequence[Outcome]) -> None:
         """Show the gates at a moment."""
+
     def say(self, text: str) -> None:
         """Say something that stays on screen."""
 
@@ -41,7 +42,7 @@ class LiveScreen:
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False)
 
-    def __enter__(self) -> LiveScreen:
+    def __enter__(self) -> Self:
         self._live.start()
         return self
 
@@ -69,7 +70,7 @@ class PlainScreen:
         self._due = 0.0
         self._verdicts: dict[str, str] = {}
 
-    def __enter__(self) -> PlainScreen:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -19,7 +19,7 @@ def families(reading: Reading) -> Iterator[Metric]:
 
 
 def accounting(reading: Reading) -> Iterator[Metric]:
-    """received = scored + ignored + dropped + duplicate + pending, per stage, and what is left over."""
+    """Received = scored + ignored + dropped + duplicate + pending, per stage, and what is left over."""
     by_stage, by_reason = ("stage",), ("stage", "reason")
     received = CounterMetricFamily("ragmon_records_received", "Records that came in", labels=by_stage)
     scored = CounterMetricFamily("ragmon_records_scored", "Records that were counted", labels=by_stage)
@@ -54,7 +54,9 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
             for name in reading.snapshot.gold_metrics & series.metrics.keys():
                 for reason, n in series.metrics[name].unassessed.items():
                     counts[(name, reason)] = counts.get((name, reason), 0) + n
-    family = CounterMetricFamily("ragmon_unassessed", "Requests that could not be assessed", labels=("metric", "reason"))
+    family = CounterMetricFamily(
+        "ragmon_unassessed", "Requests that could not be assessed", labels=("metric", "reason")
+    )
     for (name, reason), n in sorted(counts.items()):
         family.add_metric((name, reason), n)
     yield family
@@ -77,5 +79,3 @@ def known(reading: Reading) -> Iterator[Metric]:
     version = GaugeMetricFamily("ragmon_build_info", "This ragmon", labels=("version",))
     version.add_metric((current(),), 1)
     yield from (info, items, builds, last, version)
-
-

@@ -11,7 +11,8 @@ from typing import Final
 
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
-from ragmon.snapshot import ALL, Stat
+from ragmon.scores import Stat
+from ragmon.snapshot import ALL
 
 QUESTIONS: Final = 200
 """Rows of the per-question table where nobody asked for more."""
@@ -41,8 +42,8 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
     """
     parts = [
         "# RAG quality report\n",
-        f"**{_MARKS[report.verdict]}** · {report.scored} records scored of {report.read} read"
-        f" · digest `{report.digest[:16]}`\n",
+        f"**{_MARKS[report.verdict]}** · {report.scored} of {report.read} records scored"
+        + f" · digest `{report.digest[:16]}`\n",
         *_records(report),
         *_gates(report.outcomes),
         *_drops(report),
@@ -74,10 +75,8 @@ def _records(report: Report) -> list[str]:
     lines += [f"- {n} rejected: {reason}" for reason, n in sorted(report.rejected.items())]
     for gold in report.data()["gold"]:
         missing = gold["items"] - gold["traced"]
-        lines.append(
-            f"- gold `{escape(gold['name'])}` version `{gold['version']}`: {gold['traced']} of {gold['items']} items traced"
-            + (f", {missing} missing" if missing else "")
-        )
+        seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
+        lines.append(f"- gold `{escape(gold['name'])}` version `{gold['version']}`: {seen}")
     return [*lines, ""] if lines else []
 
 

@@ -14,7 +14,8 @@ from ragmon.export.books import families as book_families
 from ragmon.export.verdicts import families as gate_families
 from ragmon.metrics.base import families as metric_families
 from ragmon.reading import Reading
-from ragmon.snapshot import ALL, SeriesStats, Stat
+from ragmon.scores import Stat
+from ragmon.snapshot import ALL, SeriesStats
 
 LATENCY_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Upper bounds in seconds of the exported latency buckets."""
@@ -68,7 +69,9 @@ def quality(reading: Reading) -> Iterator[Metric]:
         ]
         counters = [
             CounterMetricFamily(f"rag_{name}_score", f"Sum of scores of rag_{name}", labels=(*_COUNTER_LABELS, *cut)),
-            CounterMetricFamily(f"rag_{name}_scored", f"Requests scored by rag_{name}", labels=(*_COUNTER_LABELS, *cut)),
+            CounterMetricFamily(
+                f"rag_{name}_scored", f"Requests scored by rag_{name}", labels=(*_COUNTER_LABELS, *cut)
+            ),
         ]
         for series, k, stat in _of_family(reading, name, needs_gold=family.needs_gold):
             at = (k,) if family.at_k else ()
@@ -94,9 +97,7 @@ def _of_family(reading: Reading, name: str, *, needs_gold: bool) -> Iterator[tup
 
 def requests(reading: Reading) -> Iterator[Metric]:
     """Requests and latency."""
-    calls = CounterMetricFamily(
-        "rag_requests", "All calls, sampled or not", labels=("pipeline", "source", "stratum")
-    )
+    calls = CounterMetricFamily("rag_requests", "All calls, sampled or not", labels=("pipeline", "source", "stratum"))
     errors = CounterMetricFamily("rag_errors", "Calls that ended in an error", labels=("pipeline", "code"))
     for (pipeline, source, stratum), n in sorted(reading.calls.items()):
         calls.add_metric((label(pipeline), source, stratum), n)
@@ -123,8 +124,6 @@ def _buckets(histogram: dict[int, int] | object) -> tuple[list[tuple[str, float]
     """Cumulative Prometheus buckets in seconds, and the sum, from log buckets of milliseconds."""
     assert isinstance(histogram, dict)  # noqa: S101 - what the snapshot holds
     counts = [(stats.bucket_value(index) / 1000, n) for index, n in histogram.items()]
-    cumulative = [
-        (str(bound), float(sum(n for seconds, n in counts if seconds <= bound))) for bound in LATENCY_BOUNDS
-    ]
+    cumulative = [(str(bound), float(sum(n for seconds, n in counts if seconds <= bound))) for bound in LATENCY_BOUNDS]
     cumulative.append(("+Inf", float(sum(n for _, n in counts))))
     return cumulative, sum(seconds * n for seconds, n in counts)

@@ -10,7 +10,8 @@ from typing import Any
 from ragmon import stats
 from ragmon.compare import Drop
 from ragmon.gates import Outcome, Verdict
-from ragmon.snapshot import ALL, SeriesStats, Snapshot, Stat
+from ragmon.scores import Stat
+from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
 QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 

@@ -83,6 +83,11 @@ def diff(old: GoldSet, new: GoldSet) -> Diff:
 
 
 def _differing(was: GoldItem, now: GoldItem) -> tuple[str, ...]:
-    before, after = was.content(), now.content()
+    before, after = _comparable(was), _comparable(now)
     names = [*before, *(name for name in after if name not in before)]
     return tuple(_IN_FILES.get(name, name) for name in names if before.get(name) != after.get(name))
+
+
+def _comparable(item: GoldItem) -> dict[str, object]:
+    """A list and a tuple of the same values have one fingerprint, so they are no difference."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in item.content().items()}

@@ -23,7 +23,7 @@ from ragmon.gold.sets import GoldSet
 from ragmon.item import Match
 
 
-def load(  # noqa: PLR0913 - a `[gold.NAME]` table has as many keys
+def load(
     path: Paths,
     name: str | None = None,
     *,

@@ -56,7 +56,7 @@ class GoldSet:
         object.__setattr__(self, "items", tuple(tagged))
 
     @classmethod
-    def load(  # noqa: PLR0913 - a `[gold.NAME]` table has as many keys
+    def load(
         cls,
         path: str | Path | Sequence[str | Path],
         name: str | None = None,
@@ -115,24 +115,22 @@ class GoldIndex:
 
     def __init__(self, sets: Sequence[GoldSet] | GoldSet = ()) -> None:
         self.sets = (sets,) if isinstance(sets, GoldSet) else tuple(sets)
-        self._shared: dict[tuple[int, ...], _Lookup] = {}
-        self._lookups: dict[tuple[str | None, str | None], _Lookup] = {}
+        self._shared: dict[tuple[int, ...], Items] = {}
+        self._lookups: dict[tuple[str | None, str | None], Items] = {}
 
     def match(self, record: Record) -> GoldItem | None:
         """The record's gold item, if any."""
-        lookup = self._lookups.get((record.pipeline, record.source))
-        if lookup is None:
-            lookup = self._lookup(record.pipeline, record.source)
-        item = lookup.by_qid.get(record.qid) if record.qid is not None else None
-        if item is None and record.q is not None and lookup.by_question:
-            item = lookup.by_question.get(normalise_question(record.q))
-        return item
+        return self.items_for(record.pipeline, record.source).match(record)
 
-    def _lookup(self, pipeline: str | None, source: str | None) -> _Lookup:
+    def items_for(self, pipeline: str | None, source: str | None) -> Items:
+        """The items that records of a pipeline and source may match."""
+        lookup = self._lookups.get((pipeline, source))
+        if lookup is not None:
+            return lookup
         name = pipeline or names.DEFAULT_PIPELINE
         chosen = tuple(place for place, gold in enumerate(self.sets) if _may_match(gold, name, source))
         if chosen not in self._shared:
-            self._shared[chosen] = _Lookup([self.sets[place] for place in chosen])
+            self._shared[chosen] = Items([self.sets[place] for place in chosen])
         if len(self._lookups) >= REMEMBERED:
             self._lookups.clear()
         lookup = self._lookups[(pipeline, source)] = self._shared[chosen]
@@ -149,18 +147,27 @@ def _may_match(gold: GoldSet, pipeline: str, source: str | None) -> bool:
     return gold.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in gold.use)
 
 
-class _Lookup:
-    """The items one pipeline and source may match.
+class Items:
+    """The items that records of one pipeline and source may match.
 
     Args:
         sets: The sets in order; of equal qids and questions the first one counts.
     """
 
     def __init__(self, sets: Sequence[GoldSet]) -> None:
-        self.by_qid: dict[str, GoldItem] = {}
+        self.by_qid: dict[str | None, GoldItem] = {}
         self.by_question: dict[str, GoldItem] = {}
         for gold in sets:
             self._add(gold)
+
+    def match(self, record: Record) -> GoldItem | None:
+        """The record's gold item, if any."""
+        item = self.by_qid.get(record.qid)
+        return self.by_wording(record.q) if item is None and record.q is not None else item
+
+    def by_wording(self, question: str) -> GoldItem | None:
+        """The item that asks this question, in one of its wordings."""
+        return self.by_question.get(normalise_question(question)) if self.by_question else None
 
     def _add(self, gold: GoldSet) -> None:
         """Add a set; a question two of its items share cannot tell them apart and matches neither."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import re
+from typing import Final
 
 import msgspec
 
 from ragmon import names
 from ragmon.contract import Record, Totals
-from ragmon.ingest.shapes import ShapeError, adapt
+from ragmon.ingest.fields import OUT_OF_RANGE
+from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.shapes import AnyShape, adapt
 
 _record = msgspec.json.Decoder(Record).decode
 _totals = msgspec.json.Decoder(Totals).decode
-_anything = msgspec.json.Decoder().decode
-_NOT_JSON: Final = (b"NaN", b"Infinity")
+_any_shape = msgspec.json.Decoder(AnyShape).decode
 
-
-class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a failure of the program
-    """A line that is no record; `reason` is one of `ragmon.names`, `detail` says what was found."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
+BOM: Final = b"\xef\xbb\xbf"
+_SOURCES: Final = frozenset(names.SOURCES)
+_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_PLACE: Final = re.compile(r"\(byte (\d+)\)")
+_LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 def decode(line: bytes) -> Record | Totals:
@@ -40,40 +40,54 @@ def decode(line: bytes) -> Record | Totals:
         record = _record(line)
     except msgspec.ValidationError:
         return _second_look(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _rejected(line, error) from None
-    if record.kind is not None:
-        return _totals_line(line, record.kind)
-    if record.v is None and (record.answer_json is None or record.qid is None):
+    except _ERRORS as error:
+        if line.startswith(BOM) and not line.startswith(BOM, len(BOM)):
+            return decode(line[len(BOM) :])
+        raise _rejection(line, error) from None
+    if record.v is None:
+        if (
+            record.qid is None
+            or record.q is None
+            or record.retrieved_ids is None
+            or record.answer_json is None
+            or record.probe is not None
+        ):
+            return _second_look(line)
+    elif record.v != names.CONTRACT_VERSION:
+        return _second_look(line)
+    if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
         return _second_look(line)
     return record
 
 
-def _totals_line(line: bytes, kind: str) -> Totals:
-    if kind != "totals":
-        raise Rejected(names.INVALID_SCHEMA, f"unknown kind of line {kind!r}")
+def _second_look(line: bytes) -> Record | Totals:
     try:
-        return _totals(line)
-    except msgspec.ValidationError as error:
-        raise Rejected(names.INVALID_SCHEMA, str(error)) from None
+        found = _any_shape(line)
+        if found.kind is None:
+            return adapt(found)
+        if found.kind == "totals":
+            return _totals(line)
+    except _ERRORS as error:
+        raise _rejection(line, error) from None
+    raise Rejected(names.INVALID_SCHEMA, f"a line's kind is totals, or it has none: {found.kind!r:.80}")
 
 
-def _second_look(line: bytes) -> Record:
-    try:
-        value: Any = _anything(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _rejected(line, error) from None
-    try:
-        return adapt(value)
-    except ShapeError as error:
-        raise Rejected(names.INVALID_SCHEMA, str(error)) from None
-
-
-def _rejected(line: bytes, error: Exception) -> Rejected:
+def _rejection(line: bytes, error: Exception) -> Rejected:
+    said = str(error)
     if isinstance(error, UnicodeDecodeError):
-        return Rejected(names.INVALID_UTF8, str(error))
+        return Rejected(names.INVALID_UTF8, said)
     if isinstance(error, RecursionError):
-        return Rejected(names.DEPTH, "nested too deeply")
-    if "out of range" in str(error) or any(word in line for word in _NOT_JSON):
-        return Rejected(names.NON_FINITE, "a number that is not finite or has too many digits")
-    return Rejected(names.MALFORMED_JSON, str(error))
+        return Rejected(names.DEPTH, "it is nested too deeply")
+    if OUT_OF_RANGE in said or _not_json_number(line, said):
+        return Rejected(names.NON_FINITE, f"a number is not finite or has too many digits ({said})")
+    if isinstance(error, msgspec.ValidationError):
+        return Rejected(names.INVALID_SCHEMA, said)
+    if "surrogate" in said or _LONE_SURROGATE.search(line):
+        return Rejected(names.INVALID_UTF8, "half a surrogate pair is no character")
+    return Rejected(names.MALFORMED_JSON, said)
+
+
+def _not_json_number(line: bytes, said: str) -> bool:
+    """Whether decoding stopped at one of the numbers Python writes and JSON does not have."""
+    place = _PLACE.search(said)
+    return place is not None and line.startswith((b"NaN", b"Infinity"), int(place[1]))

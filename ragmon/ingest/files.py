@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
 from typing import Final
 
 from ragmon.contract import Record, Totals
 from ragmon.ingest import trec
-from ragmon.ingest.decode import Rejected, decode
-from ragmon.ingest.lines import open_bytes, read_lines
+from ragmon.ingest.decode import decode
+from ragmon.ingest.lines import Lines, Reject, open_bytes
+from ragmon.ingest.rejected import Rejected
 
 EXAMPLES: Final = 5
 """Rejected lines that are named one by one."""
 _TICK: Final = 8192
 
 Progress = Callable[[int], None]
-"""Told how many bytes of the file have been read."""
+"""Told how many bytes of the files have been read."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +41,23 @@ class Intake:
     """What a reader met: how many lines, how many were no record and why.
 
     Attributes:
-        lines: Number of the last line met.
-        read: Lines that held something, records or not.
+        lines: How many lines the file read last has, blank ones too.
+        read: Records, totals lines and rejected lines together; complete when a file has been read to its end.
+        totals: Totals lines, which are no requests, among them.
         rejected: Lines that are no record, by reason.
         examples: The first few of them.
     """
 
     lines: int = 0
     read: int = 0
+    totals: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
+
+    @property
+    def rejections(self) -> int:
+        """Lines that are no record, for whatever reason."""
+        return sum(self.rejected.values())
 
     def reject(self, path: str, line: int, reason: str, detail: str = "") -> None:
         """Count one line that is no record."""
@@ -57,59 +67,89 @@ class Intake:
 
     def merge(self, other: Intake, *, lines_before: int = 0) -> None:
         """Add what another reader met; it may have started in the middle of a file."""
-        self.lines = other.lines
+        self.lines = lines_before + other.lines
         self.read += other.read
+        self.totals += other.totals
         moved = [replace(example, line=example.line + lines_before) for example in other.examples]
         self.examples = [*self.examples, *moved][:EXAMPLES]
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
 
 
-def read_files(
-    paths: Sequence[str], intake: Intake, progress: Progress | None = None
-) -> Iterator[Record | Totals]:
+def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None = None) -> Iterator[Record | Totals]:
     """The records of trace files, one file after the other.
 
     Args:
-        paths: `.jsonl`, `.gz`, `.zst`, TREC runs, `-`.
+        paths: JSON Lines or TREC runs, plain, gzip or zstd; `-` for standard input.
         intake: Where lines are counted.
-        progress: Told the bytes read of each file, now and then.
+        progress: Told the bytes read of all files together, now and then.
 
     Raises:
-        InputError: A file cannot be opened.
+        InputError: A file cannot be read.
     """
+    before = 0
     for path in paths:
-        yield from read_file(path, intake, progress=progress)
+        yield from read_file(path, intake, progress=_after(before, progress))
+        before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
+
+
+def _after(before: int, progress: Progress | None) -> Progress | None:
+    """Progress in one file as progress in all of them."""
+    return None if progress is None else lambda done: progress(before + done)
 
 
 def read_file(
     path: str, intake: Intake, *, progress: Progress | None = None, part: tuple[int, int] | None = None
 ) -> Iterator[Record | Totals]:
-    """The records of one trace file, or of the lines that start within a byte range of it."""
+    """The records of one trace file, or of the lines that start within a byte range of it.
 
-    def unreadable(reason: str, number: int) -> None:
-        intake.read += 1
-        intake.reject(path, number, reason)
+    Args:
+        path: The file.
+        intake: Where lines are counted.
+        progress: Told the bytes read, now and then.
+        part: Start and end in bytes, of a plain file.
 
+    Raises:
+        InputError: The file cannot be read.
+    """
+    reject: Reject = partial(intake.reject, path)
     with open_bytes(path) as (stream, raw):
         if part is not None:
             stream.seek(part[0])
-        lines = read_lines(stream, unreadable, length=part[1] - part[0] if part is not None else None)
-        first = next(lines, None)
-        if first is None:
+        reader = Lines(stream, reject, length=part[1] - part[0] if part is not None else None)
+        lines = iter(reader)
+        first = list(islice(lines, 1))
+        lines = chain(first, lines)
+        if first and trec.is_run(first[0]):
+            yield from _queries(((reader.number, line) for line in lines), intake, reject)
             return
-        lines = chain([first], lines)
-        if trec.is_run(first[1]):
-            for record in trec.records(lines, unreadable):
-                intake.read += 1
-                yield record
-            return
-        for count, (number, line) in enumerate(lines):
-            intake.read += 1
-            try:
-                yield decode(line)
-            except Rejected as rejected:
-                intake.reject(path, number, rejected.reason, str(rejected))
-            if progress is not None and count % _TICK == 0:
-                progress(raw.tell() if path != "-" else 0)
-            intake.lines = number
+        watched = progress if raw.seekable() else None
+        try:
+            for line in lines:
+                try:
+                    yield decode(line)
+                except Rejected as rejected:
+                    reject(reader.number, rejected.reason, str(rejected))
+                if watched is not None and reader.number % _TICK == 0:
+                    watched(raw.tell())
+        finally:
+            intake.lines = reader.number
+            intake.read += reader.number - reader.blank
+
+
+def _queries(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:
+    """The queries of a TREC run; each counts as one thing read, however many lines it takes."""
+    before = intake.rejections
+    for record in trec.records(lines, reject):
+        intake.read += 1
+        yield record
+    intake.read += intake.rejections - before
+
+
+def splittable(path: str) -> bool:
+    """Whether several processes can read a file side by side: a plain regular file whose every line stands alone."""
+    if not Path(path).is_file():
+        return False
+    with open_bytes(path) as (stream, raw):
+        first = next(iter(Lines(stream, lambda *_: None)), None)
+        return stream is raw and not (first is not None and trec.is_run(first))

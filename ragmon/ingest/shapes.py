@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,215 +10,213 @@ import msgspec
 from ragmon import names
 from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.errors import shorten
+from ragmon.ingest.fields import (
+    as_flag,
+    as_id,
+    as_ids,
+    as_milliseconds,
+    as_object,
+    as_tags,
+    as_text,
+    as_time,
+    as_type,
+    as_verdicts,
+)
+from ragmon.ingest.rejected import Rejected, misfit
 from ragmon.text import split_citations
 
-_YES = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
+
+class AnyShape(msgspec.Struct, gc=False, kw_only=True):
+    """Every key that some shape knows, holding whatever was found there; what no shape knows is passed over."""
+
+    v: Any = None
+    kind: Any = None
+    trace_id: Any = None
+    ts: Any = None
+    pipeline: Any = None
+    source: Any = None
+    probe: Any = None
+    qid: Any = None
+    q_id: Any = None
+    q: Any = None
+    question: Any = None
+    retrieved_ids: Any = None
+    candidate_ids: Any = None
+    chunks: Any = None
+    retrieval: Any = None
+    scores: Any = None
+    contexts: Any = None
+    answer_json: Any = None
+    answer: Any = None
+    citations: Any = None
+    error: Any = None
+    ok: Any = None
+    latency_ms: Any = None
+    retrieval_ms: Any = None
+    generation_ms: Any = None
+    perf: Any = None
+    index_hash: Any = None
+    build: Any = None
+    context: Any = None
+    session: Any = None
+    sampling: Any = None
+    facts: Any = None
+    partial: Any = None
+    exported: Any = None
+    tags: Any = None
+    verdicts: Any = None
+    measures: Any = None
 
 
-class ShapeError(ValueError):
-    """A field holds what no shape allows; the message names field and value."""
-
-
-def adapt(value: Any) -> Record:
-    """A record from plain JSON data of any known shape.
-
-    Args:
-        value: What the line decoded to.
+def adapt(found: AnyShape) -> Record:
+    """A record from a line of any known shape.
 
     Raises:
-        ShapeError: It is no object, or a field has a type no shape allows.
+        Rejected: A field has a type or value no shape allows, or nothing in it is a trace's.
     """
-    if not isinstance(value, dict):
-        raise ShapeError(f"a record is a JSON object, not {shorten(value)}")
-    retrieval = _mapping(value, "retrieval")
-    context = _mapping(value, "context")
-    documents = value.get("chunks") if "chunks" in value else retrieval.get("topk")
-    ids = value.get("retrieved_ids")
-    answer, told = _answer(value)
-    return Record(
-        v=value.get("v") if isinstance(value.get("v"), int) else None,
-        trace_id=_text(value, "trace_id"),
-        ts=_time(value.get("ts")),
-        pipeline=_text(value, "pipeline"),
-        source=_source(value),
-        qid=_id(value.get("qid") or value.get("q_id"), "qid"),
-        q=_text(value, "q") or _text(value, "question"),
-        retrieved_ids=_ids(ids if ids is not None else documents, "retrieved_ids"),
-        candidate_ids=_ids(value.get("candidate_ids"), "candidate_ids"),
-        scores=_scores(value.get("scores"), documents),
-        contexts=_contexts(value.get("contexts"), documents),
+    retrieval, context = as_object(found.retrieval), as_object(found.context)
+    documents = found.chunks if found.chunks is not None else retrieval.get("topk")
+    ids = found.retrieved_ids if found.retrieved_ids is not None else documents
+    question = found.q if found.q is not None else found.question
+    answer, told = _answer(found)
+    record = Record(
+        v=_version(found.v),
+        trace_id=as_text(found.trace_id, "trace_id"),
+        ts=as_time(found.ts, "ts"),
+        pipeline=as_text(found.pipeline, "pipeline"),
+        source=_source(found),
+        qid=as_id(found.qid, "qid") if found.qid is not None else as_id(found.q_id, "q_id"),
+        q=as_text(question, "the question"),
+        retrieved_ids=as_ids(ids, "retrieved_ids"),
+        candidate_ids=as_ids(found.candidate_ids, "candidate_ids"),
+        scores=_scores(found.scores, documents),
+        contexts=_contexts(found.contexts, documents),
         answer_json=answer,
-        error=_error(value),
-        latency_ms=_latency(value),
-        index_hash=_text(value, "index_hash") or _text(retrieval, "index_hash"),
-        build=_text(value, "build") or _text(context, "build"),
-        session=_text(value, "session"),
-        sampling=_typed(value.get("sampling"), Sampling, "sampling"),
-        facts=_typed(value.get("facts"), TextFacts, "facts") or told,
-        partial=bool(value.get("partial", False)),
-        exported=value.get("exported") if isinstance(value.get("exported"), bool) else None,
-        tags=_tags(value, context),
-        verdicts=_verdicts(value.get("verdicts")),
-        measures=_typed(value.get("measures"), dict[str, float], "measures"),
+        error=_error(found),
+        latency_ms=_latency(found),
+        index_hash=as_text(_either(found.index_hash, retrieval.get("index_hash")), "index_hash"),
+        build=as_text(_either(found.build, context.get("build")), "build"),
+        session=as_text(found.session, "session"),
+        sampling=as_type(found.sampling, Sampling, "sampling"),
+        facts=_either(as_type(found.facts, TextFacts, "facts"), told),
+        partial=as_flag(found.partial, "partial") or False,
+        exported=as_flag(found.exported, "exported"),
+        tags=_tags(found.tags, context),
+        verdicts=as_verdicts(found.verdicts),
+        measures=as_type(found.measures, dict[str, float], "measures"),
     )
+    if record.v is None and _says_nothing(record):
+        raise Rejected(names.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
+    return record
 
 
-def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
+def _says_nothing(record: Record) -> bool:
+    """Whether a line of another program is about something else altogether."""
+    said = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
+    return all(field is None for field in said) and record.verdicts is None
 
 
-def _text(value: Mapping[str, Any], name: str) -> str | None:
-    found = value.get(name)
-    if found is None or isinstance(found, str):
-        return found
-    if isinstance(found, bool | dict | list):
-        raise ShapeError(f"{name} is text, not {shorten(found)}")
-    return str(found)
-
-
-def _id(found: Any, name: str) -> str | None:
-    if found is None or isinstance(found, str):
-        return found
-    if isinstance(found, int) and not isinstance(found, bool):
-        return str(found)
-    raise ShapeError(f"{name} is a string or an integer, not {shorten(found)}")
-
-
-def _ids(found: Any, name: str) -> list[str] | None:
-    if found is None:
+def _version(found: Any) -> int | None:
+    if found is None or isinstance(found, str):  # other programs call their own version so, and write it as text
         return None
-    if not isinstance(found, list):
-        raise ShapeError(f"{name} is a list of ids, not {shorten(found)}")
-    named = (_id(entry.get("id") if isinstance(entry, dict) else entry, name) for entry in found)
-    ids = [entry for entry in named if entry is not None]
-    if len(ids) != len(found):
-        raise ShapeError(f"{name} holds an entry without an id: {shorten(found)}")
-    return ids
+    if isinstance(found, bool) or found != names.CONTRACT_VERSION:
+        raise misfit("v", f"{names.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", found)
+    return names.CONTRACT_VERSION
 
 
-def _number(found: Any, name: str) -> float | None:
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
-        raise ShapeError(f"{name} is a number, not {shorten(found)}")
-    return float(found)
+def _source(found: AnyShape) -> str | None:
+    probe = as_flag(found.probe, "probe")
+    if found.source is None and probe is not None:
+        return names.PROBE if probe else names.LIVE
+    if found.source is not None and found.source not in names.SOURCES:
+        raise misfit("source", f"one of {', '.join(names.SOURCES)}", found.source)
+    return as_text(found.source, "source")
 
 
-def _time(found: Any) -> float | None:
-    if isinstance(found, str):
-        try:
-            return datetime.fromisoformat(found).timestamp()
-        except ValueError:
-            raise ShapeError(f"ts is seconds since the epoch or ISO 8601, not {shorten(found)}") from None
-    return _number(found, "ts")
-
-
-def _source(value: Mapping[str, Any]) -> str | None:
-    source = _text(value, "source")
-    if source is not None and source not in names.SOURCES:
-        raise ShapeError(f"source is one of {', '.join(names.SOURCES)}, not {shorten(source)}")
-    if source is None and isinstance(value.get("probe"), bool):
-        return names.PROBE if value["probe"] else names.LIVE
-    return source
-
-
-def _answer(value: Mapping[str, Any]) -> tuple[Answer | None, TextFacts | None]:
+def _answer(found: AnyShape) -> tuple[Answer | None, TextFacts | None]:
     """The answer, and what is known about it where its text was not logged."""
-    found = value.get("answer_json")
-    if isinstance(found, dict):
-        return Answer(claim=_text(found, "claim"), citations=_citations(found.get("citations"))), None
-    if found is not None:
-        raise ShapeError(f"answer_json is an object, not {shorten(found)}")
-    answer = value.get("answer")
-    if isinstance(answer, dict):  # the WFGY live record: citations with offsets, no text
-        citations = _citations(answer.get("citations"))
-        claim = _text(answer, "claim")
-        told = TextFacts(answered=True, refused=False) if claim is None and citations else None
-        return Answer(claim=claim, citations=citations), told
-    text = _text(value, "answer")
+    if isinstance(found.answer_json, dict):
+        claim = as_text(found.answer_json.get("claim"), "claim")
+        return Answer(claim=claim, citations=_citations(found.answer_json.get("citations"))), None
+    if found.answer_json is not None:
+        raise misfit("answer_json", "an object", found.answer_json)
+    if isinstance(found.answer, dict):
+        return _live_answer(found.answer)
+    text = as_text(found.answer, "answer")
     if text is None:
         return None, None
     claim, written = split_citations(text)
-    field = _citations(value.get("citations"))
-    return Answer(claim=claim, citations=field if field is not None else written), None
+    listed = _citations(found.citations)
+    return Answer(claim=claim, citations=listed if listed is not None else written), None
+
+
+def _live_answer(answer: Mapping[str, Any]) -> tuple[Answer, TextFacts | None]:
+    """The WFGY live record's answer has citations with offsets, and no text unless somebody added it."""
+    citations = _citations(answer.get("citations"))
+    if "claim" in answer:
+        return Answer(claim=as_text(answer["claim"], "claim"), citations=citations), None
+    # What cites was shipped; without citations nobody can tell whether it was an answer or a refusal.
+    told = TextFacts(answered=True, refused=False) if citations else TextFacts()
+    return Answer(citations=citations), told
 
 
 def _citations(found: Any) -> list[str] | None:
     """A citation list; a string is not one, and neither is anything but a list."""
-    return _ids(found, "citations") if isinstance(found, list) else None
+    return as_ids(found, "citations") if isinstance(found, list) else None
 
 
-def _error(value: Mapping[str, Any]) -> str | None:
-    error = value.get("error")
-    if error:
-        return error if isinstance(error, str) else shorten(error)
-    return "not ok" if value.get("ok") is False else None
+def _error(found: AnyShape) -> str | None:
+    if found.error:
+        return found.error if isinstance(found.error, str) else shorten(found.error)
+    return "not ok" if found.ok is False else None
 
 
-def _latency(value: Mapping[str, Any]) -> Latency | None:
-    found = value.get("latency_ms")
-    perf = _mapping(value, "perf")
-    stages = found if isinstance(found, dict) else {}
-    retrieve = _first(stages.get("retrieve"), value.get("retrieval_ms"), perf.get("t_retrieve_ms"))
-    generate = _first(stages.get("generate"), value.get("generation_ms"), perf.get("t_reason_ms"))
-    total = _number(stages.get("total") if isinstance(found, dict) else found, "latency_ms")
-    if total is None and retrieve is not None and generate is not None:
-        total = retrieve + generate
+def _latency(found: AnyShape) -> Latency | None:
+    perf = as_object(found.perf)
+    total = found.latency_ms
+    retrieve = _either(found.retrieval_ms, perf.get("t_retrieve_ms"))
+    generate = _either(found.generation_ms, perf.get("t_reason_ms"))
+    if isinstance(total, dict):
+        retrieve, generate = _either(total.get("retrieve"), retrieve), _either(total.get("generate"), generate)
+        total = total.get("total")
     if total is None and retrieve is None and generate is None:
         return None
-    return Latency(total=total, retrieve=retrieve, generate=generate)
+    latency = Latency(
+        as_milliseconds(total, "latency_ms"),
+        as_milliseconds(retrieve, "the latency of retrieval"),
+        as_milliseconds(generate, "the latency of generation"),
+    )
+    if latency.total is None and latency.retrieve is not None and latency.generate is not None:
+        latency.total = latency.retrieve + latency.generate
+    return latency
 
 
-def _first(*found: Any) -> float | None:
-    return next((_number(one, "latency_ms") for one in found if one is not None), None)
+def _either(found: Any, other: Any) -> Any:
+    """The first, or the other where there is none."""
+    return found if found is not None else other
+
+
+def _of_each(documents: Any, name: str) -> list[Any] | None:
+    """One member of every document; None unless all of them have it."""
+    if not isinstance(documents, list) or not documents:
+        return None
+    each = [as_object(entry).get(name) for entry in documents]
+    return None if None in each else each
 
 
 def _scores(found: Any, documents: Any) -> list[float] | None:
-    if found is None and isinstance(documents, list):
-        found = [entry.get("score") for entry in documents if isinstance(entry, dict)]
-        if not found or None in found:
-            return None
-    return _typed(found, list[float], "scores")
+    scores: list[float] | None = as_type(_either(found, _of_each(documents, "score")), list[float], "scores")
+    return scores
 
 
 def _contexts(found: Any, documents: Any) -> list[str] | None:
-    if found is None and isinstance(documents, list) and documents:
-        found = [entry.get("text") for entry in documents if isinstance(entry, dict)]
-        if None in found or len(found) != len(documents):
-            return None
-    return _typed(found, list[str], "contexts")
+    contexts: list[str] | None = as_type(_either(found, _of_each(documents, "text")), list[str], "contexts")
+    return contexts
 
 
-def _tags(value: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, str] | None:
-    tags: dict[str, str] = _typed(value.get("tags"), dict[str, str], "tags") or {}
+def _tags(found: Any, context: Mapping[str, Any]) -> dict[str, str] | None:
+    tags = as_tags(found)
     for name in ("client", "region"):
         if isinstance(context.get(name), str):
             tags.setdefault(name, context[name])
     return tags or None
-
-
-def _verdicts(found: Any) -> list[bool] | None:
-    if found is None:
-        return None
-    if not isinstance(found, list):
-        raise ShapeError(f"verdicts is a list, not {shorten(found)}")
-    return list(_relevance(found))
-
-
-def _relevance(entries: Iterable[Any]) -> Iterable[bool]:
-    for entry in entries:
-        verdict = entry.get("verdict") if isinstance(entry, dict) else entry
-        known = _YES.get(str(verdict).strip().lower())
-        if known is None:
-            raise ShapeError(f"a verdict is yes or no, not {shorten(verdict)}")
-        yield known
-
-
-def _typed(found: Any, kind: Any, name: str) -> Any:
-    if found is None:
-        return None
-    try:
-        return msgspec.convert(found, kind)
-    except msgspec.ValidationError as error:
-        raise ShapeError(f"{name}: {error}") from None

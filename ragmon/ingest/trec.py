@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ragmon import names
 from ragmon.contract import Record
+from ragmon.ingest.decode import BOM
 from ragmon.ingest.lines import Reject
+from ragmon.ingest.rejected import Rejected
 
 COLUMNS: Final = 6
+_SINGLE: Final = struct.Struct("f")
 
 
 def is_run(line: bytes) -> bool:
-    """Whether a first line looks like a run and not like JSON."""
-    return not line.lstrip().startswith((b"{", b"[")) and len(line.split()) == COLUMNS
+    """Whether a first line looks like a run: six columns, the fifth a number.
+
+    >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
+    (True, False)
+    """
+    columns = line.split(None, COLUMNS)
+    if len(columns) != COLUMNS:
+        return False
+    try:
+        float(columns[4])
+    except ValueError:
+        return False
+    return True
 
 
 def records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Record]:
@@ -22,20 +38,45 @@ def records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Reco
 
     The rank column is not used, because trec_eval does not use it either. Answers are unknown in a run.
     """
-    runs: dict[str, list[tuple[float, str]]] = {}
+    runs: dict[str, list[tuple[float, str, float]]] = {}
     for number, line in lines:
         try:
-            qid, _, document, _, score, _ = line.decode().split()
-            runs.setdefault(qid, []).append((float(score), document))
-        except UnicodeDecodeError:
-            reject(names.INVALID_UTF8, number)
-        except ValueError:
-            reject(names.INVALID_SCHEMA, number)
+            qid, document, score = _columns(line)
+        except Rejected as rejected:
+            reject(number, rejected.reason, str(rejected))
+        else:
+            runs.setdefault(qid, []).append((_single(score), document, score))
     for qid, found in runs.items():
         found.sort(reverse=True)
         yield Record(
             qid=qid,
-            retrieved_ids=[document for _, document in found],
-            scores=[score for score, _ in found],
+            retrieved_ids=[document for _, document, _ in found],
+            scores=[score for *_, score in found],
             partial=True,
         )
+
+
+def _columns(line: bytes) -> tuple[str, str, float]:
+    """Query, document and score of one line."""
+    try:
+        columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
+    except UnicodeDecodeError as error:
+        raise Rejected(names.INVALID_UTF8, str(error)) from None
+    if len(columns) != COLUMNS:
+        raise Rejected(names.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
+    try:
+        score = float(columns[4])
+    except ValueError:
+        raise Rejected(names.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
+    if not math.isfinite(score):
+        raise Rejected(names.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
+    return columns[0], columns[2], score
+
+
+def _single(score: float) -> float:
+    """The score as trec_eval holds it: scores that differ only past single precision are ties."""
+    try:
+        single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
+    except OverflowError:
+        return math.copysign(math.inf, score)
+    return single

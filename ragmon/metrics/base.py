@@ -154,8 +154,8 @@ def parse(key: str) -> Metric:
     Raises:
         UnknownNameError: There is no such metric, or it has no cut.
     """
-    name, _, cut = key.partition("@")
+    name, at, cut = key.partition("@")
     family = _families.get(name)
-    if family is None or (cut and not (family.at_k and cut.isdecimal() and int(cut) > 0)):
+    if family is None or (at and not (family.at_k and cut.isdecimal() and int(cut) > 0)):
         raise UnknownNameError("metric", key, [f"{n}@5" if cut and f.at_k else n for n, f in _families.items()])
     return family(int(cut)) if cut else family()

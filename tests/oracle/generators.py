@@ -7,6 +7,7 @@ gold items with one qid, and now and then a value that crashes the published scr
 from __future__ import annotations
 
 from hypothesis import strategies as st
+
 from oracle.draw import ABSENT, drawn, without_absent
 
 IDS = ("p1#1", "p1#2", "p2#1", "normans#1", "a,b", "文書#1", 7, "7")
@@ -155,5 +156,6 @@ def gates():
     """Values of the page-1.1 `--gates` option; with some of them the script crashes."""
     default = "precision=0.80,chr=0.75,under=0.05,over=0.10"
     lenient = "precision=0,chr=0.0,under=1,over=1"
+    readable = (default, default + ",recall=0.9", lenient, "precision=0.5,chr=0.5,under=0.5,over=0.5")
     crashing = ("precision=0.80", "", "precision=high,chr=0,under=1,over=1", "precision=0=1", "chr=0,under=1,over=1")
-    return st.sampled_from((default, default + ",recall=0.9", lenient, *crashing))
+    return st.sampled_from((*readable * 5, *crashing))

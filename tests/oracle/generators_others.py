@@ -127,7 +127,9 @@ def research_query(draw, number):
     judged = {"doc_id": draw.one(DOCS), "section_id": draw.one(SECTIONS)}
     return {
         "query_id": f"query-{number}",
-        "qrel": draw.mostly(lambda: judged, lambda: None, lambda: draw.one((judged, {}, {"doc_id": DOCS[0]})), weight=9),
+        "qrel": draw.mostly(
+            lambda: judged, lambda: None, lambda: draw.one((judged, {}, {"doc_id": DOCS[0]})), weight=9
+        ),
         "retrieved": draw.some(CHUNKS, 12, 0),
         "contexts": draw.some((*TEXTS, ""), 3, 0),
         "answer": draw.one((*TEXTS, "", "the of is", "So it is.", None)),
@@ -135,5 +137,5 @@ def research_query(draw, number):
 
 
 def research_runs():
-    """Queries of the ResearchMate evaluation with their rankings and answers."""
+    """Up to six queries of the ResearchMate evaluation with their rankings and answers."""
     return drawn(lambda draw: [research_query(draw, number) for number in range(draw.number(6))], 160)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import string
+from functools import cache
 
 
+@cache
 def normalise(text):
     """Lower case, no ASCII punctuation, no English article, single spaces."""
     lowered = text.lower()

@@ -2,9 +2,10 @@
 
 A query is a dict: ``qrel`` ({doc_id, section_id} or None), ``retrieved`` (chunk ids, best first), ``contexts`` (their
 texts), ``answer`` (None when generation failed or was skipped).
-Choices, where the document is silent: a query is dropped when its qrel lacks one of the two ids; no query, or no answer
-to judge, gives 0.0; duplicates keep their ranks; MRR looks at the first ten, because the runner retrieves ten; nothing
-is rounded (the printed figures have four places).
+Choices, where the document is silent: a query without a qrel is dropped, a qrel without one of its two ids is a
+KeyError, as in the project's loader; no query, or no answer to judge, gives 0.0; duplicates keep their ranks; only the
+first ten chunks count, because the runner retrieves ten; a retrieved text that is empty is a text; nothing is rounded
+(the printed figures have four places).
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ def tokens(text, stop):
 
 
 def is_relevant(chunk, qrel):
-    """Whether a chunk is of the judged section: chunk ids read document, section, number."""
-    return chunk.startswith(f"{qrel['doc_id']}_{qrel['section_id']}_")
+    """Whether a chunk is of the judged section: chunk ids read document, section, number.
+
+    Documents may hold underscores themselves: `a_1_2_0` is of document `a_1`, not of section 1 of `a`.
+    """
+    section = f"{qrel['doc_id']}_{qrel['section_id']}_"
+    return chunk.startswith(section) and chunk[len(section) :].isdigit()
 
 
 def judged(queries):
-    """The queries with a usable relevance judgement; the others are in no retrieval metric."""
-    usable = []
-    for query in queries:
-        qrel = query.get("qrel") or {}
-        if qrel.get("doc_id") is not None and qrel.get("section_id") is not None:
-            usable.append(query)
-    return usable
+    """The queries with a relevance judgement; the others are in no metric.
+
+    Raises:
+        KeyError: a judgement lacks the document or the section.
+    """
+    usable = [query for query in queries if query.get("qrel") is not None]
+    return [query for query in usable if (query["qrel"]["doc_id"], query["qrel"]["section_id"])]
 
 
 def recall_at(k, queries):
@@ -59,11 +64,11 @@ def groundedness(answer, contexts, stop):
 
 
 def grounded_scores(queries, stop):
-    """One score per judged query that has an answer and some retrieved text."""
+    """One score per judged query that has an answer and at least one retrieved text."""
     return [
         groundedness(query["answer"], query["contexts"], stop)
         for query in judged(queries)
-        if query["answer"] is not None and any(query["contexts"])
+        if query["answer"] is not None and query["contexts"]
     ]
 
 
@@ -74,6 +79,17 @@ def score(queries, stop, ks=(3, 5, 10)):
         **{f"recall@{k}": recall_at(k, queries) for k in ks},
         "mrr": mrr(queries),
         "groundedness": sum(scores) / len(scores) if scores else 0.0,
+    }
+
+
+def metrics(queries, stop, threshold):
+    """The nine figures of the code's results file."""
+    return {
+        **score(queries, stop),
+        "grounded_ratio": grounded_ratio(queries, stop, threshold),
+        "total_queries": len(judged(queries)),
+        "queries_with_retrieval": len(judged(queries)),
+        "queries_with_groundedness": len(grounded_scores(queries, stop)),
     }
 
 

@@ -1,0 +1,23 @@
+"""The outcome of a line that is no record."""
+
+from __future__ import annotations
+
+from ragmon import names
+from ragmon.errors import shorten
+
+
+class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a failure of the program
+    """A line that is no record; `reason` is one of `ragmon.names`, the message says what was found."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def misfit(name: str, expected: str, found: object) -> Rejected:
+    """A field holds what no shape allows.
+
+    >>> str(misfit("qid", "a string or an integer", True))
+    'qid is a string or an integer, not True'
+    """
+    return Rejected(names.INVALID_SCHEMA, f"{name} is {expected}, not {shorten(found)}")

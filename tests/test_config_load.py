@@ -1,0 +1,219 @@
+"""A ragmon.toml becomes settings: every table, every kind of value, and the defaults."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragmon.config.load import defaults, load
+from ragmon.refusal import DEFAULT_PATTERNS
+
+EVERY_TABLE = """\
+windows = ["10m", "6h"]
+
+[pipelines.support]
+[pipelines.support.sampling]
+rate = 0.2
+
+[sampling]
+rate = 0.1
+keep = { error = 1.0, refusal = 0.5 }
+slow_above = "500ms"
+detail = true
+parent = "respect"
+[capture]
+content = "hash"
+probe_content = "redacted"
+id_from = "metadata.chunk_id"
+gold = "gold.jsonl"
+hash_key_file = "hash.key"
+[refusal]
+tokens = ["not in context", "no answer"]
+patterns = ["^sorry", "cannot (say|tell)"]
+window = 80
+matcher_counts = true
+[slices]
+lang = ["de", "en"]
+[gold.support]
+path = ["gold.jsonl", "more.jsonl"]
+pipeline = "support"
+use = ["probe"]
+tags = { product = "x" }
+match = "contains"
+[gates]
+preset = "wfgy-eval"
+verdict = "point"
+on_insufficient = "fail"
+[gates.precision-de]
+metric = "answer_precision"
+at_least = 0.80
+source = "probe"
+gold = "support"
+slice = { lang = "de" }
+window = "6h"
+estimand = "questions_like_these"
+min_samples = 50
+page_below = 0.70
+severity = "ticket"
+[metrics]
+k = [2, 4]
+answered_within = "1.5s"
+grounded_threshold = 0.2
+cluster = ["question"]
+[alarms]
+false_pages_per_30d = 2
+looks_per_day = 0.5
+baseline = { learn = "2h" }
+[probe.support]
+target = "https://rag.example/answer"
+gold = "support"
+every = "30m"
+max_per_day = 10
+concurrency = 1
+timeout = "5s"
+headers = { Authorization = "Bearer x" }
+body = '{"q": "{question}"}'
+answer = { claim = "result.text", retrieved = "sources" }
+on_look = false
+[judges.faithfulness]
+url = "https://judge.example/v1"
+model = "small"
+api_key_file = "judge.key"
+sample = 0.5
+max_per_day = 7
+[labels]
+column = { trace_id = "Trace", correct = "Correct?" }
+values = { true = ["ja"], false = ["nein"] }
+[links]
+trace = "https://traces.example/{trace_id}"
+runbook = "https://wiki.example/runbook#{alert}"
+[serve]
+otlp = "0.0.0.0:1"
+grpc = "[::1]:2"
+admin = "localhost:3"
+token_file = "serve.token"
+tls = { cert = "c.pem", key = "k.pem" }
+state_dir = "state"
+retention = "14d"
+max_size = "500MB"
+[export]
+endpoint = "http://ragmon:4318"
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes ragmon.toml and returns its path."""
+
+    def _write(text: str) -> Path:
+        path = tmp_path / "ragmon.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return _write
+
+
+@pytest.fixture
+def full(write):
+    return load(write(EVERY_TABLE), environ={})
+
+
+def test_no_key_of_the_full_example_is_left_at_its_default(full):
+    """Proof that the example reaches every key: the only defaults are those it cannot set beside the others."""
+    left = {key for key, origin in full.origins.items() if origin == "default" and not key.startswith("pipelines.")}
+    beside = {"extend", "plugins", "pipeline.name", "export.jsonl", "build", "service", "disabled"}
+    assert {key for key in left if not key.startswith("gates.")} == beside
+
+
+def test_times_and_sizes_are_seconds_and_bytes(full):
+    assert full.windows == {"10m": 600, "6h": 21_600}
+    assert full.common.sampling.slow_above == 0.5
+    assert full.common.metrics.answered_within_ms == 1500
+    assert (full.probes[0].every, full.probes[0].timeout) == (1800, 5)
+    assert full.serve.retention == 14 * 86_400
+    assert full.serve.max_size == 500_000_000
+
+
+def test_refusals_become_the_rule_the_facts_use(full):
+    rule = full.common.refusal
+    assert rule.is_token("no answer")
+    assert rule.is_like("i really cannot tell")
+    assert not rule.is_like("the ferry leaves at nine")
+    assert (rule.window, rule.matcher_counts) == (80, True)
+
+
+def test_paths_are_relative_to_the_file_they_stand_in(full, tmp_path):
+    assert full.gold[0].paths == (tmp_path / "gold.jsonl", tmp_path / "more.jsonl")
+    assert full.common.capture.hash_key_file == tmp_path / "hash.key"
+    assert full.judges["faithfulness"].api_key_file == tmp_path / "judge.key"
+    assert full.serve.tls.key == tmp_path / "k.pem"
+    assert full.serve.state_dir == tmp_path / "state"
+
+
+def test_addresses_are_hosts_and_ports(full):
+    serve = full.serve
+    assert (serve.grpc.host, serve.grpc.port, serve.grpc.is_loopback) == ("::1", 2, True)
+    assert [str(a) for a in (serve.otlp, serve.grpc, serve.admin)] == ["0.0.0.0:1", "[::1]:2", "localhost:3"]
+    assert not serve.otlp.is_loopback
+
+
+def test_a_probe_goes_through_the_pipeline_of_its_gold_set(full):
+    (probe,) = full.probes
+    assert (probe.name, probe.pipeline, probe.gold) == ("support", "support", "support")
+    assert probe.answer == {"claim": "result.text", "retrieved": "sources"}
+    assert full.pipelines["support"].probed
+
+
+def test_a_pipelines_own_key_stands_beside_the_tables_of_all(full):
+    support = full.pipelines["support"]
+    assert support.sampling.rate == 0.2
+    assert support.sampling.detail is True
+    assert full.of("unheard-of").sampling.rate == 0.1
+
+
+def test_the_word_default_is_the_list_of_refusals_ragmon_ships(write):
+    assert load(write('refusal.patterns = "default"\n'), environ={}).common.refusal.patterns == DEFAULT_PATTERNS
+
+
+def test_an_empty_list_switches_the_refusal_matcher_off(write):
+    assert not load(write("refusal.patterns = []\n"), environ={}).common.refusal.is_like("i am sorry")
+
+
+@pytest.mark.parametrize("way", ["off", "upstream"])
+def test_tls_may_be_off_or_end_before_the_server(write, way):
+    assert load(write(f'serve.tls = "{way}"\n'), environ={}).serve.tls == way
+
+
+def test_settings_cannot_be_changed(full):
+    with pytest.raises(AttributeError):
+        full.build = "x"
+    with pytest.raises(ValueError, match="frozen"):
+        full.common.sampling.rate = 1.0
+
+
+def test_without_a_file_the_defaults_hold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = load(environ={})
+    assert settings == defaults()
+    assert settings.path is None
+    assert list(settings.pipelines) == ["default"]
+    assert settings.common.sampling.rate == 0.05
+    assert dict(settings.common.sampling.keep) == {"error": 1.0, "refusal": 0.2, "slow": 1.0}
+    assert settings.common.refusal.patterns == DEFAULT_PATTERNS
+    assert settings.common.metrics.answered_within_ms is None
+    assert settings.export.endpoint is None
+    assert str(settings.serve.max_size) == "5GiB"
+    assert set(settings.origins.values()) == {"default"}
+
+
+def test_the_short_form_names_the_one_pipeline(write):
+    settings = load(write('[pipeline]\nname = "shop"\n'), environ={})
+    assert list(settings.pipelines) == ["shop"]
+    assert settings.pipeline == "shop"
+    assert {gate.pipeline for gate in settings.policy().gates} == {"shop"}
+
+
+def test_pipelines_with_tables_of_their_own_replace_the_default_one(write):
+    settings = load(write("[pipelines.a]\n[pipelines.b]\n"), environ={})
+    assert list(settings.pipelines) == ["a", "b"]

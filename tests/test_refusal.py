@@ -1,0 +1,218 @@
+"""What counts as a refusal: the token exactly, other wordings by a matcher."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.text import fold
+
+REFUSALS = (
+    "I don't have enough information to answer that question.",
+    "I do not have any information about the warranty of that model.",
+    "I don\u2019t have access to that document.",
+    "I don't know.",
+    "I do not know the answer based on the sources.",
+    "Sorry, I don't know.",
+    "I'm sorry, but I can't help with that.",
+    "I am sorry, the manual says nothing about it.",
+    "Unfortunately, I am unable to answer this from what I was given.",
+    "Unfortunately, I cannot find the answer.",
+    "My apologies, but nothing about this was retrieved.",
+    "I apologize, but this is not something I can answer.",
+    "I could not find any mention of a refund in the documents.",
+    "I couldn\u2019t find that in the handbook.",
+    "We did not find a matching document for your question.",
+    "I can't answer that question with the context given.",
+    "I cannot confirm whether the update was shipped.",
+    "I\u2019m not able to determine the date from the passage.",
+    "I'm not sure what the policy says about this.",
+    "I am not aware of any such clause.",
+    "The provided context does not mention the author's birthday.",
+    "The documents don't explicitly state who signed the treaty.",
+    "Based on the passages above, the text does not say.",
+    "The search results do not contain an answer to this question.",
+    "The context provided doesn\u2019t include the price.",
+    "The context contains no information about penguins.",
+    "The given sources make no mention of a second engine.",
+    "The retrieved information is insufficient to answer.",
+    "None of the documents discuss the 2019 merger.",
+    "None of the provided passages answer the question.",
+    "That is not covered in the provided documents.",
+    "The answer isn't in the context.",
+    "This question cannot be answered from the given text.",
+    "The exact year can\u2019t be determined.",
+    "The name of the architect is not mentioned.",
+    "The release date was not specified.",
+    "There is no information about opening hours.",
+    "There\u2019s no mention of this in the article.",
+    "There isn't enough information to say.",
+    "No relevant information was found in the knowledge base.",
+    "No documents were retrieved for this question.",
+    "No answer found.",
+    "Not mentioned in the text.",
+    "Unanswerable.",
+    "Unknown.",
+    "N/A",
+    "Insufficient context.",
+    "It is unclear from the passage who won.",
+    "It is not possible to determine this from the provided context.",
+    "It's impossible to say without more context.",
+    "Please provide more context so that I can help.",
+    "Could you please clarify which model you mean?",
+    "That question is outside the scope of this assistant.",
+    "This goes beyond my knowledge.",
+    "Not in context.",  # the token with a full stop: only the matcher finds it
+)
+
+ANSWERS = (
+    "France",
+    "The refund takes 14 days.",
+    "No, the device is not waterproof.",
+    "It does not support USB-C.",
+    "The update does not include the new driver.",
+    "You do not have to pay the fee.",
+    "If you don't have a licence key, open the portal and request one.",
+    "The pump is not available in Europe.",
+    "It is not possible to charge two batteries at once.",
+    "It is impossible to cross the river in winter.",
+    "It is difficult to grow rice above 2,000 m.",
+    "No, batteries are not included.",
+    "There is no speed limit on this road.",
+    "There is no evidence that it harms the engine.",
+    "She said she was sorry and resigned in 1998.",
+    'The song "Sorry Seems to Be the Hardest Word" was released in 1976.',
+    "The company apologized in 2011.",
+    "He was unable to attend the ceremony, so his son accepted the prize.",
+    "Users who cannot log in should reset their password.",
+    "The board could not agree on a successor.",
+    "You need more memory for the larger model.",
+    "More information is on page 12.",
+    "Outside the city the limit is 100 km/h.",
+    "Beyond the wall lies the old harbour.",
+    "Not until 1920 did women vote in the United States.",
+    "Nothing; the reaction is reversible.",
+    "None of the above.",
+    "None",
+    "The Tomb of the Unknown Soldier",
+    "As an AI language model, I do not have personal opinions, but the book sold two million copies.",
+    "Knowledge of the context helps readers.",
+    "The context switch takes about two microseconds.",
+    "The document lists three requirements.",
+    "The passage describes a storm at sea.",
+    "According to the sources, the bridge opened in 1932.",
+    "Further documents are filed every quarter.",
+    "The answer is 42.",
+    "The information desk is open from 9 to 5.",
+    "Hard drives fail more often when they are hot.",
+    "Lack of oxygen",
+    "An insufficient supply of iron causes anaemia.",
+    "The data could be read in 4 ms.",
+    "He did not know that the door was open.",
+    "We can say that the series converges.",
+    "It's unclear writing that costs the most time, the style guide says.",
+    "The clause was stated in the 1990 contract.",
+    "Notes on the state of Virginia",
+    "Can you hear the drums, Fernando?",
+)
+
+RULE = RefusalRule()
+
+
+# --- the token --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "claim", ["not in context", "  NOT IN CONTEXT \n", "\uff2eot in context", "Not\u00a0in context"]
+)
+def test_the_token_is_compared_after_strip_nfkc_and_casefold(claim):
+    assert RULE.is_token(fold(claim.strip()))
+
+
+@pytest.mark.parametrize("claim", ["not in context.", "not in  context", "it is not in context", "", "in context"])
+def test_anything_but_the_whole_token_is_none(claim):
+    assert not RULE.is_token(fold(claim.strip()))
+
+
+def test_tokens_are_the_users_to_choose_and_folded_too():
+    rule = RefusalRule(tokens=("Keine Angabe", " WEISS NICHT "))
+    assert rule.is_token("keine angabe")
+    assert rule.is_token(fold("wei\u00df nicht"))
+    assert not rule.is_token("not in context")
+
+
+# --- the matcher ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", REFUSALS)
+def test_refusals_in_other_words_are_found(claim):
+    assert RULE.is_like(fold(claim.strip()))
+
+
+@pytest.mark.parametrize("claim", ANSWERS)
+def test_answers_are_no_refusals(claim):
+    assert not RULE.is_like(fold(claim.strip()))
+
+
+def test_only_the_window_is_read():
+    claim = fold("The lake is deep. " * 6 + "I don't know.")
+    assert not RefusalRule(window=60).is_like(claim)
+    assert RefusalRule(window=len(claim)).is_like(claim)
+
+
+def test_no_patterns_switch_the_matcher_off():
+    rule = RefusalRule(patterns=())
+    assert not any(rule.is_like(fold(claim)) for claim in REFUSALS)
+
+
+def test_custom_patterns_replace_the_default_ones():
+    rule = RefusalRule(patterns=[r"\bkeine angaben?\b", r"^leider\b"])
+    assert rule.is_like(fold("Dazu gibt es KEINE ANGABEN."))
+    assert rule.is_like(fold("Leider steht das nirgends."))
+    assert not rule.is_like(fold("I don't know."))
+
+
+def test_a_custom_pattern_that_happens_to_hold_no_default_trigger_still_matches():
+    assert RefusalRule(patterns=["zzz"]).is_like("zzz")
+
+
+def test_patterns_read_from_a_file_are_the_default_ones_when_they_say_the_same():
+    copied = RefusalRule(patterns=[str(pattern) for pattern in DEFAULT_PATTERNS])
+    assert [copied.is_like(fold(claim)) for claim in (*REFUSALS, *ANSWERS)] == [True] * len(REFUSALS) + [False] * len(
+        ANSWERS
+    )
+
+
+# --- the shortcut -----------------------------------------------------------------------------------------------------
+
+WORDS = sorted(
+    {word for claim in (*REFUSALS, *ANSWERS) for word in fold(claim).split()}
+    | {"insufficient", "lacks", "silent", "without", "hardly", "n\u2019t", "can not", "additional", "rephrase", "none"}
+)
+ENGLISH = st.lists(st.sampled_from(WORDS), max_size=14).map(" ".join)
+CLAIMS = st.one_of(st.sampled_from(REFUSALS), st.sampled_from(ANSWERS), ENGLISH)
+
+
+def bare(claim, window):
+    return any(re.search(pattern, claim[:window]) for pattern in DEFAULT_PATTERNS)
+
+
+@given(
+    claim=CLAIMS,
+    before=st.sampled_from(["", "Well. ", "Unfortunately, "]),
+    change=st.sampled_from([str, str.upper, str.title, lambda text: text.replace("'", "\u2019")]),
+    window=st.sampled_from([10, 40, 120]),
+)
+def test_looking_for_triggers_first_never_changes_the_verdict(claim, before, change, window):
+    """The matcher says what the patterns alone say, whatever the case, the apostrophes and the window."""
+    folded = fold(change(before + claim).strip())
+    assert RefusalRule(window=window).is_like(folded) == bare(folded, window)
+
+
+@given(ENGLISH)
+def test_both_apostrophes_mean_the_same(claim):
+    assert RULE.is_like(claim.replace("\u2019", "'")) == RULE.is_like(claim.replace("'", "\u2019"))
