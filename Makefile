@@ -39,6 +39,9 @@ format: setup                 ## rewrite to the house format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+docs: setup                   ## run the documentation: README, examples, links
+	$(PY) -m pytest -q tests/test_docs.py
+
 bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.replay
 	$(PY) -m bench.groundedness

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ragmon.compare import Drop, paired
+from ragmon.compare import Drop, Judged, by_value, compare, items_of
 from ragmon.errors import InputError
 from ragmon.export.report import Report
-from ragmon.gates import Gate, Outcome, Policy, verdict_of
+from ragmon.gates import Outcome, Policy, verdict_of
 from ragmon.offline import Run
+
+_ROUNDING: Final = 1e-6
+"""Reports hold six places: a drop of just what is allowed must not fail for the seventh."""
 
 
 def against(
@@ -35,51 +38,71 @@ def against(
         max_drop: How much worse a gated metric may be, in [0, 1].
 
     Raises:
-        InputError: The baseline cannot be read.
+        InputError: The baseline cannot be read, or has nothing to compare with.
     """
     earlier = _report_at(baseline)
     if earlier is not None:
-        drops = [drop for outcome in report.outcomes if (drop := _by_value(outcome, earlier)) is not None]
+        drops = [drop for outcome in report.outcomes if (drop := by_value(outcome, _value(earlier, outcome)))]
+        notes = [*report.notes, *_other_gold(earlier, report)]
     else:
         before = score([baseline])
-        drops = paired(before.scorer.state, run.scorer.state, run.scorer.table, policy.gates)
-    worse = {(d.gate.pipeline, d.gate.name): d for d in drops if d.drop > max_drop}
-    outcomes = [
-        _failed(outcome, worse[key], max_drop)
-        if (key := (outcome.gate.pipeline, outcome.gate.name)) in worse
-        else outcome
-        for outcome in report.outcomes
-    ]
-    return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy))
+        then = Judged(items_of(before.scorer.state), before.report(policy, questions=False).outcomes)
+        drops = compare(then, Judged(items_of(run.scorer.state), report.outcomes), run.scorer.table)
+        notes = [*report.notes]
+    if not drops:
+        hint = "it needs a value for at least one of the gates that are judged now"
+        raise InputError("the baseline has nothing to compare with", path=baseline, hint=hint)
+    too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.drop > max_drop + _ROUNDING}
+    outcomes = [_failed(outcome, too_far, max_drop) for outcome in report.outcomes]
+    return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
-def _failed(outcome: Outcome, drop: Drop, max_drop: float) -> Outcome:
+def _failed(outcome: Outcome, too_far: Mapping[tuple[str, str], Drop], max_drop: float) -> Outcome:
+    """The outcome, or its failure where its gate dropped too far."""
+    drop = too_far.get((outcome.gate.pipeline, outcome.gate.name))
+    if drop is None:
+        return outcome
     reason = f"{100 * drop.drop:.1f} points worse than the baseline, at most {100 * max_drop:.1f} allowed"
-    return replace(outcome, verdict="fail", reason=reason)
+    return replace(outcome, verdict="fail", needed=None, reason=reason)
 
 
 def _report_at(path: str) -> dict[str, Any] | None:
-    """The report in a file; None where the file holds traces."""
+    """The report in a file; None where the file holds traces.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
     if path == "-" or path.endswith((".gz", ".zst", ".jsonl")):
         return None
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"the baseline cannot be read ({error})", path=path, hint="a report or a trace file"
-        ) from error
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError:
+        data = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        hint = "a report or a trace file"
+        raise InputError(f"the baseline cannot be read ({error.strerror})", path=path, hint=hint) from error
+    except (ValueError, RecursionError):
         return None
-    return data if isinstance(data, dict) and "gates" in data else None
+    return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None
 
 
-def _by_value(outcome: Outcome, earlier: dict[str, Any]) -> Drop | None:
-    gate: Gate = outcome.gate
+def _value(earlier: Mapping[str, Any], outcome: Outcome) -> float | None:
+    """What an earlier report says about a gate; None where it says nothing, or judged another metric."""
+    gate = outcome.gate
     for found in earlier["gates"]:
-        if (found.get("pipeline"), found.get("gate")) == (gate.pipeline, gate.name):
+        if isinstance(found, dict):
+            same = (found.get("pipeline"), found.get("gate"), found.get("metric"))
             value = found.get("value")
-            if isinstance(value, int | float) and outcome.value is not None:
-                return Drop(gate, float(value), outcome.value, None, ())
+            if same == (gate.pipeline, gate.name, gate.metric) and isinstance(value, int | float):
+                return float(value)
     return None
+
+
+def _other_gold(earlier: Mapping[str, Any], report: Report) -> list[str]:
+    """Gold sets that are not what they were when the earlier report was written."""
+    golds = earlier.get("gold")
+    known = [found for found in golds if isinstance(found, dict)] if isinstance(golds, list) else []
+    versions = {found.get("name"): found.get("version") for found in known}
+    return [
+        f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
+        for gold in report.snapshot.golds
+        if versions.get(gold.name, gold.version) != gold.version
+    ]

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ragmon.facts import Key
-from ragmon.gates import Gate
-from ragmon.rows import add_counts
+from ragmon.gates import Gate, Outcome
 from ragmon.scores import ScoreTable
+from ragmon.snapshot import item_sums
 from ragmon.stats import MICRO
+from ragmon.tables import Table, add_table
 from ragmon.windows import State
 
-Items = Mapping[tuple[str, str], Mapping[Key, int]]
-"""Facts by pipeline and qid."""
+
+class Place(NamedTuple):
+    """Where a gate found its gold items."""
+
+    pipeline: str
+    source: str
+    gold: str
+    slice: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run and what its gates came to.
+
+    Attributes:
+        items: What its gold items did.
+        outcomes: Its gates.
+    """
+
+    items: Mapping[Place, Table]
+    outcomes: Sequence[Outcome]
 
 
 @dataclass(frozen=True)
 class Flip:
-    """A gold item that answers differently from the baseline.
+    """A gold item that scores differently from the baseline.
 
     Attributes:
-        gate: The gate whose metric changed.
         qid: The item.
         before, after: Its mean score then and now.
     """
 
-    gate: str
     qid: str
     before: float
     after: float
@@ -39,15 +57,15 @@ class Drop:
     Attributes:
         gate: The gate.
         before, after: The metric then and now; over the items both runs hold where `items` is known.
-        items: Items both runs assessed; None where the baseline is a report and holds no items.
-        flips: The items that changed.
+        items: Items both runs assessed; None where the values were compared as they stand.
+        flips: Those of them that changed.
     """
 
     gate: Gate
     before: float
     after: float
-    items: int | None
-    flips: tuple[Flip, ...]
+    items: int | None = None
+    flips: tuple[Flip, ...] = ()
 
     @property
     def drop(self) -> float:
@@ -55,56 +73,70 @@ class Drop:
         return self.before - self.after if self.gate.at_least else self.after - self.before
 
 
-def items_of(state: State) -> dict[tuple[str, str], dict[Key, int]]:
-    """The facts of every gold item of a state, whichever way its records came."""
-    found: dict[tuple[str, str], dict[Key, int]] = {}
+def items_of(state: State) -> dict[Place, Table]:
+    """What every gold item of a state did, over all builds and gold versions."""
+    found: dict[Place, Table] = {}
     for key, series in state.series.items():
-        if key.slice:
-            continue
-        for table in series.items.all():
-            for qid, facts in table.items():
-                add_counts(found.setdefault((key.pipeline, qid), {}), facts)
+        if key.gold and key.audit:
+            held = found.setdefault(Place(key.pipeline, key.source, key.gold, key.slice), {})
+            for table in series.items.all():
+                add_table(held, table)
     return found
 
 
-def paired(before: State, after: State, table: ScoreTable, gates: Sequence[Gate]) -> list[Drop]:
-    """Compare two runs on the items both of them assessed.
+def compare(before: Judged, after: Judged, table: ScoreTable) -> list[Drop]:
+    """How every gate moved: item by item where both runs judged it on a gold set, else by its values.
 
     Args:
         before: The baseline.
         after: The run in question.
         table: The metrics.
-        gates: Whose metrics are compared; those without gold metrics are left out.
+
+    Returns:
+        One entry per gate that has a value in both runs.
     """
-    then, now = items_of(before), items_of(after)
-    return [drop for gate in gates if (drop := _pair(gate, then, now, table)) is not None]
+    then = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in before.outcomes}
+    found = []
+    for now in after.outcomes:
+        earlier = then.get((now.gate.pipeline, now.gate.name))
+        if earlier is not None:
+            drop = _paired(before.items.get(_place(earlier)), after.items.get(_place(now)), now.gate, table)
+            drop = drop or by_value(now, earlier.value)
+            if drop is not None:
+                found.append(drop)
+    return found
 
 
-def _pair(gate: Gate, then: Items, now: Items, table: ScoreTable) -> Drop | None:
+def by_value(now: Outcome, before: float | None) -> Drop | None:
+    """The gate's value against an earlier one; None where one of them is unknown, or is no share."""
+    if before is None or now.value is None or now.gate.kind != "threshold":
+        return None
+    return Drop(now.gate, before, now.value)
+
+
+def _place(outcome: Outcome) -> Place:
+    return Place(outcome.gate.pipeline, outcome.source, outcome.gold, outcome.gate.where)
+
+
+def _paired(then: Table | None, now: Table | None, gate: Gate, table: ScoreTable) -> Drop | None:
+    """The gate's metric over the items of both runs; None where it is not known item by item."""
     metric = table.metrics.get(gate.metric)
-    if metric is None or not metric.needs_gold:
+    if then is None or now is None or metric is None or metric.measured:
         return None
     place = list(table.metrics).index(gate.metric)
-    sums = [0.0, 0, 0.0, 0]
-    flips, pairs = [], 0
-    for key in sorted(then.keys() & now.keys()):
-        if key[0] != gate.pipeline:
-            continue
-        old, new = _mean(then[key], place, table), _mean(now[key], place, table)
-        sums[0] += old[0]
-        sums[1] += old[1]
-        sums[2] += new[0]
-        sums[3] += new[1]
-        if old[1] and new[1]:
-            pairs += 1
-            if old[0] / old[1] != new[0] / new[1]:
-                flips.append(Flip(gate.name, key[1], old[0] / old[1], new[0] / new[1]))
-    if not (sums[1] and sums[3]):
+    shared = sorted(then.keys() & now.keys())
+    olds = [item_sums(table, then[qid], place) for qid in shared]
+    news = [item_sums(table, now[qid], place) for qid in shared]
+    before, after = _mean(olds), _mean(news)
+    if before is None or after is None:
         return None
-    return Drop(gate, sums[0] / sums[1], sums[2] / sums[3], pairs, tuple(flips))
+    means = [(qid, _mean([old]), _mean([new])) for qid, old, new in zip(shared, olds, news, strict=True)]
+    assessed = [Flip(qid, old, new) for qid, old, new in means if old is not None and new is not None]
+    flips = tuple(flip for flip in assessed if flip.before != flip.after)
+    return Drop(gate, before, after, len(assessed), flips)
 
 
-def _mean(facts: Mapping[Key, int], place: int, table: ScoreTable) -> tuple[float, int]:
-    """Sum of scores and denominator of one item."""
-    scored = [(score, n) for key, n in facts.items() if isinstance(score := table.scores(key)[place], int)]
-    return sum(score * n for score, n in scored) / MICRO, sum(n for _, n in scored)
+def _mean(sums: Sequence[tuple[int, int]]) -> float | None:
+    """The mean score over `(n, sum in micro-units)` pairs."""
+    n = sum(count for count, _ in sums)
+    return sum(total for _, total in sums) / (n * MICRO) if n else None

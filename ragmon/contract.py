@@ -16,6 +16,7 @@ LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
 EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
 Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Answer(msgspec.Struct, gc=False, omit_defaults=True):
@@ -135,7 +136,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     probe: bool | None = None  # older logs say so instead of naming a source
 
 
-class Totals(msgspec.Struct, omit_defaults=True, kw_only=True):
+class Totals(msgspec.Struct, kw_only=True):
     """A producer's cumulative counts for one pipeline, source and stratum: all calls, sampled or not.
 
     Attributes:
@@ -150,16 +151,16 @@ class Totals(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     kind: str = "totals"
     v: int = CONTRACT_VERSION
-    ts: float
+    ts: EventTime
     instance: str
-    started: float
+    started: EventTime
     pipeline: str
     source: str
     stratum: str = REST
-    calls: int = 0
-    kept: int = 0
-    dropped: dict[str, int] = {}
-    latency_ms: dict[int, int] = {}
+    calls: Count = 0
+    kept: Count = 0
+    dropped: dict[str, Count] = {}
+    latency_ms: dict[int, Count] = {}
 
 
 _encoder = msgspec.json.Encoder()

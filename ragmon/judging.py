@@ -164,7 +164,7 @@ def _judge_exact(evidence: _Evidence, series: SeriesStats, value: float, snapsho
     if evidence.stat.unassessed:
         reason += f", not assessed: {_unassessed(evidence.stat)}"
     if interval is not None:
-        reason += "; the interval is for questions like these"
+        reason += "; interval: questions like these"
     return evidence.outcome("pass" if gate.holds(value) else "fail", reason, interval=interval)
 
 
@@ -198,9 +198,8 @@ def _judge_interval(evidence: _Evidence, value: float, interval: tuple[float, fl
     if not (gate.holds(lower) or gate.holds(upper)):
         return evidence.outcome("fail", "the whole interval breaks the gate", interval=interval)
     side = "keeps" if gate.holds(value) else "breaks"
-    reason = (
-        f"the interval straddles the gate, which the value {side} by {100 * abs(value - gate.threshold):.1f} points"
-    )
+    by = 100 * abs(value - gate.threshold)
+    reason = f"the interval straddles the gate; the value {side} it by {by:.1f} points"
     needed = stats.needed_to_decide(value, gate.threshold)
     return evidence.outcome("insufficient", reason, interval=interval, needed=needed)
 

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import errno
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock, Thread
 from time import time
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
+from pydantic_core import PydanticCustomError
 
 from ragmon import names
 from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.capture import runtime
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.config.kinds import Address
+from ragmon.config.kinds import address as parse_address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.errors import RagmonError, shorten
 from ragmon.export.prometheus import Collector
-from ragmon.gates import Outcome
+from ragmon.facts import IDS
+from ragmon.gates import Outcome, Policy
 from ragmon.judging import evaluate
-from ragmon.reading import Books, Reading
-from ragmon.snapshot import ALL
+from ragmon.reading import Books, Captured, Reading
+from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
+
+BUILDS: Final = 8
+"""Builds and indexes of a pipeline that are shown: those seen last."""
 
 
 class Monitor:
@@ -34,6 +43,10 @@ class Monitor:
     Args:
         config: A path of ragmon.toml, settings already loaded, or None for the usual places.
         clock: Seconds since the epoch.
+
+    Attributes:
+        settings: The configuration in force.
+        captured: Reads what capture counted, where capture runs in this process and sends its records here.
 
     Raises:
         ConfigError: The configuration is broken.
@@ -50,51 +63,80 @@ class Monitor:
 
     def __init__(self, config: str | Path | Settings | None = None, *, clock: Callable[[], float] = time) -> None:
         self.settings = config if isinstance(config, Settings) else load(config)
+        self.captured: Callable[[], Captured] | None = None
         self._clock = clock
-        self._policy = self.settings.policy(live=True)
-        self._gated = [gate.metric for gate in self._policy.gates]
-        retention = max(self._policy.windows.values(), default=HOUR) + HOUR
+        self._windows = {**self.settings.windows, ALL: None}
+        self._policies = {name: self.settings.policy(name, live=True) for name in self.settings.pipelines}
+        shared = (self.settings.common, *self.settings.pipelines.values())
+        self._gated = sorted({gate.metric for one in shared for gate in one.gates})
+        retention = max(self.settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
         self._scorer = ScorerPlan(self.settings, load_gold(self.settings.gold))(state=state, clock=clock)
         self._lock = Lock()
         self._received = 0
-        self._last_scored = 0.0
+        self._last_scored: float | None = None
+        self._builds: dict[tuple[str, str, str], None] = {}
         self._server: tuple[WSGIServer, Thread] | None = None
-        self.captured: Callable[[], Books] | None = None
 
     def submit(self, record: Record) -> None:
-        """Score a record. This is the sink's one method: called off the request path."""
+        """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
         with self._lock:
             self._received += 1
             try:
-                if self._scorer.observe(record):
-                    self._last_scored = self._clock()
-            except Exception:
+                scored = self._scorer.observe(record)
+            except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
                 dropped = self._scorer.dropped
                 dropped[names.SCORER_ERROR] = dropped.get(names.SCORER_ERROR, 0) + 1
-                raise
+                warn_once(f"a record could not be scored and is dropped: {whereabouts(error)}")
+                return
+            if scored:
+                self._last_scored = self._clock()
+                self._see(record)
+
+    def _see(self, record: Record) -> None:
+        """Remember the build that answered."""
+        if not (record.build or record.index_hash):
+            return
+        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        key = (pipeline, record.build or "", record.index_hash or "")
+        new = key not in self._builds
+        self._builds.pop(key, None)
+        self._builds[key] = None
+        if new and len(mine := [found for found in self._builds if found[0] == pipeline]) > BUILDS:
+            del self._builds[mine[0]]
 
     def reading(self) -> Reading:
         """This moment: metrics of every window, gates, and the books."""
+        captured = Captured() if self.captured is None else self.captured()
         with self._lock:
-            snapshot = self._scorer.snapshot(
-                now=self._clock(), windows={**self._policy.windows, ALL: None}, gated=self._gated
-            )
             scorer = self._scorer
+            snapshot = scorer.snapshot(now=self._clock(), windows=self._windows, gated=self._gated)
             books = {"score": Books(self._received, scorer.scored, dropped=dict(scorer.dropped))}
-            last = self._last_scored
+            retrieved = _retrieved(scorer.state)
+            builds, last = tuple(self._builds), self._last_scored
         if self.captured is not None:
-            books["capture"] = self.captured()
-        installed = runtime.installed()
-        calls = installed.totals() if installed is not None else {}
+            books["capture"] = captured.books
         return Reading(
             snapshot=snapshot,
-            outcomes=evaluate(snapshot, self._policy),
+            outcomes=self._judge(snapshot),
             books=books,
-            calls={(pipeline, names.LIVE, stratum): n for (pipeline, stratum), n in calls.items()},
-            orphans=runtime.orphans(),
+            captured=captured,
+            retrieved=retrieved,
+            builds=builds,
             last_scored=last,
         )
+
+    def _judge(self, snapshot: Snapshot) -> list[Outcome]:
+        """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates."""
+        seen = sorted({series.pipeline for series in snapshot.series})
+        pipelines = dict.fromkeys((*self.settings.pipelines, *seen))
+        return [outcome for name in pipelines for outcome in evaluate(snapshot, self._policy(name))]
+
+    def _policy(self, pipeline: str) -> Policy:
+        policy = self._policies.get(pipeline)
+        if policy is None:
+            policy = self._policies[pipeline] = self.settings.policy(pipeline, live=True)
+        return policy
 
     def outcomes(self) -> list[Outcome]:
         """The gates at this moment."""
@@ -106,40 +148,45 @@ class Monitor:
             return self._scorer.state.digest()
 
     def start(self, address: str | None = None) -> Self:
-        """Serve `/metrics`.
+        """Serve `/metrics`; does nothing where it is served already.
 
         Args:
             address: `host:port`, port 0 for any free one; default: `[serve] admin`.
 
         Raises:
-            RagmonError: The address is taken.
+            RagmonError: It is no address, or nothing can be served there.
         """
         if self._server is None:
-            host, _, port = (address or str(self.settings.serve.admin)).rpartition(":")
+            place = self.settings.serve.admin if address is None else _address(address)
             registry = CollectorRegistry()
             registry.register(Collector(self.reading))
             try:
-                self._server = start_http_server(int(port), host or "127.0.0.1", registry)
+                self._server = start_http_server(place.port, place.host, registry)
             except OSError as error:
+                taken = error.errno == errno.EADDRINUSE
+                hint = "another process has the port" if taken else "an address of this machine that you may use"
                 raise RagmonError(
-                    f"/metrics cannot be served on {host}:{port} ({error.strerror})",
-                    hint="another process has the port: change `[serve] admin`",
+                    f"/metrics cannot be served on {place} ({error.strerror or error})",
+                    hint=f"{hint}: change `[serve] admin`",
                 ) from error
         return self
 
     @property
     def address(self) -> str | None:
         """Where `/metrics` is served, `host:port`; None while it is not."""
-        return None if self._server is None else "{}:{}".format(*self._server[0].server_address[:2])
+        if self._server is None:
+            return None
+        host, port = self._server[0].server_address[:2]
+        return str(Address(str(host), port))
 
     def stop(self) -> None:
         """Stop serving; what was counted stays readable."""
         if self._server is not None:
             server, thread = self._server
+            self._server = None
             server.shutdown()
             server.server_close()
             thread.join()
-            self._server = None
 
     def __enter__(self) -> Self:
         return self.start()
@@ -148,3 +195,26 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except PydanticCustomError as error:
+        hint = (error.context or {}).get("hint", "")
+        raise RagmonError(f"/metrics cannot be served on {shorten(text)}", hint=hint) from None
+
+
+def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
+    """How many audit members retrieved how many documents; a matched question is counted as user traffic alone."""
+    found: dict[tuple[str, str], Counter[int]] = {}
+    for key, series in state.series.items():
+        if key.slice or not key.audit or key.source == names.MATCH:
+            continue
+        counts = found.setdefault((key.pipeline, key.source), Counter())
+        for row in state.window(series, None, 0):
+            for facts, n in row.cells.items():
+                flags, _, length, *_ = facts
+                if flags & IDS:
+                    counts[length] += n
+    return found

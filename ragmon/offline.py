@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 from ragmon import contract, facts
 from ragmon.contract import Record, Totals
@@ -25,7 +27,7 @@ Duplicates = Literal["all", "last", "first"]
 
 def replay(
     records: Iterable[Record | Mapping[str, Any]],
-    gold: GoldSet | Sequence[GoldSet] | str | None = None,
+    gold: GoldSet | Sequence[GoldSet] | str | Path | None = None,
     policy: Policy | None = None,
 ) -> Report:
     """Score records and judge the gates.
@@ -47,7 +49,7 @@ def replay(
         >>> ragmon.replay([record]).metric("citation_scope").value
         1.0
     """
-    sets = GoldSet.load(gold) if isinstance(gold, str) else gold
+    sets = GoldSet.load(gold) if isinstance(gold, str | Path) else gold
     run = Run(Scorer(GoldIndex(sets or ())))
     run.feed(record if isinstance(record, Record) else contract.convert(record) for record in records)
     return run.report(policy if policy is not None else Policy(gates=PRESETS["default"]))
@@ -57,7 +59,7 @@ def replay(
 class Counted:
     """What a worker hands back: its counts, and nothing of the traces."""
 
-    state: dict[str, Any]
+    state: State
     scored: int
     unmatched: int
     dropped: dict[str, int]
@@ -78,11 +80,14 @@ class Run:
         self.intake = intake or Intake()
         self._counts_itself = intake is None
         self._duplicates = duplicates
-        self._held: dict[tuple[str | None, str], Record] = {}
+        self._held: dict[tuple[str | None, ...], Record] = {}
         self._left_out = 0
 
     def feed(self, records: Iterable[Record | Totals]) -> None:
-        """Score records; totals lines carry no request."""
+        """Score records; totals lines carry no request.
+
+        Which record of a gold question is the last is known when the records end: feed all of them at once.
+        """
         observe = self._observe_once if self._duplicates != "all" else self.scorer.observe
         for record in records:
             if self._counts_itself:
@@ -100,7 +105,7 @@ class Run:
         item = self.scorer.gold.match(record)
         if item is None:
             return self.scorer.observe(record)
-        key = (record.source, item.qid)
+        key = (record.pipeline, record.source, item.set_name, item.qid)
         if key in self._held:
             self._left_out += 1
             if self._duplicates == "first":
@@ -111,12 +116,12 @@ class Run:
     def counted(self) -> Counted:
         """What this run counted, to be merged elsewhere."""
         scorer = self.scorer
-        return Counted(scorer.state.dump(), scorer.scored, scorer.unmatched, scorer.dropped, self.intake)
+        return Counted(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake)
 
     def merge(self, other: Counted, *, lines_before: int = 0) -> None:
         """Add what another run counted."""
         scorer = self.scorer
-        scorer.state.merge(State.load(other.state))
+        scorer.state.merge(other.state)
         scorer.scored += other.scored
         scorer.unmatched += other.unmatched
         for reason, n in other.dropped.items():
@@ -172,51 +177,59 @@ def _with_windows(scorer: Scorer, policy: Policy, whole: Snapshot) -> Snapshot:
     series = list(whole.series)
     for end in steps:
         taken = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
-        series += [replace(found, window=f"{found.window}@{end}") for found in taken.series]
+        series += [replace(found, end=end) for found in taken.series]
     return replace(whole, series=tuple(series))
 
 
-def _items(scorer: Scorer) -> Iterable[tuple[str, str, str, dict[facts.Key, int]]]:
-    """Gold set, source, qid and facts of every gold item that was traced."""
+class _Traced(NamedTuple):
+    """A gold item that was traced, in one series."""
+
+    pipeline: str
+    source: str
+    gold: str
+    qid: str
+
+
+def _traced(scorer: Scorer) -> Iterator[tuple[_Traced, Mapping[facts.Key, int]]]:
+    """Every gold item that was traced, with the facts seen of it."""
     for key, series in scorer.state.series.items():
-        if key.slice:
-            continue
-        for table in series.items.all():
-            for qid, seen in table.items():
-                yield key.gold, key.source, qid, seen
+        if key.audit and not key.slice:
+            for table in series.items.all():
+                for qid, seen in table.items():
+                    yield _Traced(key.pipeline, key.source, key.gold, qid), seen
 
 
 def _repeated(scorer: Scorer) -> int:
-    counts: dict[tuple[str, str, str], int] = {}
-    for gold, source, qid, seen in _items(scorer):
-        counts[(gold, source, qid)] = counts.get((gold, source, qid), 0) + sum(seen.values())
+    """How many records repeat a question the same pipeline had answered under the same source."""
+    counts: Counter[_Traced] = Counter()
+    for item, seen in _traced(scorer):
+        counts[item] += sum(seen.values())
     return sum(n - 1 for n in counts.values())
 
 
 def _unscorable(scorer: Scorer) -> dict[str, int]:
     """Per gold set, how many traced items never had an answer."""
     answered: dict[tuple[str, str], bool] = {}
-    for gold, _, qid, seen in _items(scorer):
+    for item, seen in _traced(scorer):
         has = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in seen)
-        answered[(gold, qid)] = answered.get((gold, qid), False) or has
-    found: dict[str, int] = {}
-    for (gold, _), has in answered.items():
-        found[gold] = found.get(gold, 0) + (not has)
-    return found
+        answered[(item.gold, item.qid)] = answered.get((item.gold, item.qid), False) or has
+    return dict(Counter(gold for (gold, _), has in answered.items() if not has))
 
 
 def _questions(scorer: Scorer) -> list[Question]:
-    """The per-question table, in the order of the gold sets."""
+    """The per-question table, in the order of the gold sets; how often each thing happened to a question."""
     known = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
     places = {key: place for place, key in enumerate(known)}
-    found: list[tuple[int, Question]] = []
-    for gold, _, qid, seen in _items(scorer):
-        for key, times in seen.items():
-            found.append((places.get((gold, qid), len(places)), _question(qid, Facts._make(key), times)))
-    return [question for _, question in sorted(found, key=lambda entry: (entry[0], entry[1].qid, entry[1].label))]
+    times: Counter[tuple[int, Question]] = Counter()
+    for item, seen in _traced(scorer):
+        place = places.get((item.gold, item.qid), len(places))
+        for key, n in seen.items():
+            times[(place, _question(item, Facts._make(key)))] += n
+    ordered = sorted(times.items(), key=lambda entry: (entry[0][0], entry[0][1].pipeline, entry[0][1].label))
+    return [replace(question, times=n) for (_, question), n in ordered]
 
 
-def _question(qid: str, seen: Facts, times: int) -> Question:
+def _question(item: _Traced, seen: Facts) -> Question:
     shipped, refused, hit = seen.has(facts.SHIPPED), seen.has(facts.REFUSED), seen.has(facts.HITS)
     if not (shipped or refused):
         label = "NO_ANSWER"
@@ -224,4 +237,4 @@ def _question(qid: str, seen: Facts, times: int) -> Question:
         label = "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
     else:
         label = "REFUSAL_OK" if refused else "HALLUCINATION"
-    return Question(qid, shipped, hit, refused, label, times)
+    return Question(item.qid, shipped, hit, refused, label, pipeline=item.pipeline)

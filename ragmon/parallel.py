@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from threading import active_count
 
 from ragmon.ingest.files import Intake, Progress, read_file, read_files, splittable
 from ragmon.ingest.lines import byte_ranges
@@ -57,7 +59,9 @@ def run_files(
             if collects:
                 gc.enable()
         return run
-    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=get_context("spawn")) as pool:
+    # A fork starts at once, with gold and configuration in place; beside other threads it could inherit a held lock.
+    context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
+    with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
         results = pool.map(_score, tasks, [make_scorer] * len(tasks))
         for task, counted in zip(tasks, results, strict=True):
             begins = task.part is None or task.part[0] == 0

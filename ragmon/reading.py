@@ -37,6 +37,23 @@ class Books:
 
 
 @dataclass(frozen=True)
+class Captured:
+    """What capture counted in this process.
+
+    Attributes:
+        books: What it took in and what became of it.
+        calls: All calls, sampled or not, by pipeline, source and stratum.
+        errors: User calls that raised, by pipeline and the name of what they raised.
+        orphans: What was said outside a traced call.
+    """
+
+    books: Books = field(default_factory=Books)
+    calls: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    orphans: int = 0
+
+
+@dataclass(frozen=True)
 class Reading:
     """Everything an exporter shows.
 
@@ -44,14 +61,16 @@ class Reading:
         snapshot: The metrics, in every window and over all time.
         outcomes: The gates.
         books: By stage.
-        calls: All calls, sampled or not, by pipeline, source and stratum.
-        orphans: What was said outside a traced call.
-        last_scored: When a record was scored last, seconds since the epoch; 0 before the first.
+        captured: What capture counted; empty where records come from elsewhere.
+        retrieved: How many records retrieved how many documents, by pipeline and source.
+        builds: `(pipeline, build, index_hash)` seen last.
+        last_scored: When a record was scored last, seconds since the epoch; None before the first.
     """
 
     snapshot: Snapshot
     outcomes: Sequence[Outcome] = ()
     books: Mapping[str, Books] = field(default_factory=dict)
-    calls: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    orphans: int = 0
-    last_scored: float = 0.0
+    captured: Captured = field(default_factory=Captured)
+    retrieved: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
+    builds: Sequence[tuple[str, str, str]] = ()
+    last_scored: float | None = None

@@ -14,7 +14,7 @@ from ragmon.stats import buckets
 CELLS: Final = 4096
 """Distinct facts a row keeps; what comes after goes into the spill."""
 
-_BATCH: Final = 256
+_BATCH: Final = 64
 """Latencies that wait before they are sorted into buckets."""
 _stages = attrgetter(*STAGES)
 

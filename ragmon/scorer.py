@@ -189,31 +189,49 @@ class Scorer:
         measured: Mapping[str, int],
     ) -> bool:
         """Count one request in its series, and again in each of its slices; False when it is too old."""
+        if not self._add(stream, source, "", record, item, key, measured):
+            return False
         slices = stream.rules.slices
-        for where in ("", *_slices_of(record, item, slices)) if slices else _WHOLE:
-            sampling = record.sampling or _KEPT_ALL
-            version = "" if item is None else item.set_version
-            part = stream.series.get((source, version, where, sampling.audit, sampling.stratum))
-            if part is None:
-                part = self._series(stream, source, item, where, sampling)
-            row = self.state.row(part, record.ts)
-            if row is None:
-                return False
-            cells = row.cells
-            seen = cells.get(key)
-            if seen is not None:
-                cells[key] = seen + 1
-            elif len(cells) < CELLS:
-                cells[key] = 1
-            else:
-                self.table.spill(row, key, measured)
-                measured = _NOTHING
-            for name, score in measured.items():
-                row.measure(name, key, score)
-            if record.latency_ms is not None:
-                row.add_latency(record.latency_ms)
-            if item is not None:
-                self.state.count_item(part, record.ts, item.qid, key)
+        for where in _slices_of(record, item, slices) if slices else ():
+            self._add(stream, source, where, record, item, key, measured)
+        return True
+
+    def _add(  # one place for everything a request adds to a series
+        self,
+        stream: Stream,
+        source: str,
+        where: str,
+        record: Record,
+        item: GoldItem | None,
+        key: Key,
+        measured: Mapping[str, int],
+    ) -> bool:
+        """Count one request in one series; False when it is too old."""
+        sampling, ts = record.sampling or _KEPT_ALL, record.ts
+        version = "" if item is None else item.set_version
+        series = stream.series.get((source, version, where, sampling.audit, sampling.stratum))
+        if series is None:
+            series = self._series(stream, source, item, where, sampling)
+        row = self.state.row(series, ts)
+        if row is None:
+            return False
+        cells = row.cells
+        seen = cells.get(key)
+        if seen is not None:
+            cells[key] = seen + 1
+        elif len(cells) < CELLS:
+            # Rows and item tables hold the same few facts: one tuple for all of them is half the memory.
+            key = self.table.shared(key)
+            cells[key] = 1
+        else:
+            self.table.spill(row, key, measured)
+            measured = _NOTHING
+        for name, score in measured.items():
+            row.measure(name, key, score)
+        if record.latency_ms is not None:
+            row.add_latency(record.latency_ms)
+        if item is not None:
+            self.state.count_item(series, ts, item.qid, key)
         return True
 
     def _series(self, stream: Stream, source: str, item: GoldItem | None, where: str, sampling: Sampling) -> Series:

@@ -77,6 +77,13 @@ class ScoreTable:
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self.metrics = dict(metrics)
         self._memory: dict[Key, tuple[Score, ...]] = {}
+        self._keys: dict[Key, Key] = {}
+
+    def shared(self, key: Key) -> Key:
+        """The one tuple that stands for these facts wherever they are counted."""
+        if len(self._keys) >= MEMORY:
+            self._keys.clear()
+        return self._keys.setdefault(key, key)
 
     def scores(self, key: Key) -> tuple[Score, ...]:
         """One score per metric, in the order of `metrics`; measured ones say here only whether they apply."""

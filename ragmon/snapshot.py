@@ -32,6 +32,7 @@ class SeriesStats:
             the text are not kept item by item.
         traced: How many distinct gold items were seen.
         records: How many records were counted.
+        end: Where the window ends, seconds since the epoch, when windows at several moments stand side by side.
     """
 
     pipeline: str
@@ -45,6 +46,7 @@ class SeriesStats:
     clusters: Mapping[str, Sequence[tuple[int, float]]]
     traced: int
     records: int
+    end: int | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ Z95: Final = 1.959963984540054
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
 NOT_POSITIVE: Final = 0
-"""The bucket of zero and below; no positive float has a bucket that low."""
+"""The bucket of zero and below, and of what is too small for a normal double."""
 
 _ROUNDING: Final = 1e-9
 """What floating point may add to a whole number before it is rounded up."""
@@ -143,7 +143,7 @@ def buckets(values: Sequence[float]) -> Counter[int]:
     positive = values if min(values, default=1.0) > 0 else [value for value in values if value > 0]
     counts = Counter(map(rshift, array("q", array("d", positive).tobytes()), repeat(_DROPPED_BITS)))
     if len(positive) < len(values):
-        counts[NOT_POSITIVE] = len(values) - len(positive)
+        counts[NOT_POSITIVE] += len(values) - len(positive)
     return counts
 
 

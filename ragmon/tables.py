@@ -10,6 +10,8 @@ from ragmon.rows import add_counts, key_text, text_key
 
 Table = dict[str, dict[Key, int]]
 """Facts by gold item."""
+STEP: Final = 10
+"""Seconds of a fresh row, and of the table beside it."""
 HOUR: Final = 3600
 
 
@@ -29,6 +31,12 @@ class ItemTables:
         self.hours: dict[int, Table] = {}
         self.whole: Table = {}
 
+    def at(self, ts: float, *, fresh_from: float) -> Table:
+        """The table an event time belongs to."""
+        if ts < fresh_from:
+            return self.hours.setdefault(int(ts) // HOUR, {})
+        return self.steps.setdefault(int(ts) // STEP * STEP, {})
+
     def fold(self, before: float) -> None:
         """Move the tables of steps that started before a time into their hours."""
         for start in [s for s in self.steps if s < before]:
@@ -46,20 +54,22 @@ class ItemTables:
                 add_table(mine.setdefault(place, {}), table)
         add_table(self.whole, other.whole)
 
-    def window(self, start: float | None, end: float) -> Iterator[Table]:
-        """The tables of a window: exact steps; of older hours those that reach into it.
+    def window(self, start: float | None, end: float, *, hours: bool = True) -> Iterator[Table]:
+        """The tables of a window: exact steps; of older hours those that reach into it; without a start, all.
 
         Args:
             start: Seconds since the epoch; None for everything.
             end: Where it ends, exclusive.
+            hours: The window is long enough to reach into what is no longer fresh.
         """
         for step, table in self.steps.items():
             if start is None or start <= step < end:
                 yield table
         for hour, table in self.hours.items():
-            if start is None or ((hour + 1) * HOUR > start and hour * HOUR < end):
+            if start is None or (hours and (hour + 1) * HOUR > start and hour * HOUR < end):
                 yield table
-        yield self.whole
+        if start is None:
+            yield self.whole
 
     def all(self) -> Iterator[Table]:
         """Every table."""

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from ragmon.capture import runtime
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
 from ragmon.contract import Answer, Record
 from ragmon.errors import Unassessed
 from ragmon.facts import Facts
 from ragmon.gold import GoldSet
-from ragmon.installation import install
+from ragmon.installation import Installation
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric
 from ragmon.reader import FactReader
@@ -104,10 +105,10 @@ class Collected:
 
 @contextmanager
 def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) -> Iterator[list[Record]]:
-    """Capture what decorated functions do inside the block.
+    """Capture what decorated functions do inside the block, in place of whoever captures outside it.
 
     Args:
-        settings: The configuration; default: everything is sampled, nothing is exported.
+        settings: The configuration; default: every call is kept, whatever its decorator says, nothing is exported.
         timeout: Seconds to wait for the last record when the block ends.
 
     Yields:
@@ -124,19 +125,13 @@ def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) ->
         ('Is it?', 'yes')
     """
     sink = Collected()
-    installation = install(settings if settings is not None else _everything(), sink=sink)
+    installation = Installation(defaults() if settings is None else settings, sink, keep_all=settings is None)
+    before = installation.start()
     try:
         yield sink.records
     finally:
         installation.shutdown(timeout)
-
-
-def _everything() -> Settings:
-    """The defaults, with every call kept."""
-    settings = defaults()
-    sampling = settings.common.sampling.model_copy(update={"rate": 1.0})
-    pipelines = {name: replace(one, sampling=sampling) for name, one in settings.pipelines.items()}
-    return replace(settings, pipelines=pipelines, common=replace(settings.common, sampling=sampling))
+        runtime.use(before)
 
 
 def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None = None) -> None:

@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
 from ragmon.rows import Row
-from ragmon.tables import HOUR, ItemTables, Table
+from ragmon.tables import HOUR, STEP, ItemTables, Table
 
-STEP: Final = 10
-"""Seconds of a fresh row."""
 FOLDED: Final = 300
 """Seconds of an old row."""
 FRESH: Final = 3600 + FOLDED
@@ -117,12 +115,8 @@ class State:
 
     def count_item(self, series: Series, ts: float | None, qid: str, key: Key) -> None:
         """Add one request to the tables of gold items."""
-        if not self.timed_items or ts is None:
-            table = series.items.whole
-        elif ts < self.newest - FRESH:
-            table = series.items.hours.setdefault(int(ts) // HOUR, {})
-        else:
-            table = series.items.steps.setdefault(int(ts) // STEP * STEP, {})
+        items = series.items
+        table = items.whole if not self.timed_items or ts is None else items.at(ts, fresh_from=self.newest - FRESH)
         facts = table.get(qid)
         if facts is None:
             table[qid] = {key: 1}
@@ -161,15 +155,16 @@ class State:
             yield from series.fresh.values()
             return
         step, end = grid(span, now)
-        yield from (row for start, row in series.fresh.items() if end - span <= start // step * step < end)
-        yield from (row for start, row in series.folded.items() if end - span <= start < end)
+        begin = max(0, end - span)  # records without a time stand before all times
+        yield from (row for start, row in series.fresh.items() if begin <= start // step * step < end)
+        yield from (row for start, row in series.folded.items() if begin <= start < end)
 
     def items(self, series: Series, span: int | None, now: float) -> Iterator[Table]:
-        """The item tables of a window, by the same edges; hours that reach into it count whole."""
+        """The item tables of a window, by the same edges; of a longer one, hours that reach into it count whole."""
         if span is None:
             return series.items.all()
         _, end = grid(span, now)
-        return series.items.window(end - span, end)
+        return series.items.window(max(0, end - span), end, hours=span > HOUR)
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Every row, folded, as plain data in canonical order; two equal states give equal lists."""

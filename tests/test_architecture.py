@@ -27,14 +27,18 @@ FLOORS = {
 # Rooms apart: what they may import, whatever the floor.
 APART = {
     "compat": {"errors"},
+    "capture.notices": {"names"},
+    "capture.paths": {"errors"},
     "capture.calls": {"names"},
-    "capture.runtime": {"names", "capture.calls"},
-    "capture.said": {"names", "capture.calls", "capture.runtime"},
-    "capture.decorator": {"names", "errors", "capture.calls", "capture.runtime"},
-    "capture.extract": {"names", "errors", "contract", "text", "capture.calls"},
-    "capture.redact": {"names", "errors", "contract", "text", "facts", "gold", "metrics", "reader"},
-    "capture.sinks": {"names", "errors", "contract", "facts", "gold", "reader", "capture.redact"},
-    "capture.worker": {"names", "errors", "contract", "capture.calls", "capture.sinks"},
+    "capture.runtime": {"names", "capture.calls", "capture.notices"},
+    "capture.said": {"capture.calls", "capture.runtime"},
+    "capture.decorator": {"errors", "capture.calls", "capture.notices", "capture.paths", "capture.runtime"},
+    "capture.documents": {"capture.notices", "capture.paths"},
+    "capture.extract": {"contract", "text", "capture.calls", "capture.documents", "capture.paths"},
+    "capture.convert": {"names", "contract", "capture.calls", "capture.documents", "capture.extract"},
+    "capture.redact": {"names", "contract", "facts", "gold", "item", "metrics", "reader"},
+    "capture.sinks": {"errors", "contract"},
+    "capture.worker": {"names", "contract", "capture.calls", "capture.notices", "capture.sinks"},
 }
 # Doors the app may use into rooms apart.
 INTO_CAPTURE = {"monitor", "installation", "testing"}

@@ -271,9 +271,9 @@ class TestRealData:
 
     @pytest.mark.parametrize("k", [1, 3, 5, 10])
     @pytest.mark.parametrize("system", ["bert", "nlnet", "extractive"])
-    def test_full_set_as_published(self, shared, system, k):
-        squad = shared / "squad2"
+    def test_full_set_as_published(self, data, system, k):
+        squad = data / "squad2"
         expected = json.loads((squad / "expected/wfgy_000.json").read_text())["dev_half"][system][f"k={k}"]
         traces = [str(squad / f"traces/{system}.jsonl.gz")]
-        result = run("seed-000", traces, str(squad / "gold.jsonl"), Options(k=k))
+        result = run("seed-000", traces, str(squad / "gold.jsonl.gz"), Options(k=k))
         assert result.text == json.dumps(expected, indent=2) + "\n"

@@ -177,10 +177,10 @@ class TestErrors:
         assert "trace.jsonl:2: the published scorer crashes here" in result.error
 
 
-def test_real_verdicts_give_the_independently_computed_scores(shared):
+def test_real_verdicts_give_the_independently_computed_scores(data):
     """2,910 BM25 rankings of ten, a node relevant when it holds the answer."""
-    verdicts = shared / "squad2/verdicts.jsonl.gz"
-    expected = json.loads((shared / "squad2/expected/contextual_precision_per_query.json").read_text())
+    verdicts = data / "squad2/verdicts.jsonl.gz"
+    expected = json.loads((data / "squad2/expected/contextual_precision_per_query.json").read_text())
     results = run("seed-001", [str(verdicts)], None, Options()).text.splitlines()
     with gzip.open(verdicts, "rt") as lines:
         scores = {

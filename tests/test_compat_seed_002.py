@@ -270,10 +270,10 @@ class TestCrashes:
         assert (result.exit_code, "UnicodeEncodeError" in result.error) == (3, True)
 
 
-def test_full_set_as_published(shared):
-    squad = shared / "squad2"
+def test_full_set_as_published(data):
+    squad = data / "squad2"
     expected = json.loads((squad / "expected/wfgy_002.json").read_text())["dev_half_bert"]
-    report = run("seed-002", [str(squad / "traces_002/bert.jsonl.gz")], str(squad / "qaset.json"), Options()).text
+    report = run("seed-002", [str(squad / "traces_002/bert.jsonl.gz")], str(squad / "qaset.json.gz"), Options()).text
     labels = re.findall(r"\*\*([A-Z_]+)\*\* \|$", report, re.MULTILINE)
     assert report.splitlines()[2:8] == expected["report_head"]
     assert {label: labels.count(label) for label in labels} == expected["labels"]

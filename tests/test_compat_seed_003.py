@@ -1,5 +1,6 @@
 """seed-003: AdalFlow's RetrieverEvaluator, a test for every rule and every quirk."""
 
+import gzip
 import json
 
 import pytest
@@ -184,10 +185,10 @@ class TestCrashes:
         assert (result.exit_code, "gold.jsonl:2" in result.error) == (3, True)
 
 
-def test_real_rankings_give_the_recall_other_libraries_compute(shared, tmp_path):
+def test_real_rankings_give_the_recall_other_libraries_compute(data, tmp_path):
     """One gold paragraph a question: recall of ten is the success@10 of pytrec_eval."""
-    squad = shared / "squad2"
-    lines = (squad / "gold.jsonl").read_text().splitlines()
+    squad = data / "squad2"
+    lines = gzip.decompress((squad / "gold.jsonl.gz").read_bytes()).decode().splitlines()
     answerable = tmp_path / "answerable.jsonl"
     answerable.write_text("\n".join(line for line in lines if json.loads(line)["gold_citations"]))
     expected = json.loads((squad / "expected/retrieval.json").read_text())["gold_paragraph"]["pytrec_eval"]

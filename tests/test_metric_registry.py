@@ -96,7 +96,7 @@ def third_party(registry):
 
         name = "brevity"
 
-        def measure(self, record, item):  # noqa: ARG002 - the interface
+        def measure(self, record, item):
             answer = record.answer_json
             return None if answer is None or answer.claim is None else 1 - min(10, len(answer.claim.split())) / 10
 

@@ -21,17 +21,18 @@ def read_jsonl(path):
 
 
 def read_json(path):
-    return json.loads(path.read_text(encoding="utf-8"))
+    content = path.read_bytes()
+    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
 
 
 @pytest.fixture(scope="module")
-def squad2(shared):
-    return shared / "squad2"
+def squad2(data):
+    return data / "squad2"
 
 
 @pytest.fixture(scope="module")
 def squad2_gold(squad2):
-    return read_jsonl(squad2 / "gold.jsonl")
+    return read_jsonl(squad2 / "gold.jsonl.gz")
 
 
 # --- the published scorers --------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def test_seed_002_gives_the_recorded_report(squad2):
 def test_seed_002_gives_the_recorded_figures_on_the_large_set(squad2):
     expected = read_json(squad2 / "expected" / "wfgy_002.json")["dev_half_bert"]
     predictions = read_jsonl(squad2 / "traces_002" / "bert.jsonl.gz")
-    lines = seed_002.report(read_json(squad2 / "qaset.json"), predictions).splitlines()
+    lines = seed_002.report(read_json(squad2 / "qaset.json.gz"), predictions).splitlines()
     assert [line for line in lines if line.startswith("- ")] == expected["report_head"]
     assert {label: sum(f"**{label}**" in line for line in lines) for label in expected["labels"]} == expected["labels"]
 
@@ -238,7 +239,7 @@ def test_own_totals_add_up_over_any_split_of_the_traces(pair):
         ("Röntgen", "xRO\u0308NTGENx", True),
         ("北京", "首都是北京市", True),
         ("กทม", "ในกทมนี้", True),
-        ("ｎｕｌｌ", "null", True),  # noqa: RUF001 - full width on purpose
+        ("ｎｕｌｌ", "null", True),
     ],
 )
 def test_own_short_phrases_need_a_boundary_only_in_scripts_with_spaces(phrase, claim, found):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
@@ -66,6 +66,12 @@ REFUSALS = (
     "Could you please clarify which model you mean?",
     "That question is outside the scope of this assistant.",
     "This goes beyond my knowledge.",
+    "I'm afraid that is not something I can look up.",
+    "I have no information on that.",
+    "We lack the data to say.",
+    "Information not available.",
+    "There seems to be no mention of fees.",
+    "This topic is not addressed.",
     "Not in context.",  # the token with a full stop: only the matcher finds it
 )
 
@@ -211,6 +217,13 @@ def test_looking_for_triggers_first_never_changes_the_verdict(claim, before, cha
     """The matcher says what the patterns alone say, whatever the case, the apostrophes and the window."""
     folded = fold(change(before + claim).strip())
     assert RefusalRule(window=window).is_like(folded) == bare(folded, window)
+
+
+@given(st.sampled_from(DEFAULT_PATTERNS).flatmap(st.from_regex))
+@settings(max_examples=300)
+def test_whatever_a_pattern_matches_holds_a_trigger(matched):
+    """Texts made from the patterns themselves, every alternative of them: none is lost to the shortcut."""
+    assert RULE.is_like(matched) == bare(matched, RULE.window)
 
 
 @given(ENGLISH)

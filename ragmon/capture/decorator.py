@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import getrandbits
 from time import perf_counter, time
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import Any, Final, ParamSpec, TypeVar, cast, overload
 
 from ragmon.capture import runtime
-from ragmon.capture.calls import RANDOM_BITS, Call, Site, active, probing, threshold
-from ragmon.errors import RagmonError, shorten
+from ragmon.capture.calls import RANDOM_BITS, Call, Site, Unkept, active, probing
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.paths import Path, parse
+from ragmon.errors import RagmonError, nearest, shorten
+
+# Bound once: these run in every call.
+_outer, _asked, _enter, _leave = active.get, probing.get, active.set, active.reset
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Extract = dict[str, str] | Callable[[Any], dict[str, Any]]
+Extract = Mapping[str, str] | Callable[[Any], Mapping[str, Any]]
+
+FIELDS: Final = (
+    "qid",
+    "question",
+    "retrieved",
+    "candidates",
+    "claim",
+    "citations",
+    "index_hash",
+    "build",
+    "session",
+    "tags",
+)
+"""What `extract` may find; `ragmon.record` takes the same names."""
 
 
 @overload
@@ -37,126 +56,199 @@ def trace(
 ) -> Any:
     """Trace a pipeline function; usable bare or with arguments.
 
+    The function behaves as before: same result, same errors, same signature. A traced function called inside another
+    belongs to the outer call. A dict or list it returns may be changed by the caller at once, what lies inside it only
+    after the worker has looked at it (some milliseconds).
+
     Args:
         name: The pipeline's name; default: the configured one.
         sample: Share of its calls to keep, in [0, 1]; default: the configured rate.
         question: Where the question is: a parameter's name, a dotted path from one, or a callable that gets the
             call's arguments; default: the parameter named question, query or q, else the first string.
         extract: Where the answer is: dotted paths into the result by field of `ragmon.record`, or a callable that
-            gets the result; default: every known shape.
-        id_from: Dotted path from a document to its id; default: `id`, then metadata id, chunk_id, doc_id.
+            gets the result and returns such fields; default: every known shape.
+        id_from: Dotted path from a document to its id; default: the configured one, else `id`, then metadata id,
+            chunk_id, doc_id.
 
     Raises:
-        RagmonError: `sample` is no share, or what is decorated cannot be called.
+        RagmonError: An argument cannot be meant, or what is decorated cannot be traced.
 
     Example:
         >>> import ragmon
-        >>> @ragmon.trace(sample=0.05)
+        >>> @ragmon.trace(sample=1.0)
         ... def answer(question: str) -> dict:
         ...     return {"answer": "not in context", "citations": []}
-        >>> answer("Where is the harbour?")["answer"]
+        >>> with ragmon.testing.capture_traces():
+        ...     answer("Where is the harbour?")["answer"]
         'not in context'
     """
-    if callable(name):
-        return _wrap(Site(name))
-    if sample is not None and not 0 <= sample <= 1:
+    if callable(name) or isinstance(name, (staticmethod, classmethod)):
+        return _wrap(name, Site)
+    if name is not None and not (isinstance(name, str) and name):
+        raise RagmonError(f"name is {shorten(name)}", hint='the name of a pipeline, such as "support"')
+    if sample is not None and not _is_share(sample):
         raise RagmonError(f"sample is {shorten(sample)}", hint="a share of calls between 0 and 1")
-    return lambda function: _wrap(Site(function, name, sample, question, extract, id_from))
+    make = functools.partial(
+        Site,
+        name=name,
+        sample=sample,
+        question=question if question is None or callable(question) else parse(question, "question"),
+        extract=extract if extract is None or callable(extract) else _paths(extract),
+        id_from=None if id_from is None else parse(id_from, "id_from"),
+    )
+    return functools.partial(_wrap, make=make)
 
 
-def _wrap(site: Site) -> Callable[..., Any]:
-    if not callable(site.function):
-        raise RagmonError(f"{shorten(site.function)} cannot be traced", hint="decorate a function")
-    if inspect.iscoroutinefunction(site.function):
-        return _wrap_async(site)
-    return _wrap_sync(site)
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _paths(extract: Any) -> dict[str, Path]:
+    """The paths of `extract=` by field."""
+    if not isinstance(extract, Mapping):
+        hint = 'paths by field, {"claim": "answer"}, or a callable on the result'
+        raise RagmonError(f"extract is {shorten(extract)}", hint=hint)
+    unknown = next((field for field in extract if field not in FIELDS), None)
+    if unknown is not None:
+        raise RagmonError(f"extract names an unknown field: {shorten(unknown)}", hint=nearest(str(unknown), FIELDS))
+    return {field: parse(path, f"extract[{field!r}]") for field, path in extract.items()}
+
+
+def _wrap(function: Any, make: Callable[[Callable[..., Any]], Site]) -> Any:
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(_wrap(function.__func__, make))
+    if not callable(function) or inspect.isclass(function):
+        raise RagmonError(f"{shorten(function)} cannot be traced", hint="decorate a function or a method")
+    site = make(function)
+    _check_parameter(site)
+    return _wrap_async(site) if _is_async(function) else _wrap_sync(site)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Whether it is an async function, or an object that is called like one."""
+    called = inspect.getattr_static(type(function), "__call__")
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def _check_parameter(site: Site) -> None:
+    """Refuse a `question=` that starts at no parameter: it would never find anything."""
+    signature = site.signature
+    if not isinstance(site.question, tuple) or signature is None:
+        return
+    parameters = signature.parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    if site.question[0] not in parameters and not takes_any:
+        name = getattr(site.function, "__qualname__", shorten(site.function))
+        wrong = f"question starts at {shorten(site.question[0])}, which is no parameter of {name}"
+        raise RagmonError(wrong, hint=nearest(str(site.question[0]), parameters))
 
 
 def _wrap_sync(site: Site) -> Callable[..., Any]:
-    function, limit = site.function, _own_threshold(site)
+    function = site.function
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Any:
-        now = runtime.installed()
-        if now is None or active.get() is not None:
+        call = _begin(site, args, kwargs)
+        if call is None:
             return function(*args, **kwargs)
-        call = _draw(now, site, limit, args, kwargs)
-        token = active.set(call) if call is not None else None
+        token = _enter(call)
         started = perf_counter()
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
-            _finish(now, site, call, started, error=error)
+            _raised(call, perf_counter() - started, error)
             raise
         finally:
-            if token is not None:
-                active.reset(token)
-        _finish(now, site, call, started, result=result)
+            _leave(token)
+        _returned(call, perf_counter() - started, result)
         return result
 
     return traced
 
 
 def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
-    function, limit = cast("Callable[..., Awaitable[Any]]", site.function), _own_threshold(site)
+    function = cast("Callable[..., Awaitable[Any]]", site.function)
 
     @functools.wraps(function)
     async def traced(*args: Any, **kwargs: Any) -> Any:
-        now = runtime.installed()
-        if now is None or active.get() is not None:
+        call = _begin(site, args, kwargs)
+        if call is None:
             return await function(*args, **kwargs)
-        call = _draw(now, site, limit, args, kwargs)
-        token = active.set(call) if call is not None else None
+        token = _enter(call)
         started = perf_counter()
         try:
             result = await function(*args, **kwargs)
         except BaseException as error:
-            _finish(now, site, call, started, error=error)
+            _raised(call, perf_counter() - started, error)
             raise
         finally:
-            if token is not None:
-                active.reset(token)
-        _finish(now, site, call, started, result=result)
+            _leave(token)
+        _returned(call, perf_counter() - started, result)
         return result
 
     return traced
 
 
-def _own_threshold(site: Site) -> int | None:
-    return None if site.sample is None else threshold(site.sample)
-
-
-def _draw(
-    now: runtime.Runtime, site: Site, limit: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Call | None:
-    """Decide before the call whether it is kept; probes always are."""
-    bits = getrandbits(RANDOM_BITS)
-    probe = probing.get()
-    if probe is None and bits < (now.threshold if limit is None else limit):
+def _begin(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | Unkept | None:
+    """Decide before the call whether it is kept; None where it is no call of its own, or nothing is monitored."""
+    now = runtime.current
+    if now is None:
+        runtime.not_installed()
         return None
-    rate = now.rate if site.sample is None else site.sample
-    call = Call(site, args, kwargs, bits, 1.0 if probe is not None else rate)
-    call.probe = probe
-    return call
+    outer = _outer()
+    if outer is not None and not outer.ended:
+        return None
+    plan = site.plan
+    if plan is None or plan.of is not now:
+        plan = site.plan = now.plan(site)
+    bits = getrandbits(RANDOM_BITS)
+    probe = _asked()
+    if bits >= plan.threshold or probe is not None:
+        return Call(site, plan, args, kwargs, bits, probe)
+    unkept = Unkept()
+    unkept.plan, unkept.ended = plan, False
+    return unkept
 
 
-def _finish(
-    now: runtime.Runtime,
-    site: Site,
-    call: Call | None,
-    started: float,
-    *,
-    result: Any = None,
-    error: BaseException | None = None,
-) -> None:
-    """Count the call and hand over what is kept of it."""
-    seconds = perf_counter() - started
-    stratum = "error" if error is not None else now.stratum(result, seconds)
-    if call is None or call.probe is None:
-        now.count(site.name or now.pipeline, stratum)
-    if call is None:
+def _returned(call: Call | Unkept, seconds: float, result: Any) -> None:
+    """Count a call that returned, by a look that costs next to nothing, and hand over what is kept of it."""
+    call.ended = True
+    plan = call.plan
+    text = result
+    if type(result) is dict:
+        text = result.get("claim")
+        if text is None:
+            text = result.get("answer")
+    if type(text) is str and len(text) < plan.longest and text.strip().casefold() in plan.refusals:
+        stratum = "refusal"
+    else:
+        stratum = "slow" if seconds > plan.slow_above else "rest"
+    if type(call) is Unkept:
+        next(plan.live[stratum])
         return
+    next((plan.live if call.probe is None else plan.tally.probes)[stratum])
     # The application may go on changing what it returned.
-    call.result = dict(result) if type(result) is dict else list(result) if type(result) is list else result
-    call.error, call.stratum, call.seconds, call.ended = error, stratum, seconds, time()
-    now.submit(call)
+    call.result = result.copy() if type(result) in (dict, list) else result
+    _hand_over(call, stratum, seconds)
+
+
+def _raised(call: Call | Unkept, seconds: float, error: BaseException) -> None:
+    """Count a call that raised, and hand over what is kept of it: not the error, whose frames hold much."""
+    call.ended = True
+    tally, code = call.plan.tally, type(error).__name__
+    if isinstance(call, Call) and call.probe is not None:
+        next(tally.probes["error"])
+    else:
+        next(tally.live["error"])
+        tally.count_error(code)
+    if isinstance(call, Call):
+        call.error = code
+        _hand_over(call, "error", seconds)
+
+
+def _hand_over(call: Call, stratum: str, seconds: float) -> None:
+    call.stratum, call.seconds, call.ts = stratum, seconds, time()
+    try:
+        call.plan.of.submit(call)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the application must not see it
+        warn_once(f"a captured call could not be handed over: {whereabouts(error)}")

@@ -1,196 +1,138 @@
-"""A finished call becomes a record of the contract. Runs in the worker, never on the request path."""
+"""What a call's arguments and result say: the question, the claim, the citations, the documents."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from inspect import Parameter
+from typing import Any, Final
 
-from ragmon import names
-from ragmon.capture.calls import Call, Site
-from ragmon.contract import Answer, Latency, Record, Sampling
+from ragmon.capture.calls import Site
+from ragmon.capture.documents import as_id, clean, ids_of, is_listed
+from ragmon.capture.paths import Path, look_up, member
+from ragmon.contract import Answer
 from ragmon.text import split_citations
 
-_QUESTION = ("question", "query", "q")
-_CLAIM = ("claim", "answer", "response", "result", "output", "text", "content")
-_RETRIEVED = ("retrieved", "retrieved_ids", "contexts", "documents", "source_documents", "source_nodes", "context")
-_IN_METADATA = ("id", "chunk_id", "doc_id")
-_TEXT = ("text", "page_content", "content")
-
-
-def to_record(call: Call, *, pipeline: str, build: str | None = None) -> Record:
-    """The record of a call.
-
-    Args:
-        call: What was kept of it.
-        pipeline: The name of pipelines that have none of their own.
-        build: The application's version, unless the call said another.
-    """
-    site, said = call.site, dict(call.fields)
-    if call.error is None:
-        said = {**extract(call.result, site), **said}
-    ids, contexts, scores = documents(said.get("retrieved"), site.id_from)
-    candidates, _, _ = documents(said.get("candidates"), site.id_from)
-    probe = call.probe is not None
-    tags = said.get("tags")
-    return Record(
-        v=names.CONTRACT_VERSION,
-        trace_id=call.trace_id,
-        ts=call.ended,
-        pipeline=site.name or pipeline,
-        source=names.PROBE if probe else names.LIVE,
-        qid=_text(said.get("qid", call.probe)),
-        q=_text(said.get("question", question(site, call.args, call.kwargs))),
-        retrieved_ids=ids,
-        candidate_ids=candidates,
-        scores=scores,
-        contexts=contexts,
-        answer_json=_answer(said) if call.error is None else None,
-        error=None if call.error is None else type(call.error).__name__,
-        latency_ms=_latency(call),
-        index_hash=_text(said.get("index_hash")),
-        build=_text(said.get("build", build)),
-        session=_text(said.get("session")),
-        sampling=Sampling(audit=True, stratum=call.stratum, p_audit=call.p, p=call.p),
-        tags={str(key): str(value) for key, value in tags.items()} if isinstance(tags, Mapping) else None,
-    )
+_QUESTION: Final = ("question", "query", "q")
+_ANSWER: Final = ("answer_json", "answer")
+_CLAIM: Final = ("claim", "answer", "response", "result", "output", "text", "content")
+_IDS: Final = ("retrieved", "retrieved_ids")
+_DOCUMENTS: Final = ("documents", "source_documents", "source_nodes", "chunks", "contexts", "context")
+_CANDIDATES: Final = ("candidates", "candidate_ids")
+_NESTED: Final = 3
+"""How deep an answer may lie: a message in a field of a result."""
 
 
 def question(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The question a call was asked, by the decorator's `question=` or by the usual names."""
+    """The question a call was asked, by the decorator's `question=` or by the usual names; None where there is none.
+
+    Raises:
+        Exception: Whatever a callable `question=` raises.
+    """
     if callable(site.question):
         return site.question(*args, **kwargs)
-    bound = _signature(site.function).bind_partial(*args, **kwargs)
+    given = arguments(site, args, kwargs)
     if site.question is not None:
-        name, _, path = site.question.partition(".")
-        return look_up(bound.arguments.get(name), path)
-    for name in _QUESTION:
-        if name in bound.arguments:
-            return bound.arguments[name]
-    return next((value for value in bound.arguments.values() if isinstance(value, str)), None)
+        return look_up(given, site.question)
+    texts = {name: value for name, value in given.items() if isinstance(value, str)}
+    named = next((texts[name] for name in _QUESTION if name in texts), None)
+    defaults = set(given) - set(arguments(site, args, kwargs, defaults=False))
+    return named if named is not None else next((texts[name] for name in texts if name not in defaults), None)
 
 
-@functools.cache
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(function)
+def arguments(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True) -> dict[str, Any]:
+    """The arguments of a call by parameter; those a catch-all took stand under their own names and places.
 
-
-def look_up(value: Any, path: str) -> Any:
-    """Follow a dotted path, `messages[-1].content`, through mappings, sequences and attributes; None where it ends."""
-    for part in path.replace("[", ".[").split("."):
-        if not part or value is None:
-            continue
-        if part.startswith("["):
-            index = int(part[1:-1])
-            held = isinstance(value, Sequence) and -len(value) <= index < len(value)
-            value = value[index] if held else None
+    Args:
+        site: The function.
+        args: By place.
+        kwargs: By name.
+        defaults: Name those as well that nobody gave.
+    """
+    try:
+        bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
+    except TypeError:  # a call that does not fit has raised already, for the caller to see
+        bound = None
+    if bound is None:
+        return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+    if defaults:
+        bound.apply_defaults()
+    given = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is Parameter.VAR_POSITIONAL:
+            given.update({f"{name}[{place}]": entry for place, entry in enumerate(value)})
+        elif kind is Parameter.VAR_KEYWORD:
+            given.update(value)
         else:
-            value = _get(value, part)
-    return value
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+            given[name] = value
+    return given
 
 
 def extract(result: Any, site: Site) -> dict[str, Any]:
-    """What a result says about claim, citations and documents.
+    """What a result says, by field of `ragmon.record`; documents that came without an id list stand under `documents`.
 
     Args:
         result: Anything a pipeline returns: text, mappings, dataclasses, pydantic models, framework responses.
         site: The decorator's `extract=`.
+
+    Raises:
+        Exception: Whatever a callable `extract=` or a property of the result raises.
     """
     if callable(site.extract):
         return dict(site.extract(result))
     if site.extract is not None:
         return {field: look_up(result, path) for field, path in site.extract.items()}
-    if result is None:
-        return {}
     if isinstance(result, str):
         return {"claim": result}
-    inner = _get(result, "answer_json")
-    said = {"claim": _first(inner if inner is not None else result, _CLAIM)}
-    said["citations"] = _get(inner if inner is not None else result, "citations")
-    said["retrieved"] = _first(result, _RETRIEVED)
-    for name in ("candidates", "index_hash", "build", "session", "qid"):
-        said[name] = _get(result, name)
+    inner = next((held for name in _ANSWER if _has_parts(held := member(result, name))), result)
+    citations = member(inner, "citations")
+    documents = _first(result, _DOCUMENTS)
+    said = {
+        "claim": _first(inner, _CLAIM),
+        "citations": citations if citations is not None else member(result, "citations"),
+        "retrieved": _first(result, _IDS),
+        "documents": documents if documents is not None else look_up(result, ("retrieval", "topk")),
+        "candidates": _first(result, _CANDIDATES),
+        **{name: as_id(member(result, name)) for name in ("qid", "index_hash", "build", "session")},
+    }
     return {field: value for field, value in said.items() if value is not None}
 
 
+def _has_parts(value: Any) -> bool:
+    """Whether an answer is an object with members, not a text."""
+    return value is not None and not isinstance(value, str | int | float | list | tuple)
+
+
 def _first(value: Any, wanted: Sequence[str]) -> Any:
-    if not isinstance(value, Mapping) and not dataclasses.is_dataclass(value) and not hasattr(value, "__dict__"):
+    return next((found for name in wanted if (found := member(value, name)) is not None), None)
+
+
+def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:
+    """The answer among what was said; citations written into its text are taken out of it where no others are known.
+
+    Args:
+        said: Fields of `ragmon.record`.
+        id_from: Path from a citation that is an object to the document's id.
+    """
+    citations = said.get("citations")
+    claim = text_of(said.get("claim"))
+    if claim is not None and citations is None:
+        claim, written = split_citations(claim)
+        return Answer(claim=claim, citations=written)
+    if is_listed(citations) or isinstance(citations, set | frozenset):
+        return Answer(claim=claim, citations=ids_of(citations, id_from))
+    return Answer(claim=claim)
+
+
+def text_of(found: Any, depth: int = _NESTED) -> str | None:
+    """The text of an answer or a question: itself, a number written out, or what a message or its parts hold."""
+    if isinstance(found, str):
+        return clean(found)
+    if found is None or isinstance(found, bool) or not depth:
         return None
-    return next((found for name in wanted if (found := _get(value, name)) is not None and not callable(found)), None)
-
-
-def _answer(said: Mapping[str, Any]) -> Answer:
-    claim, citations = said.get("claim"), said.get("citations")
-    listed = [_text(_document_id(entry, None)) for entry in citations] if isinstance(citations, list | tuple) else None
-    if listed is not None and None in listed:
-        listed = None
-    text = None if claim is None else str(claim)
-    if text is not None and citations is None:
-        text, listed_in_text = split_citations(text)
-        return Answer(claim=text, citations=listed_in_text)
-    return Answer(claim=text, citations=[name for name in listed if name is not None] if listed is not None else None)
-
-
-def documents(found: Any, id_from: str | None) -> tuple[list[str] | None, list[str] | None, list[float] | None]:
-    """Ids, texts and scores of retrieved documents, each None where not every document has one."""
-    if not isinstance(found, list | tuple):
-        return None, None, None
-    ids = [_document_id(document, id_from) for document in found]
-    texts = [_document_text(document) for document in found]
-    scores = [score for document in found if isinstance(score := _get(document, "score"), int | float)]
-    return (
-        [str(name) for name in ids] if None not in ids else None,
-        [text for text in texts if text is not None] if found and None not in texts else None,
-        [float(score) for score in scores] if found and len(scores) == len(found) else None,
-    )
-
-
-def _document_id(document: Any, id_from: str | None) -> Any:
-    if isinstance(document, bool | float):
-        return None
-    if document is None or isinstance(document, str | int):
-        return document
-    if id_from is not None:
-        return look_up(document, id_from)
-    node = _get(document, "node")
-    if node is not None:
-        return _get(node, "node_id")
-    own = _get(document, "id")
-    if own is not None:
-        return own
-    metadata = _get(document, "metadata")
-    return None if metadata is None else next((m for n in _IN_METADATA if (m := _get(metadata, n)) is not None), None)
-
-
-def _document_text(document: Any) -> str | None:
-    if isinstance(document, str | int | float):
-        return None
-    node = _get(document, "node")
-    return next((t for n in _TEXT if isinstance(t := _get(node if node is not None else document, n), str)), None)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
-
-
-def _latency(call: Call) -> Latency:
-    """Milliseconds of the call and of its stages; a stage that ran twice at once counts its union."""
-    spans: dict[str, list[tuple[float, float]]] = {}
-    for name, started, ended in call.stages:
-        spans.setdefault(name, []).append((started, ended))
-    retrieve, generate = (_union(spans[name]) if name in spans else None for name in ("retrieve", "generate"))
-    return Latency(total=round(call.seconds * 1000, 3), retrieve=retrieve, generate=generate)
-
-
-def _union(spans: list[tuple[float, float]]) -> float:
-    total, reached = 0.0, float("-inf")
-    for started, ended in sorted(spans):
-        total += max(0.0, ended - max(started, reached))
-        reached = max(reached, ended)
-    return round(total * 1000, 3)
+    if isinstance(found, int | float):
+        return str(found)
+    if isinstance(found, list | tuple):
+        texts = [text_of(part, depth - 1) for part in found]
+        return "".join(text for text in texts if text is not None) if any(text is not None for text in texts) else None
+    return text_of(_first(found, _CLAIM), depth - 1)

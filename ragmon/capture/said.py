@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ragmon.capture import runtime
-from ragmon.capture.calls import active, probing
+from ragmon.capture.calls import Call, probing, running
 
 
 def record(
@@ -27,8 +27,8 @@ def record(
 ) -> None:
     """Say something about the call that is running.
 
-    A field given again replaces what was said before; candidates accumulate. Outside a traced call it is counted in
-    `ragmon_orphan_records_total`.
+    A field given again replaces what was said before; candidates accumulate. Inside a call that is not sampled nothing
+    is kept. Outside a traced call it is counted in `ragmon_orphan_records_total`.
 
     Args:
         qid: The gold question's id.
@@ -42,9 +42,8 @@ def record(
         session: The conversation.
         tags: Slices.
     """
-    call = active.get()
+    call = runtime.inside("record")
     if call is None:
-        runtime.orphan("record")
         return
     said = {
         "qid": qid,
@@ -57,11 +56,17 @@ def record(
         "session": session,
         "tags": tags,
     }
+    fields = call.fields
     for name, value in said.items():
         if value is not None:
-            call.fields[name] = list(value) if isinstance(value, list) else value
+            fields[name] = _held(value)
     if candidates is not None:
-        call.fields["candidates"] = [*call.fields.get("candidates", ()), *candidates]
+        fields.setdefault("candidates", []).append(_held(candidates))
+
+
+def _held(value: Any) -> Any:
+    """A value the application may go on changing."""
+    return value.copy() if type(value) in (list, dict) else value
 
 
 class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
@@ -84,8 +89,8 @@ class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        call = active.get()
-        if call is not None:
+        call = running()
+        if isinstance(call, Call):
             call.stages.append((self.name, self._started, perf_counter()))
 
 
@@ -107,5 +112,5 @@ def probe(qid: str) -> Iterator[None]:
 
 def trace_id() -> str | None:
     """The id of the call that is running, 32 hex digits; None outside one, or where it was not sampled."""
-    call = active.get()
-    return None if call is None else call.trace_id
+    call = running()
+    return call.trace_id if isinstance(call, Call) else None

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
-from time import monotonic
-from typing import Final
+from itertools import count
+from threading import Condition, Event, Thread
+from typing import Final, NamedTuple
 
 from ragmon import names
-from ragmon.capture.calls import Call
+from ragmon.capture.calls import Call, seen
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.sinks import Sink
 from ragmon.contract import Record
 
-logger = logging.getLogger("ragmon")
 QUEUE: Final = 4096
 """Calls that may wait; the next one is dropped and counted."""
-_NAP: Final = 0.2
+EXPORT_FAILED: Final = "export_failed"
+SHUTDOWN_TIMEOUT: Final = "shutdown_timeout"
+_NAP: Final = 0.05
+"""Seconds the worker sleeps when there is nothing to do. Waking it would cost the request path a lock."""
+
+
+class Counts(NamedTuple):
+    """What the worker was given and what became of it, at one moment."""
+
+    received: int
+    sent: int
+    dropped: dict[str, int]
+    pending: int
 
 
 class Worker:
@@ -34,39 +45,46 @@ class Worker:
         self._sink = sink
         self._capacity = capacity
         self._queue: deque[Call] = deque()
-        self._emptied = Condition()
-        self._busy = False
-        self._stopping = False
+        self._refused = {names.QUEUE_FULL: count(), SHUTDOWN_TIMEOUT: count()}
+        self._books = Condition()
+        self._taken = 0
+        self._under_way = 0
+        self._sent = 0
+        self._failed: dict[str, int] = {}
+        self._closed = False
+        self._wake = Event()
         self._thread: Thread | None = None
-        self.received = 0
-        self.sent = 0
-        self.dropped: dict[str, int] = {}
 
     def start(self) -> None:
         """Start the thread; a second start does nothing."""
         if self._thread is None:
-            self._stopping = False
             self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
             self._thread.start()
 
     def submit(self, call: Call) -> None:
-        """Take a finished call: an append, or a drop that is counted. Never blocks, never raises."""
-        self.received += 1
-        if len(self._queue) >= self._capacity:
-            self._drop(names.QUEUE_FULL)
+        """Take a finished call: an append, or a drop that is counted. Takes no lock, never blocks, never raises."""
+        if self._closed:
+            next(self._refused[SHUTDOWN_TIMEOUT])
+        elif len(self._queue) >= self._capacity:
+            next(self._refused[names.QUEUE_FULL])
         else:
             self._queue.append(call)
 
-    def _drop(self, reason: str) -> None:
-        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+    def counts(self) -> Counts:
+        """What was given, delivered and lost so far, and what is on its way."""
+        with self._books:
+            dropped = {reason: n for reason, counter in self._refused.items() if (n := seen(counter))}
+            refused, waiting = sum(dropped.values()), len(self._queue)
+            for reason, n in self._failed.items():
+                dropped[reason] = dropped.get(reason, 0) + n
+            return Counts(self._taken + waiting + refused, self._sent, dropped, waiting + self._under_way)
 
     @property
-    def pending(self) -> int:
-        """Calls that wait."""
-        return len(self._queue) + self._busy
+    def _done(self) -> int:
+        return self._sent + sum(self._failed.values())
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything submitted so far is with the sink.
+        """Wait until everything submitted so far is with the sink, or lost.
 
         Args:
             timeout: Seconds.
@@ -74,39 +92,72 @@ class Worker:
         Returns:
             Whether it is.
         """
-        deadline = monotonic() + timeout
-        with self._emptied:
-            while self.pending and self._thread is not None:
-                left = deadline - monotonic()
-                if left <= 0:
-                    return False
-                self._emptied.wait(min(left, _NAP))
-        return not self.pending
+        with self._books:
+            target = self._taken + len(self._queue)
+            self._wake.set()
+            return self._books.wait_for(lambda: self._done >= target, timeout if self._thread is not None else 0)
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Flush, then end the thread; returns whether everything was delivered."""
-        done = self.flush(timeout)
-        self._stopping = True
+        """Deliver what waits, then end the thread; what is late is dropped and counted.
+
+        Args:
+            timeout: Seconds.
+
+        Returns:
+            Whether everything was delivered.
+        """
+        self._closed = True
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout)
-            self._thread = None
-        return done
+        with self._books:
+            late = len(self._queue)
+            self._queue.clear()
+            self._taken += late
+            if late:
+                self._fail(SHUTDOWN_TIMEOUT, late)
+            return self._done == self._taken and not late
+
+    def _fail(self, reason: str, n: int = 1) -> None:
+        self._failed[reason] = self._failed.get(reason, 0) + n
 
     def _run(self) -> None:
-        while not self._stopping:
-            if not self._queue:
-                with self._emptied:
-                    self._emptied.notify_all()
-                    # The request path must not take a lock to wake this thread, so it looks by itself.
-                    self._emptied.wait(_NAP / 10)
+        while True:
+            if self._step():
                 continue
-            self._busy = True
+            if self._closed:
+                return
+            self._wake.wait(_NAP)
+            self._wake.clear()
+
+    def _step(self) -> bool:
+        """Deliver one call; returns whether there was one."""
+        with self._books:
+            if not self._queue:
+                return False
             call = self._queue.popleft()
-            try:
-                self._sink.submit(self._convert(call))
-                self.sent += 1
-            except Exception:
-                self._drop(names.SCORER_ERROR)
-                logger.exception("a captured call could not be delivered; it is counted and dropped")
-            finally:
-                self._busy = False
+            self._taken += 1
+            self._under_way = 1
+        reason = self._deliver(call)
+        with self._books:
+            self._under_way = 0
+            if reason is None:
+                self._sent += 1
+            else:
+                self._fail(reason)
+            self._books.notify_all()
+        return True
+
+    def _deliver(self, call: Call) -> str | None:
+        """Deliver a call; returns the reason when it is lost."""
+        try:
+            record = self._convert(call)
+        except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and nobody can interrupt a thread
+            warn_once(f"a call of {call.plan.pipeline} could not be read and is dropped: {whereabouts(error)}")
+            return names.INVALID_SCHEMA
+        try:
+            self._sink.submit(record)
+        except BaseException as error:  # noqa: BLE001 - as above, for sinks
+            warn_once(f"a record could not be delivered and is dropped: {whereabouts(error)}")
+            return EXPORT_FAILED
+        return None

@@ -5,21 +5,27 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 
-from ragmon.errors import RagmonError
+from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.version import current
 
 BAD_INPUT: Final = 3
+INTERRUPTED: Final = 130
+"""What a shell expects of a program that was stopped with Ctrl-C."""
 
 COMMANDS: Final = {
     "config": ("ragmon.cli.config", "The configuration: check it, show it."),
-    "demo": ("ragmon.cli.demo", "A real small RAG pipeline, monitored live, with an incident half-way."),
+    "demo": ("ragmon.cli.demo", "A real small RAG pipeline, monitored live; half-way an incident."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
@@ -27,8 +33,31 @@ COMMANDS: Final = {
 """Where each command lives and what it does, so that `--help` loads none of them."""
 
 
-class _Commands(click.Group):
-    """A group that loads a command when it is called."""
+class Commands(click.Group):
+    """A group that answers a missing command with its help, and a mistyped one with the nearest."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; without a command the help is shown, but nothing was done."""
+        if not args:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(BAD_INPUT)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant.
+
+        Raises:
+            UnknownNameError: There is no such command.
+        """
+        if self.get_command(ctx, args[0]) is None:
+            raise UnknownNameError("command", args[0], self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
+
+
+class _Front(Commands):
+    """The front door: loads a command when it is called, and turns every failure into a line and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
@@ -47,43 +76,87 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Read the command line; this prints `--help` and `--version`."""
+        with _nobody_may_read():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that has seen enough is no failure (click would exit with 1)."""
-        try:
+        """Run the command."""
+        with _nobody_may_read():
             return super().invoke(ctx)
-        except BrokenPipeError:
-            hang_up()
-            return 0
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run; every failure becomes one line, a hint and exit code 3."""
         kwargs["standalone_mode"] = False
+        _prepare()
         try:
             code = super().main(*args, **kwargs)
         except RagmonError as error:
             fail(str(error), error.hint)
         except click.exceptions.Abort:
-            sys.exit(130)
+            sys.exit(INTERRUPTED)
         except click.ClickException as error:
-            fail(error.format_message(), "ragmon --help")
+            fail(error.format_message(), _usage(error))
+        except OSError as error:
+            fail(f"{error.filename or 'standard output'}: {error.strerror}", "check space and rights")
+        except Exception:  # noqa: BLE001 - Python's own exit code would be 1: a crash must not look like a verdict
+            traceback.print_exc()
+            fail("ragmon crashed: this is a bug, here or in a plugin", "report the lines above")
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _prepare() -> None:
+    """What holds for every command: its output is UTF-8 whatever the locale, and plugins may lie where it was called.
+
+    Last on the path, so that no file there takes the place of an installed module.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    if "" not in sys.path:
+        sys.path.append("")
+
+
+@contextmanager
+def _nobody_may_read() -> Iterator[None]:
+    """A reader that has seen enough (`| head`) is no failure; click would exit with 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        hang_up()
+        raise click.exceptions.Exit(0) from None
+
+
 def hang_up() -> None:
-    """Nobody reads stdout any more (`| head`): what is still to be written goes nowhere, without a complaint."""
+    """Nobody reads stdout any more: what is still to be written goes nowhere, without a complaint."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def fail(message: str, hint: str = "") -> None:
+def _usage(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{context.command_path if context is not None else 'ragmon'} --help"
+
+
+def printable(text: str) -> str:
+    r"""Text from a file as it may go to a terminal: control characters must not steer it.
+
+    >>> print(printable("red"), printable("red \x1b[31m"))
+    red 'red \x1b[31m'
+    """
+    return text if text.isprintable() else repr(text)
+
+
+def fail(message: str, hint: str = "") -> NoReturn:
     """Say what is wrong on stderr and leave with exit code 3."""
-    printable = message.encode("utf-8", "replace").decode("utf-8")
-    click.echo(f"error: {printable}", err=True)
+    click.echo(f"error: {printable(message)}", err=True)
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        click.echo(f"hint: {printable(hint)}", err=True)
     sys.exit(BAD_INPUT)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(current(), prog_name="ragmon")
 def main() -> None:
     """The live quality monitor for RAG: your offline gates, on production traffic."""

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from ragmon.cli import Commands
 from ragmon.config.load import check, find, load
 from ragmon.config.locate import dotted
 from ragmon.config.problems import Problem
@@ -21,7 +22,7 @@ _option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def config() -> None:
     """The configuration: check it, show it."""
 
@@ -45,7 +46,9 @@ def check_command(context: click.Context, path: str | None) -> None:
 
 @config.command("show")
 @_option
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
+)
 @click.pass_context
 def show_command(context: click.Context, path: str | None, form: str) -> None:
     """Print every value with its origin: default, file and line, or the environment. Secrets are masked.

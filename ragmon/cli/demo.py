@@ -5,6 +5,9 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
+from ragmon.cli import INTERRUPTED
+from ragmon.errors import RagmonError
+
 INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "latency")
 
 
@@ -15,9 +18,18 @@ INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "
 def demo(seconds: float, incident: str, port: int) -> int:
     """Run a real small RAG pipeline under @ragmon.trace and break it half-way.
 
-    Users and gold probes ask it questions; the gates are shown live and served on /metrics.
-    """
-    from ragmon.demo.show import run  # noqa: PLC0415 - the pipeline needs the extra `demo`
+    Users and gold probes ask it questions; the gates are shown live and served on /metrics. At the end it says which
+    gates turned red and when, and where the trace log lies.
 
-    run(seconds, incident, address=f"127.0.0.1:{port}", console=Console())
-    return 0
+    Exit codes: 0, 3 if it cannot start, 130 after Ctrl-C.
+    """
+    from ragmon.demo.show import run  # noqa: PLC0415 - `--help` must not load it
+
+    try:
+        finished = run(seconds, incident, address=f"127.0.0.1:{port}", console=Console())
+    except ModuleNotFoundError as missing:
+        if missing.name != "bm25s":
+            raise
+        hint = "pip install 'ragmon[demo]'"
+        raise RagmonError("the demo retrieves with bm25s, which is not installed", hint=hint) from missing
+    return 0 if finished else INTERRUPTED

@@ -2,41 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from ragmon.baseline import against
-from ragmon.cli.runs import score, settings_and_gold, tell_rejected, write
+from ragmon.cli import printable
+from ragmon.cli.runs import (
+    check_inputs,
+    config_option,
+    duplicates_option,
+    jobs_option,
+    output_option,
+    score,
+    settings_and_gold,
+    traces_argument,
+    write,
+)
 from ragmon.config.settings import Settings
 from ragmon.errors import UnknownNameError
 from ragmon.export.gates import markdown, text
+from ragmon.export.report import Report
 from ragmon.gates import Estimand, Policy
+from ragmon.gold import GoldSet
+from ragmon.offline import Duplicates, Run
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 
 
 @click.command()
-@click.argument("traces", nargs=-1, required=True)
-@click.option("--gold", "-g", multiple=True, help="Gold file. Default: [gold.*] of the config.")
-@click.option("--config", "-c", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml.")
-@click.option("--pipeline", help="Judge the gates of this pipeline alone.")
+@traces_argument
+@click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+@config_option
+@click.option("--pipeline", metavar="NAME", help="Judge the gates of this pipeline alone.")
 @click.option(
     "--estimand",
     type=click.Choice(["gold_set", "questions_like_these"]),
     help="What a gold number stands for. Default: gold_set, the exact value over this set.",
 )
-@click.option("--baseline", help="An earlier report (JSON) or earlier traces; a drop beyond --max-drop fails.")
-@click.option("--max-drop", type=click.FloatRange(0, 1), default=0.02, show_default=True)
+@click.option("--baseline", metavar="FILE", help="An earlier report (JSON) or earlier traces to compare with.")
+@click.option(
+    "--max-drop",
+    type=click.FloatRange(0, 1),
+    default=0.02,
+    show_default=True,
+    help="How much worse than the baseline a gated metric may be.",
+)
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
 )
-@click.option("--format", "form", type=click.Choice(["text", "md", "json"]), default="text", show_default=True)
-@click.option("--output", "-o", help="File to write. Default: stdout.")
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
-@click.option("--duplicates", type=click.Choice(["all", "last", "first"]), default="all", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json"]),
+    default="text",
+    show_default=True,
+    help="What to write.",
+)
+@output_option
+@jobs_option
+@duplicates_option
+@click.pass_context
 def gate(
+    context: click.Context,
     traces: tuple[str, ...],
     gold: tuple[str, ...],
     config: str | None,
@@ -48,19 +79,27 @@ def gate(
     form: str,
     output: str | None,
     jobs: int,
-    duplicates: str,
+    duplicates: Duplicates,
 ) -> int:
     """Judge the gates on TRACES.
 
     Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
     """
+    if baseline is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--max-drop does nothing without --baseline", context)
+    check_inputs(traces, gold if baseline is None else (*gold, baseline))
     settings, sets = settings_and_gold(config, gold)
     policy = _policy(settings, pipeline, estimand, on_insufficient)
-    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates)  # type: ignore[arg-type]
-    tell_rejected(run)
-    report = run.report(policy)
+    _check_gold(policy, sets)
+
+    def scored(paths: Sequence[str]) -> Run:
+        return score(paths, settings, sets, jobs=jobs, duplicates=duplicates)
+
+    run = scored(traces)
+    report = run.report(policy, questions=False)
     if baseline is not None:
-        report = against(report, run, baseline, policy, lambda paths: score(paths, settings, sets), max_drop=max_drop)
+        report = against(report, run, baseline, policy, scored, max_drop=max_drop)
+    _tell(report, sets, notes=form == "json")
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
 
@@ -75,3 +114,26 @@ def _policy(settings: Settings, pipeline: str | None, estimand: Estimand | None,
     if on_insufficient is not None:
         policy = replace(policy, on_insufficient="fail" if on_insufficient == "fail" else "pass")
     return policy
+
+
+def _check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
+    """Refuse gates on a gold set that `--gold` has replaced: they would wait for data that cannot come.
+
+    Raises:
+        UnknownNameError: A gate names a gold set that is not here.
+    """
+    here = [gold.name for gold in sets]
+    for gate in policy.gates:
+        if gate.gold is not None and gate.gold not in here:
+            raise UnknownNameError(f"gold set of gate {gate.name}", gate.gold, here)
+
+
+def _tell(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
+    """Say on stderr what the output does not: notes, where it has no place for them, and that gold is missing."""
+    if notes:
+        for note in report.notes:
+            click.echo(f"note: {printable(note)}", err=True)
+    waiting = [outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics]
+    if waiting and not sets:
+        click.echo(f"note: no gold set, and {len(waiting)} gates need one: {', '.join(waiting)}", err=True)
+        click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from ragmon.cli import Commands, printable
 from ragmon.gold.diff import MUTATED, Diff, diff
 from ragmon.gold.lint import SEVERITIES, Finding, lint
 from ragmon.gold.sets import GoldSet
@@ -27,7 +28,7 @@ _format = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def gold() -> None:
     """Judge, count and compare gold files.
 
@@ -111,7 +112,7 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
         found = list(kind)
         shown = found if severity == "error" else found[:_LISTED]
         for finding in shown:
-            where = "" if finding.qid is None else f"{_plain(finding.qid)}: "
+            where = "" if finding.qid is None else f"{printable(finding.qid)}: "
             yield f"{severity}: {where}{finding.message}"
         if len(found) > len(shown):
             yield f"{severity}: … and {len(found) - len(shown)} more like these (--format json lists them all)"
@@ -121,27 +122,22 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
 def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
     for name, value in counts.items():
         if name != "tags":
-            yield name, _plain(value) if isinstance(value, str) else value
+            yield name, printable(value) if isinstance(value, str) else value
     for tag, values in counts["tags"].items():
         for value, count in values.items():
-            yield "tag", f"{_plain(tag)}={_plain(value)} {count}"
+            yield "tag", f"{printable(tag)}={printable(value)} {count}"
 
 
 def _diff_lines(found: Diff) -> Iterator[str]:
     for qid in found.added:
-        yield f"added: {_plain(qid)}"
+        yield f"added: {printable(qid)}"
     for qid in found.removed:
-        yield f"removed: {_plain(qid)}"
+        yield f"removed: {printable(qid)}"
     for change in found.changed:
         note = f" ({MUTATED})" if change.mutated else ""
-        yield f"changed: {_plain(change.qid)}: {', '.join(change.fields)}{note}"
+        yield f"changed: {printable(change.qid)}: {', '.join(change.fields)}{note}"
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
     yield f"{counts}, {found.unchanged} unchanged: version {found.old_version[:8]} -> {found.new_version[:8]}"
-
-
-def _plain(text: str) -> str:
-    """Text from a file as it may go to a terminal: control characters must not steer it."""
-    return text if text.isprintable() else repr(text)
 
 
 def _print_json(value: object) -> None:

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-import click
+from typing import Final
 
-from ragmon.cli import BAD_INPUT
-from ragmon.cli.runs import score, settings_and_gold, tell_rejected, write
+import click
+from click.core import ParameterSource
+
+from ragmon.cli import fail
+from ragmon.cli.runs import (
+    check_inputs,
+    config_option,
+    duplicates_option,
+    jobs_option,
+    output_option,
+    score,
+    settings_and_gold,
+    traces_argument,
+    write,
+)
 from ragmon.export.markdown import render
 from ragmon.offline import Duplicates
 
-COMPAT = ("seed-000", "seed-001", "seed-002", "seed-003", "seed-004")
+COMPAT: Final[dict[str, tuple[str, ...]]] = {
+    "seed-000": ("k", "gates"),
+    "seed-001": ("threshold", "strict"),
+    "seed-002": (),
+    "seed-003": (),
+    "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
+}
+"""The published scorers and which of their own options they have."""
+_SHARED: Final = ("traces", "gold", "output", "compat")
+"""What makes sense with and without --compat."""
 
 
 def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
@@ -21,32 +43,38 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 
 
 @click.command()
-@click.argument("traces", nargs=-1, required=True)
+@traces_argument
 @click.option(
-    "--gold", "-g", multiple=True, help="Gold file, or seed 004's directory. Default: [gold.*] of the config."
+    "--gold", "-g", metavar="FILE", multiple=True, help="Gold, or seed-004's folder. Default: [gold.*] of the config."
 )
-@click.option("--config", "-c", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml.")
-@click.option("--format", "form", type=click.Choice(["json", "md"]), default="json", show_default=True)
-@click.option("--output", "-o", help="File to write. Default: stdout.")
-@click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step.")
-@click.option("--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
+@config_option
 @click.option(
-    "--duplicates",
-    type=click.Choice(["all", "last", "first"]),
-    default="all",
+    "--format", "form", type=click.Choice(["json", "md"]), default="json", show_default=True, help="What to write."
+)
+@output_option
+@click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
+@jobs_option
+@duplicates_option
+@click.option(
+    "--questions",
+    metavar="N|all",
+    callback=_questions,
+    default="200",
     show_default=True,
-    help="Which record of a gold question counts.",
+    help="Rows of the per-question table (Markdown).",
 )
-@click.option("--questions", callback=_questions, default="200", show_default=True, help="Rows per question, or `all`.")
-@click.option("--compat", type=click.Choice(COMPAT), help="Print what this published scorer prints.")
-@click.option("--k", type=click.IntRange(1), help="Compat: cut of recall@k.")
-@click.option("--gates", help="Compat seed-000: precision=0.80,chr=0.75,under=0.05,over=0.10")
-@click.option("--max-queries", "-n", type=click.IntRange(0), default=0, help="Compat seed-004: 0 for all.")
-@click.option("--skip-generation", is_flag=True, help="Compat seed-004: retrieval metrics only.")
-@click.option("--include-details", is_flag=True, help="Compat seed-004: per-query results.")
-@click.option("--threshold", type=float, help="Compat seed-001 and seed-004.")
-@click.option("--strict", is_flag=True, help="Compat seed-001: only a perfect ranking passes.")
+@click.option("--compat", type=click.Choice(list(COMPAT)), help="Print what this published scorer prints.")
+@click.option("--k", type=click.IntRange(1), help="seed-000: the cut of recall@k. Default: 5.")
+@click.option("--gates", metavar="LIST", help="seed-000. Default: precision=0.80,chr=0.75,under=0.05,over=0.10")
+@click.option("--max-queries", "-n", type=click.IntRange(0), default=0, help="seed-004: so many queries; 0 for all.")
+@click.option("--skip-generation", is_flag=True, help="seed-004: retrieval metrics only.")
+@click.option("--include-details", is_flag=True, help="seed-004: results per query.")
+@click.option("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
+@click.option("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
+@click.pass_context
 def replay(
+    context: click.Context,
+    /,
     traces: tuple[str, ...],
     gold: tuple[str, ...],
     config: str | None,
@@ -62,15 +90,35 @@ def replay(
     """Score TRACES (.jsonl, .gz, .zst, TREC runs, `-` for stdin) and report.
 
     The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
+
+    Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
+    _check_options(context, compat, form)
+    check_inputs(traces, gold)
     if compat:
         return _compat(compat, traces, gold, output, published)
     settings, sets = settings_and_gold(config, gold)
     run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates)
-    tell_rejected(run)
-    report = run.report(settings.policy(), windows=windows, questions=form == "md")
+    report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
+
+
+def _check_options(context: click.Context, compat: str | None, form: str) -> None:
+    """Refuse an option that would do nothing: whoever gave it expects something of it.
+
+    Raises:
+        click.UsageError: There is one.
+    """
+    spelling = {option.name: option.opts[0] for option in context.command.params}
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    theirs = {name for names in COMPAT.values() for name in names}
+    allowed = {*_SHARED, *COMPAT[compat]} if compat else spelling.keys() - theirs
+    for name in sorted(given - allowed):
+        where = f"with --compat {compat}" if compat else "without --compat"
+        raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
+    if not compat and form == "md" and "windows" in given:
+        raise click.UsageError("--windows does nothing with --format md", context)
 
 
 def _compat(
@@ -81,7 +129,7 @@ def _compat(
 
     result = run(mode, traces, gold, Options(**published))  # type: ignore[arg-type]
     if result.error is not None:
-        click.echo(f"error: {result.error}", err=True)
-        return BAD_INPUT
+        error, _, hint = result.error.partition("\nhint: ")
+        fail(error, hint)
     write(result.text, output)
     return 0

@@ -1,4 +1,4 @@
-"""What `replay` and `gate` share: reading the configuration and gold, scoring files, showing progress."""
+"""What `replay` and `gate` share: their options, configuration and gold, scoring with progress, and what is said."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.cli import hang_up
+from ragmon.cli import hang_up, printable
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.errors import RagmonError
@@ -20,21 +19,75 @@ from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
 from ragmon.parallel import run_files
 
-LONG = 64 << 20
+LONG: Final = 64 << 20
 """Bytes of input from which progress is shown."""
+STDIN: Final = "-"
+
+
+def _writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
+    """Refuse a file that cannot be written before the hours of work it was to hold."""
+    if output is not None and output != STDIN:
+        path = Path(output)
+        if path.is_dir():
+            raise click.BadParameter(f"{output} is a folder, not a file")
+        if not path.parent.is_dir():
+            raise click.BadParameter(f"there is no folder {path.parent}")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise click.BadParameter(f"{output} cannot be written: permission denied")
+    return output
+
+
+traces_argument = click.argument("traces", nargs=-1, required=True)
+config_option = click.option(
+    "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
+)
+output_option = click.option("--output", "-o", metavar="FILE", callback=_writable, help="Write here instead of stdout.")
+jobs_option = click.option(
+    "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
+)
+duplicates_option = click.option(
+    "--duplicates",
+    type=click.Choice(["all", "last", "first"]),
+    default="all",
+    show_default=True,
+    help="Which record of a gold question counts; other than `all`, one process scores.",
+)
 
 
 def settings_and_gold(config: str | None, gold: Sequence[str]) -> tuple[Settings, tuple[GoldSet, ...]]:
     """The configuration, and the gold named on the command line or, failing that, in it.
+
+    Files that the configuration has as a gold set are that set: with its name, pipeline and tags.
 
     Raises:
         ConfigError: The configuration is broken.
         GoldError: A gold file is.
     """
     settings = load(config)
-    if gold:
-        return settings, (GoldSet.load(list(gold) if len(gold) > 1 else gold[0], "gold" if len(gold) > 1 else None),)
-    return settings, load_gold(settings.gold)
+    if not gold:
+        return settings, load_gold(settings.gold)
+    files = [Path(path).resolve() for path in gold]
+    known = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
+    if known:
+        return settings, load_gold(known)
+    return settings, (GoldSet.load(list(gold) if len(gold) > 1 else gold[0], "gold" if len(gold) > 1 else None),)
+
+
+def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
+    """Refuse to read standard input twice, and warn of a file that is named twice.
+
+    Args:
+        traces: The trace files.
+        others: Whatever else is read.
+
+    Raises:
+        RagmonError: Standard input is named more than once.
+    """
+    if [*traces, *others].count(STDIN) > 1:
+        raise RagmonError("standard input is named more than once: '-'", hint="it can be read once: name files")
+    files = [path for path in traces if path != STDIN]
+    for path in sorted({path for path in files if [*map(os.path.realpath, files)].count(os.path.realpath(path)) > 1}):
+        click.echo(f"note: {printable(path)} is read more than once, and every record of it counts again", err=True)
 
 
 def score(
@@ -45,25 +98,28 @@ def score(
     jobs: int = 1,
     duplicates: Duplicates = "all",
 ) -> Run:
-    """Score trace files, with progress on stderr when they are long and somebody watches.
+    """Score trace files, with progress on stderr when they are long and somebody watches; name lines it rejects.
 
     Raises:
         InputError: A file cannot be opened.
     """
     plan = ScorerPlan(settings, gold)
-    size = sum(os.path.getsize(path) for path in traces if path != "-" and Path(path).is_file())  # noqa: PTH202
+    size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < LONG or not sys.stderr.isatty():
-        return run_files(traces, plan, jobs=jobs, duplicates=duplicates)
-    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("scoring", total=size)
-        return run_files(traces, plan, duplicates=duplicates, progress=lambda done: bar.update(task, completed=done))
+        run = run_files(traces, plan, jobs=jobs, duplicates=duplicates)
+    else:
+        from ragmon.cli.progress import bar  # noqa: PLC0415 - rich only where somebody watches
+
+        with bar(size) as progress:
+            run = run_files(traces, plan, duplicates=duplicates, progress=progress)
+    _tell_rejected(run)
+    return run
 
 
-def tell_rejected(run: Run) -> None:
+def _tell_rejected(run: Run) -> None:
     """Name the first rejected lines on stderr."""
     for example in run.intake.examples:
-        click.echo(f"rejected: {example}", err=True)
+        click.echo(f"rejected: {printable(str(example))}", err=True)
     more = sum(run.intake.rejected.values()) - len(run.intake.examples)
     if more > 0:
         click.echo(f"rejected: {more} more, counted by reason in the report", err=True)
@@ -73,16 +129,16 @@ def write(text: str, output: str | None) -> None:
     """Write a result to a file or to stdout.
 
     Raises:
-        RagmonError: The file cannot be written.
+        RagmonError: It cannot be written.
     """
-    if output is None:
-        try:
+    try:
+        if output is not None and output != STDIN:
+            Path(output).write_text(text, encoding="utf-8")
+        elif sys.stdout is not None:  # it is None where the caller has closed it
             sys.stdout.write(text)
             sys.stdout.flush()
-        except BrokenPipeError:
-            hang_up()  # and go on: the exit code is the command's verdict, read to the end or not
-        return
-    try:
-        Path(output).write_text(text, encoding="utf-8")
+    except BrokenPipeError:
+        hang_up()  # and go on: the exit code is the command's verdict, read to the end or not
     except OSError as error:
-        raise RagmonError(f"{output}: cannot be written ({error.strerror})", hint="check folder and rights") from error
+        place = output or "standard output"
+        raise RagmonError(f"{place}: cannot be written ({error.strerror})", hint="check space and rights") from error

@@ -14,8 +14,8 @@ from ragmon.config.judging import Alarms, Gates, GateTable, Gold, Metrics
 from ragmon.config.kinds import JudgeName, Many, Name, Table, Text, duration, some, unique, wrong
 from ragmon.config.sampling import Capture, Refusal, Sampling
 from ragmon.config.services import Export, Judge, Labels, Links, Probe, Serve
-from ragmon.tables import HOUR
-from ragmon.windows import FOLDED, STEP
+from ragmon.tables import HOUR, STEP
+from ragmon.windows import FOLDED
 
 KEYED: Final = ("gold", "gates", "probe", "judges")
 """Tables whose keys are names, each a table of its own."""

@@ -8,17 +8,23 @@ from collections.abc import Callable, Iterator
 from importlib import resources
 from itertools import cycle
 from threading import Event, Thread
+from time import monotonic
+from typing import Final
 
 from ragmon.capture.said import probe
 from ragmon.demo.application import Application
 from ragmon.demo.traffic import user_questions
 
-USERS = 4
-PROBERS = 2
-USER_RATE = 8.0
+# Many who each ask seldom: when answers become slow, the questions keep coming, as they do from people.
+USERS: Final = 16
+USER_RATE: Final = 2.0
 """Questions a second of each user."""
-PROBE_RATE = 12.0
+PROBERS: Final = 16
+PROBE_RATE: Final = 2.5
 """Gold questions a second of each prober."""
+
+Question = tuple[Callable[[str], object], str]
+"""Who is asked, and what."""
 
 
 class Load:
@@ -32,17 +38,18 @@ class Load:
     def __init__(self, application: Application, seed: int = 0) -> None:
         self._application = application
         self._stop = Event()
-        self._threads = [
-            Thread(target=self._users, args=(seed + user,), name=f"user-{user}", daemon=True) for user in range(USERS)
-        ]
-        self._threads += [
-            Thread(target=self._probes, args=(prober,), name=f"prober-{prober}", daemon=True)
+        gold = gold_questions()
+        users = [Thread(target=self._users, args=(seed + user,), name=f"user-{user}") for user in range(USERS)]
+        probers = [
+            Thread(target=self._probes, args=(prober, gold[prober::PROBERS]), name=f"prober-{prober}")
             for prober in range(PROBERS)
         ]
+        self._threads = [*users, *probers]
 
     def start(self) -> None:
         """Start asking."""
         for thread in self._threads:
+            thread.daemon = True
             thread.start()
 
     def stop(self) -> None:
@@ -54,11 +61,10 @@ class Load:
     def _users(self, seed: int) -> None:
         self._ask(((self._application.ask, question) for question in user_questions(seed)), USER_RATE, seed)
 
-    def _probes(self, prober: int) -> None:
-        mine = gold_questions()[prober::PROBERS]
+    def _probes(self, prober: int, gold: list[tuple[str, str]]) -> None:
         # Any stretch of the sweep should be a fair sample of the set, not a stretch of the file.
-        random.Random(prober).shuffle(mine)  # noqa: S311 - repeatable, not secret
-        self._ask(((self._probe(qid), question) for qid, question in cycle(mine)), PROBE_RATE, -prober - 1)
+        random.Random(prober).shuffle(gold)  # noqa: S311 - repeatable, not secret
+        self._ask(((self._probe(qid), question) for qid, question in cycle(gold)), PROBE_RATE, -prober - 1)
 
     def _probe(self, qid: str) -> Callable[[str], object]:
         def ask(question: str) -> object:
@@ -67,11 +73,13 @@ class Load:
 
         return ask
 
-    def _ask(self, questions: Iterator[tuple[Callable[[str], object], str]], rate: float, seed: int) -> None:
-        """Ask at random moments, as people do, on average `rate` times a second."""
+    def _ask(self, questions: Iterator[Question], rate: float, seed: int) -> None:
+        """Ask at random moments, as people do, on average `rate` times a second; later where answers take longer."""
         rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
+        due = monotonic()
         for ask, question in questions:
-            if self._stop.wait(rng.expovariate(rate)):
+            due = max(due + rng.expovariate(rate), monotonic())
+            if self._stop.wait(due - monotonic()):
                 return
             ask(question)
 

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ragmon.export.markdown import percent
+from ragmon.export.markdown import between, value
 from ragmon.gates import Outcome
 
+WIDE: Final = 80
+"""Columns of a terminal that holds the whole table."""
 _STYLES: Final = {"pass": "bold green", "fail": "bold white on red", "insufficient": "yellow"}
 
 
@@ -32,8 +35,8 @@ class Screen(Protocol):
 
 
 def open_screen(console: Console) -> Screen:
-    """A live table where there is a terminal, else plain lines."""
-    return LiveScreen(console) if console.is_terminal else PlainScreen(console)
+    """A live table on a terminal that can move its cursor, else plain lines; whatever FORCE_COLOR says of colours."""
+    return LiveScreen(console) if console.file.isatty() and not console.is_dumb_terminal else PlainScreen(console)
 
 
 class LiveScreen:
@@ -53,21 +56,23 @@ class LiveScreen:
 
     def show(self, seconds: float, headline: str, outcomes: Sequence[Outcome]) -> None:
         """Draw the table."""
-        self._live.update(Group(Text(f"{seconds:4.0f} s  {headline}"), table(outcomes)), refresh=True)
+        wide = self._live.console.width >= WIDE
+        self._live.update(Group(Text(f"\n{seconds:4.0f} s  {headline}"), table(outcomes, wide=wide)), refresh=True)
 
     def say(self, text: str) -> None:
         """Print above the table."""
-        self._live.console.print(text, highlight=False)
+        self._live.console.print(text, highlight=False, markup=False)
 
 
 class PlainScreen:
-    """One line a gate: its name, value and verdict; only now and then, and whenever a verdict changes."""
+    """One line a gate: its name, value and verdict; only now and then, and whenever something changes."""
 
-    EVERY: Final = 5.0
+    EVERY: Final = 10.0
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._due = 0.0
+        self._headline = ""
         self._verdicts: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -80,14 +85,14 @@ class PlainScreen:
 
     def show(self, seconds: float, headline: str, outcomes: Sequence[Outcome]) -> None:
         """Print the lines that are due."""
-        due = seconds >= self._due
+        due = seconds >= self._due or headline != self._headline
         if due:
-            self._due = seconds + self.EVERY
-            self.say(f"-- {seconds:.0f} s {headline}")
+            self._due, self._headline = seconds + self.EVERY, headline
+            self.say(f"-- {seconds:.0f} s  {headline}")
         for outcome in outcomes:
             name = outcome.gate.name
             if due or self._verdicts.get(name) != outcome.verdict:
-                self.say(f"{name} {number(outcome)} {outcome.verdict}")
+                self.say(f"{name} {value(outcome)} {outcome.verdict}")
             self._verdicts[name] = outcome.verdict
 
     def say(self, text: str) -> None:
@@ -95,36 +100,27 @@ class PlainScreen:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def table(outcomes: Sequence[Outcome]) -> Table:
-    """The gates with value, interval, n, threshold and verdict."""
-    shown = Table()
-    for column in ("gate", "source"):
-        shown.add_column(column)
-    for column in ("value", "95 % interval", "gate at", "n"):
-        shown.add_column(column, justify="right")
-    shown.add_column("verdict")
+def table(outcomes: Sequence[Outcome], *, wide: bool = True) -> Table:
+    """The gates with value and verdict.
+
+    Args:
+        outcomes: The gates.
+        wide: There is room for source, interval, threshold and n as well.
+    """
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    shown.add_column("gate", no_wrap=True)
+    shown.add_column("value", justify="right", no_wrap=True)
+    if wide:
+        for column in ("95 % interval", "needs", "n", "source"):
+            shown.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
+    shown.add_column("verdict", no_wrap=True)
     for outcome in outcomes:
-        shown.add_row(
-            outcome.gate.name,
-            outcome.source,
-            number(outcome),
-            interval(outcome),
-            f"{'≥' if outcome.gate.at_least else '≤'} {outcome.gate.threshold:g}",
-            str(outcome.n),
-            Text(f" {outcome.verdict} ", style=_STYLES[outcome.verdict]),
-        )
+        details = (between(outcome), needs(outcome), str(outcome.n), outcome.source)
+        verdict = Text(outcome.verdict, style=_STYLES[outcome.verdict])
+        shown.add_row(outcome.gate.name, value(outcome), *(details if wide else ()), verdict)
     return shown
 
 
-def number(outcome: Outcome) -> str:
-    """The value as people read it."""
-    if outcome.gate.kind == "distinct" and outcome.value is not None:
-        return f"{outcome.value:.0f}"
-    return percent(outcome.value)
-
-
-def interval(outcome: Outcome) -> str:
-    """The interval as people read it."""
-    if outcome.lower is None or outcome.upper is None:
-        return ""
-    return f"{100 * outcome.lower:.1f} – {100 * outcome.upper:.1f} %"
+def needs(outcome: Outcome) -> str:
+    """What the gate asks for, in the way ragmon.toml writes it."""
+    return f"{'≥' if outcome.gate.at_least else '≤'} {outcome.gate.threshold:g}"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 import tempfile
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from threading import Event
@@ -20,28 +24,38 @@ from ragmon.config.settings import Settings
 from ragmon.demo.application import Application
 from ragmon.demo.incidents import INCIDENTS
 from ragmon.demo.load import Load
-from ragmon.demo.screen import Screen, open_screen
+from ragmon.demo.screen import Screen, needs, open_screen
+from ragmon.errors import RagmonError
+from ragmon.export.markdown import between, value
+from ragmon.gates import Outcome
 from ragmon.installation import Installation
+from ragmon.metrics.base import parse
 from ragmon.monitor import Monitor
 
-_FRAME: Final = 1.0
+_FRAME: Final = 0.5
+CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
 
 
-def settings(folder: Path, address: str) -> tuple[Settings, str]:
-    """The demo's configuration with a trace log of its own, and the path of its gold file."""
-    home = resources.files(__package__)
-    config = Path(str(home / "ragmon.toml"))
-    found = load(config, environ={})
-    host, _, port = address.rpartition(":")
-    found = replace(
-        found,
-        export=found.export.model_copy(update={"jsonl": folder / "trace.jsonl"}),
-        serve=found.serve.model_copy(update={"admin": Address(host, int(port))}),
-    )
-    return found, str(home / "gold.jsonl")
+@dataclass
+class Story:
+    """What happened in a run.
+
+    Attributes:
+        seconds: How long it is to last.
+        incident: What breaks half-way.
+        broken: When it broke, seconds from the start; None before.
+        reds: When each gate turned red, by its name.
+        interrupted: Somebody pressed Ctrl-C.
+    """
+
+    seconds: float
+    incident: str
+    broken: float | None = None
+    reds: dict[str, float] = field(default_factory=dict)
+    interrupted: bool = False
 
 
-def run(seconds: float, incident: str, *, address: str, console: Console) -> None:
+def run(seconds: float, incident: str, *, address: str, console: Console) -> bool:
     """Run the demo.
 
     Args:
@@ -49,62 +63,124 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> Non
         incident: The fault put in half-way (`ragmon.demo.incidents.INCIDENTS`).
         address: Where `/metrics` is served, `host:port`; port 0 for any free one.
         console: Where it is shown.
+
+    Returns:
+        Whether it ran to its end; False after Ctrl-C.
+
+    Raises:
+        ModuleNotFoundError: bm25s is not installed.
+        RagmonError: The address is taken.
     """
-    folder = Path(tempfile.mkdtemp(prefix="ragmon-demo-"))
-    found, gold = settings(folder, address)
     application = Application()
+    log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
+    story = Story(seconds, incident)
     with ExitStack() as stack:
-        installed = installation.install(found)
+        installed, monitor = _install(log, address)
         stack.callback(installed.shutdown)
-        monitor = installed.monitor
-        assert monitor is not None  # noqa: S101 - no sink was given
-        load_ = Load(application)
+        traffic = Load(application)
         screen = stack.enter_context(open_screen(console))
-        screen.say(f"A small RAG pipeline answers users and gold probes; /metrics: http://{monitor.address}/metrics")
-        load_.start()
-        stack.callback(load_.stop)
-        reds = _watch(screen, monitor, application, seconds, incident)
-        load_.stop()
-        installed.shutdown()
-    _sum_up(console, installed, monitor, reds, folder, gold)
+        _introduce(screen, monitor, story)
+        traffic.start()
+        stack.callback(traffic.stop)
+        try:
+            _watch(screen, monitor, application, story)
+        except KeyboardInterrupt:
+            story.interrupted = True
+    for line in _summary(story, installed, monitor, log):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return not story.interrupted
 
 
-def _watch(
-    screen: Screen, monitor: Monitor, application: Application, seconds: float, incident: str
-) -> dict[str, float]:
-    """Show the gates until the time is up, break the pipeline half-way; when each gate turned red, by its name."""
-    started, broken, reds = monotonic(), False, dict[str, float]()
-    tick = Event()
-    while (now := monotonic() - started) < seconds:
-        if not broken and now >= seconds / 2:
-            INCIDENTS[incident](application.pipeline)
-            broken = True
-            screen.say(f"{now:4.0f} s  INCIDENT: {incident}: {_first_line(incident)}")
+def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
+    """Start the monitor and capture."""
+    try:
+        installed = installation.install(settings(log, address))
+    except RagmonError as error:
+        log.parent.rmdir()
+        raise RagmonError(str(error), hint="give another --port, or none") from error
+    assert installed.monitor is not None  # noqa: S101 - no sink was given
+    return installed, installed.monitor
+
+
+def settings(log: Path, address: str) -> Settings:
+    """The demo's configuration with a trace log and an address of its own; the environment has no say in it."""
+    found = load(CONFIG, environ={})
+    host, _, port = address.rpartition(":")
+    return replace(
+        found,
+        export=found.export.model_copy(update={"jsonl": log}),
+        serve=found.serve.model_copy(update={"admin": Address(host, int(port))}),
+    )
+
+
+def _introduce(screen: Screen, monitor: Monitor, story: Story) -> None:
+    """What runs here, in three lines."""
+    screen.say("A small RAG pipeline answers users, and probes: questions whose answers are known.")
+    screen.say("ragmon captures every call, scores it and judges the gates, live.")
+    screen.say(f"In {story.seconds / 2:g} s {story.incident} breaks it. Metrics: http://{monitor.address}/metrics")
+
+
+def _watch(screen: Screen, monitor: Monitor, application: Application, story: Story) -> None:
+    """Show the gates until the time is up, and break the pipeline half-way."""
+    started, tick = monotonic(), Event()
+    while not tick.wait(_FRAME) and (now := monotonic() - started) < story.seconds:
+        if story.broken is None and now >= story.seconds / 2:
+            INCIDENTS[story.incident](application.pipeline)
+            story.broken = now
+            screen.say(f"{now:.1f} s  INCIDENT {story.incident}: {_first_line(INCIDENTS[story.incident])}")
         outcomes = monitor.outcomes()
         for outcome in outcomes:
-            if outcome.verdict == "fail" and outcome.gate.name not in reds:
-                reds[outcome.gate.name] = now
-                screen.say(f"{now:4.0f} s  RED: {outcome.gate.name}: {outcome.reason}")
-        screen.show(now, f"incident: {incident}" if broken else "healthy", outcomes)
-        tick.wait(_FRAME)
-    screen.show(seconds, "end", monitor.outcomes())
-    return reds
+            if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
+                story.reds[outcome.gate.name] = now
+                screen.say(_red(now, outcome))
+        screen.show(now, "healthy" if story.broken is None else f"broken: {story.incident}", outcomes)
+    screen.show(story.seconds, "end", monitor.outcomes())
 
 
-def _first_line(incident: str) -> str:
-    return (INCIDENTS[incident].__doc__ or "").strip().splitlines()[0]
+def _red(now: float, outcome: Outcome) -> str:
+    """Which gate turned red, its value, interval and threshold, and what it stands for."""
+    interval = "" if outcome.lower is None else f" (95 % interval {between(outcome)})"
+    told = f"{now:.1f} s  RED {outcome.gate.name}: {value(outcome)}{interval}, needs {needs(outcome)}"
+    is_share = outcome.gate.kind == "threshold"
+    return f"{told}: {_first_line(parse(outcome.gate.metric)) if is_share else outcome.reason}"
 
 
-def _sum_up(
-    console: Console, installed: Installation, monitor: Monitor, reds: dict[str, float], folder: Path, gold: str
-) -> None:
+def _first_line(documented: object) -> str:
+    return (documented.__doc__ or "").strip().partition("\n")[0]
+
+
+def _summary(story: Story, installed: Installation, monitor: Monitor, log: Path) -> list[str]:
+    """What happened, where the trace log lies, and what to try next."""
     books = installed.books()
-    log = folder / "trace.jsonl"
-    lines = [
-        f"red gates: {', '.join(f'{name} at {at:.0f} s' for name, at in reds.items()) or 'none'}",
-        f"calls kept {books.received}, scored {books.scored}, lost {sum(books.dropped.values())}",
-        f"digest {monitor.digest()}",
-        f"the same from the trace log: ragmon replay {log} --gold {gold} --format md",
+    config = str(CONFIG)
+    return [
+        "",
+        _verdict(story),
+        f"{books.received} calls captured, {books.scored} scored, {sum(books.dropped.values())} lost.",
+        f"digest {monitor.digest()[:16]}",
+        f"Trace log: {log}",
+        "The same counts from the log, hence the same digest:",
+        f"  {_command('replay', str(log), '--config', config, '--format', 'md', '--questions', '0')}",
+        "The same gates on the whole log, as CI would judge it (exit code 1 is a failed gate):",
+        f"  {_command('gate', str(log), '--config', config)}",
     ]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _verdict(story: Story) -> str:
+    if story.broken is None:
+        return "Stopped before the incident."
+    reds = [f"{name} {at - story.broken:.1f} s later" for name, at in story.reds.items()]
+    return f"{story.incident} at {story.broken:.1f} s: {', '.join(reds) or 'no gate'} turned red."
+
+
+def _command(*arguments: str) -> str:
+    """A command line of this very ragmon, the way it can be typed here."""
+    script = Path(sys.executable).with_name("ragmon")
+    found = shutil.which("ragmon")
+    if found is not None and script.exists() and Path(found).samefile(script):
+        program = ["ragmon"]
+    elif script.exists():
+        program = [os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)]
+    else:
+        program = [sys.executable, "-m", "ragmon"]
+    return shlex.join([*program, *arguments])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ragmon import names
+from ragmon.export.labels import label
 from ragmon.reading import Reading
 from ragmon.snapshot import ALL
 from ragmon.version import current
@@ -37,45 +40,53 @@ def accounting(reading: Reading) -> Iterator[Metric]:
         for family, reasons in ((ignored, books.ignored), (dropped, books.dropped)):
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
-    orphans = CounterMetricFamily("ragmon_orphan_records", "Said outside a traced call", value=reading.orphans)
+    orphans = CounterMetricFamily(
+        "ragmon_orphan_records", "What was said outside a traced call", value=reading.captured.orphans
+    )
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
 
 
 def unassessed(reading: Reading) -> Iterator[Metric]:
-    """Requests a metric could not be assessed on, by reason, over all time."""
-    counts: dict[tuple[str, str], int] = {}
+    """Requests a metric could not be assessed on, by reason, over all time.
+
+    What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item is
+    user traffic and a gold draw, and counts for each metric once.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
     for series in reading.snapshot.series:
-        if series.window == ALL and not series.slice and not series.gold:
-            for name, stat in series.metrics.items():
-                for reason, n in stat.unassessed.items():
-                    if name not in reading.snapshot.gold_metrics:
-                        counts[(name, reason)] = counts.get((name, reason), 0) + n
-        elif series.window == ALL and not series.slice:
-            for name in reading.snapshot.gold_metrics & series.metrics.keys():
-                for reason, n in series.metrics[name].unassessed.items():
-                    counts[(name, reason)] = counts.get((name, reason), 0) + n
+        if series.window != ALL or series.slice or (series.source == names.MATCH and not series.gold):
+            continue
+        for name, stat in series.metrics.items():
+            if (name in reading.snapshot.gold_metrics) == bool(series.gold):
+                counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
     family = CounterMetricFamily(
         "ragmon_unassessed", "Requests that could not be assessed", labels=("metric", "reason")
     )
-    for (name, reason), n in sorted(counts.items()):
-        family.add_metric((name, reason), n)
+    for labels, n in sorted(counts.items()):
+        family.add_metric(labels, n)
     yield family
 
 
 def known(reading: Reading) -> Iterator[Metric]:
-    """Gold sets, builds, the newest score and this version."""
-    info = GaugeMetricFamily("ragmon_gold_info", "Gold sets in use", labels=("gold", "version"))
+    """Gold sets, builds, the configuration, the newest score and this version."""
+    info = GaugeMetricFamily("ragmon_gold_info", "Gold sets in use; always 1", labels=("gold", "version"))
     items = GaugeMetricFamily("ragmon_gold_items", "Items of a gold set", labels=("gold",))
     for gold in reading.snapshot.golds:
-        info.add_metric((gold.name, gold.version), 1)
-        items.add_metric((gold.name,), gold.items)
+        info.add_metric((label(gold.name), gold.version), 1)
+        items.add_metric((label(gold.name),), gold.items)
     builds = GaugeMetricFamily(
-        "ragmon_build_seen_info", "Builds and indexes seen", labels=("pipeline", "build", "index_hash")
+        "ragmon_build_seen_info",
+        "Builds and indexes that answered last; always 1",
+        labels=("pipeline", "build", "index_hash"),
     )
-    for labels in reading.snapshot.builds:
-        builds.add_metric(labels, 1)
+    for labels in reading.builds:
+        builds.add_metric([label(text) for text in labels], 1)
+    loaded = GaugeMetricFamily(
+        "ragmon_config_last_reload_successful", "1 where the configuration in force is the one on disk", value=1
+    )
     last = GaugeMetricFamily("ragmon_last_scored_timestamp_seconds", "When a record was scored last")
-    last.add_metric((), reading.last_scored)
-    version = GaugeMetricFamily("ragmon_build_info", "This ragmon", labels=("version",))
+    if reading.last_scored is not None:
+        last.add_metric((), reading.last_scored)
+    version = GaugeMetricFamily("ragmon_build_info", "This ragmon; always 1", labels=("version",))
     version.add_metric((current(),), 1)
-    yield from (info, items, builds, last, version)
+    yield from (info, items, builds, loaded, last, version)

@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from ragmon.export.markdown import between, percent, render_gates
+from collections.abc import Iterator
+from typing import Final
+
+from ragmon.compare import Drop
+from ragmon.export.markdown import between, one_line, percent, render_gates, value, why
 from ragmon.export.report import Report
 from ragmon.gates import Outcome
 
-FLIPS = 10
+FLIPS: Final = 10
 """Flipped items that are named for each gate."""
+_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
 
 
 def text(report: Report) -> str:
     """One line per gate, readable without colour, and the verdict on the last line."""
-    rows = [("gate", "value", "95 % interval", "threshold", "n", "verdict", "why"), *map(_row, report.outcomes)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    lines = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
-    ]
+    rows = [_HEAD, *map(_row, report.outcomes)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [one_line(f"note: {note}") for note in report.notes]
     for drop in report.drops:
-        lines.append(
-            f"{drop.gate.name}: {percent(drop.before)} -> {percent(drop.after)} against the baseline"
-            + ("" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped")
-        )
-        lines += [f"  {flip.qid}: {percent(flip.before)} -> {percent(flip.after)}" for flip in drop.flips[:FLIPS]]
+        lines += _moved(drop)
     return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
 
 
-def _row(outcome: Outcome) -> tuple[str, str, str, str, str, str, str]:
-    needed = f"; about {outcome.needed} needed" if outcome.needed else ""
+def _row(outcome: Outcome) -> tuple[str, ...]:
     return (
-        f"{outcome.gate.pipeline}/{outcome.gate.name}",
-        percent(outcome.value),
+        one_line(f"{outcome.gate.pipeline}/{outcome.gate.name}"),
+        value(outcome),
         between(outcome),
         f"{'>=' if outcome.gate.at_least else '<='} {outcome.gate.threshold:g}",
         str(outcome.n),
         outcome.verdict,
-        f"{outcome.reason}{needed}",
+        one_line(why(outcome)),
     )
+
+
+def _moved(drop: Drop) -> Iterator[str]:
+    """How a gate moved against the baseline, and the first items that flipped."""
+    flipped = "" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped"
+    name = one_line(f"{drop.gate.pipeline}/{drop.gate.name}")
+    yield f"{name}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{flipped}"
+    for flip in drop.flips[:FLIPS]:
+        yield f"  {one_line(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
 
 
 def markdown(report: Report) -> str:

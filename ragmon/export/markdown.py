@@ -9,28 +9,50 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ragmon import names
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
 from ragmon.scores import Stat
-from ragmon.snapshot import ALL
+from ragmon.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
 """Rows of the per-question table where nobody asked for more."""
 FLIPS: Final = 20
 """Flipped items that are listed for each gate."""
+LONGEST: Final = 200
+"""Characters of an untrusted text that are shown."""
+
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&])")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
+_ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# What is no printable character of the line: controls, line and paragraph separators, changes of direction.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
+# Marks that format anywhere, marks that format at the start of a line or a word, and what makes a link of a text.
+_SPECIAL = re.compile(
+    r"[\\`*\[\]|~#@&<>]"
+    r"|(?<![^\W_])_|_(?![^\W_])"
+    r"|^[-+=:](?=\s|-|=|$)|(?<=\d)[.)](?=\s)"
+    r"|:(?=//)|(?<=www)\.",
+    re.IGNORECASE,
+)
+
+
+def one_line(text: str) -> str:
+    r"""Text that fits on a line of any terminal or file: printable, valid UTF-8, not endless.
+
+    >>> one_line("two\nlines")
+    'two lines'
+    """
+    printable = _UNPRINTABLE.sub(" ", text.encode("utf-8", "replace").decode("utf-8"))
+    return printable if len(printable) <= LONGEST else f"{printable[: LONGEST - 1]}…"
 
 
 def escape(text: str) -> str:
     r"""Text that Markdown shows as it is, on one line.
 
     >>> escape("a|b <script>")
-    'a\\|b \\<script\\>'
+    'a\\|b &lt;script&gt;'
     """
-    printable = text.encode("utf-8", "replace").decode("utf-8")
-    return _SPECIAL.sub(r"\\\1", _CONTROL.sub(" ", printable))
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text))
 
 
 def render(report: Report, questions: int | None = QUESTIONS) -> str:
@@ -40,23 +62,25 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
         report: What was found.
         questions: Rows of the per-question table; None for all.
     """
+    about = f"{report.scored} of {report.read} records scored · digest `{report.digest[:16]}`"
     parts = [
         "# RAG quality report\n",
-        f"**{_MARKS[report.verdict]}** · {report.scored} of {report.read} records scored"
-        + f" · digest `{report.digest[:16]}`\n",
-        *_records(report),
+        f"**{_MARKS[report.verdict]}** · {about}\n",
+        *_about(report),
         *_gates(report.outcomes),
         *_drops(report),
         *_metrics(report),
         *_latency(report),
         *_questions(report.questions, questions),
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def render_gates(report: Report) -> str:
     """The verdict, the gates and the comparison with a baseline: what a CI step summary needs."""
-    return "\n".join([f"# Gates: {_MARKS[report.verdict]}\n", *_gates(report.outcomes), *_drops(report)]) + "\n"
+    notes = _list(escape(note) for note in report.notes)
+    parts = [f"# Gates: {_MARKS[report.verdict]}\n", *notes, *_gates(report.outcomes), *_drops(report)]
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -66,18 +90,24 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(head)} |", f"|{'|'.join(' --- ' for _ in head)}|", *(f"| {line} |" for line in lines), ""]
 
 
-def _records(report: Report) -> list[str]:
-    lines = [f"- {escape(note)}" for note in report.notes]
+def _list(entries: Iterable[str]) -> list[str]:
+    lines = [f"- {entry}" for entry in entries]
+    return [*lines, ""] if lines else []
+
+
+def _about(report: Report) -> list[str]:
+    """What a reader should know before the figures."""
+    entries = [escape(note) for note in report.notes]
     if report.duplicate:
-        lines.append(f"- {report.duplicate} records repeat a gold question that was already answered")
+        entries.append(f"{report.duplicate} records repeat a gold question that was already answered")
     if report.unmatched:
-        lines.append(f"- {report.unmatched} records belong to no gold item: only label-free metrics count them")
-    lines += [f"- {n} rejected: {reason}" for reason, n in sorted(report.rejected.items())]
-    for gold in report.data()["gold"]:
+        entries.append(f"{report.unmatched} records belong to no gold item: only label-free metrics count them")
+    entries += [f"{n} rejected: {escape(reason)}" for reason, n in sorted(report.rejected.items())]
+    for gold in report.golds():
         missing = gold["items"] - gold["traced"]
         seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
-        lines.append(f"- gold `{escape(gold['name'])}` version `{gold['version']}`: {seen}")
-    return [*lines, ""] if lines else []
+        entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
+    return _list(entries)
 
 
 def _gates(outcomes: Sequence[Outcome]) -> list[str]:
@@ -86,12 +116,12 @@ def _gates(outcomes: Sequence[Outcome]) -> list[str]:
     rows = [
         (
             escape(f"{o.gate.pipeline}/{o.gate.name}"),
-            percent(o.value),
+            value(o),
             between(o),
             f"{'≥' if o.gate.at_least else '≤'} {o.gate.threshold:g}",
             str(o.n),
             _MARKS[o.verdict],
-            escape(o.reason + (f"; about {o.needed} needed" if o.needed else "")),
+            escape(why(o)),
         )
         for o in outcomes
     ]
@@ -103,11 +133,30 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
+def value(outcome: Outcome) -> str:
+    """A gate's value as people read it: a share, a multiple of the baseline, or a number of index hashes."""
+    if outcome.value is None or outcome.gate.kind == "threshold":
+        return percent(outcome.value)
+    return f"{outcome.value:.2f} x" if outcome.gate.kind == "quantile_ratio" else f"{outcome.value:.0f}"
+
+
 def between(outcome: Outcome) -> str:
     """An interval as people read it."""
     if outcome.lower is None or outcome.upper is None:
-        return "exact" if outcome.value is not None else "–"
-    return f"{100 * outcome.lower:.1f} – {100 * outcome.upper:.1f} %"
+        return "–"
+    return _interval((outcome.lower, outcome.upper))
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "–" if bounds is None else f"{100 * bounds[0]:.1f} – {100 * bounds[1]:.1f} %"
+
+
+def why(outcome: Outcome) -> str:
+    """The reason of a verdict, and what it would take to decide."""
+    if not outcome.needed:
+        return outcome.reason
+    unit = " gold items" if outcome.estimand == names.QUESTIONS_LIKE_THESE else ""
+    return f"{outcome.reason}; about {outcome.needed}{unit} needed"
 
 
 def _drops(report: Report) -> list[str]:
@@ -125,7 +174,7 @@ def _drops(report: Report) -> list[str]:
         for d in report.drops
     ]
     flips = [
-        (escape(f.gate), escape(f.qid), percent(f.before), percent(f.after))
+        (escape(f"{d.gate.pipeline}/{d.gate.name}"), escape(f.qid), percent(f.before), percent(f.after))
         for d in report.drops
         for f in d.flips[:FLIPS]
     ]
@@ -136,34 +185,34 @@ def _drops(report: Report) -> list[str]:
 def _metrics(report: Report) -> list[str]:
     lines = []
     for series in report.snapshot.series:
-        if series.window != ALL:
-            continue
-        shown = {name: stat for name, stat in series.metrics.items() if _shown(stat)}
-        if series.gold:  # what needs no gold stands under all requests already
-            shown = {name: stat for name, stat in shown.items() if name in report.snapshot.gold_metrics}
-        rows = [(name, percent(stat.value), *_stat(stat)) for name, stat in shown.items()]
-        if rows:
-            about = [f"pipeline {series.pipeline}", f"source {series.source}"]
-            about += [f"gold {series.gold} {series.gold_version}"] if series.gold else []
-            about += [series.slice] if series.slice else []
-            lines += [f"## {escape(', '.join(about))}\n"]
-            lines += _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
+        if series.window == ALL:
+            shown = {name: stat for name, stat in series.metrics.items() if stat.n or stat.unassessed}
+            if series.gold:  # what needs no gold stands under all requests already
+                shown = {name: stat for name, stat in shown.items() if name in report.snapshot.gold_metrics}
+            rows = [_metric(name, stat) for name, stat in shown.items()]
+            if rows:
+                lines += [f"## {escape(_title(series))}\n"]
+                lines += _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
     return lines
 
 
-def _shown(stat: Stat) -> bool:
-    return bool(stat.n or stat.unassessed)
+def _title(series: SeriesStats) -> str:
+    about = [f"pipeline {series.pipeline}", f"source {series.source}"]
+    about += [f"gold {series.gold} {series.gold_version}"] if series.gold else []
+    about += [series.slice] if series.slice else []
+    return ", ".join(about)
 
 
-def _stat(stat: Stat) -> tuple[str, str, str]:
-    interval = stat.interval
-    shown = "–" if interval is None else f"{100 * interval[0]:.1f} – {100 * interval[1]:.1f} %"
-    return shown, str(stat.n), ", ".join(f"{n} {reason}" for reason, n in sorted(stat.unassessed.items()))
+def _metric(name: str, stat: Stat) -> tuple[str, ...]:
+    unassessed = ", ".join(f"{n} {escape(reason)}" for reason, n in sorted(stat.unassessed.items()))
+    return name, percent(stat.value), _interval(stat.interval), str(stat.n), unassessed
 
 
 def _latency(report: Report) -> list[str]:
     found = latency(report.snapshot)
-    rows = [(stage, *(f"{ms:g}" if ms is not None else "–" for ms in of.values())) for stage, of in found.items()]
+    rows = [
+        (escape(stage), *(f"{ms:g}" if ms is not None else "–" for ms in of.values())) for stage, of in found.items()
+    ]
     return ["## Latency, ms\n", *_table(("stage", "p50", "p95", "p99"), rows)] if rows else []
 
 
@@ -171,16 +220,16 @@ def _questions(questions: Sequence[Question], limit: int | None) -> list[str]:
     if not questions:
         return []
     shown = questions if limit is None else questions[:limit]
-    rows = [
-        (
-            escape(q.qid) + (f" ×{q.times}" if q.times > 1 else ""),
-            str(q.answered).lower(),
-            str(q.hit).lower(),
-            str(q.refused).lower(),
-            f"**{q.label}**",
-        )
-        for q in shown
-    ]
+    several = len({question.pipeline for question in questions}) > 1
+    rows = [_question(question, named=several) for question in shown]
     rest = len(questions) - len(shown)
     more = [f"… and {rest} more (`--questions all` shows them)\n"] if rest else []
     return ["## Per-question\n", *_table(("qid", "answered", "hit", "refusal", "label"), rows), *more]
+
+
+def _question(question: Question, *, named: bool) -> tuple[str, ...]:
+    """One row; with several pipelines the question is named by its pipeline as well."""
+    qid = f"{question.pipeline}/{question.qid}" if named else question.qid
+    times = f" ×{question.times}" if question.times > 1 else ""
+    flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
+    return escape(qid) + times, *flags, f"**{question.label}**"

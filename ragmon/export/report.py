@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from ragmon import stats
+from ragmon import names, stats
 from ragmon.compare import Drop
 from ragmon.gates import Outcome, Verdict
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
-QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Question:
         refused: It was refused.
         label: OK, REFUSAL_OK, OVER_REFUSAL, HALLUCINATION, ANS_NO_HIT or NO_ANSWER.
         times: How often this happened to it.
+        pipeline: Who answered.
     """
 
     qid: str
@@ -35,6 +37,7 @@ class Question:
     refused: bool
     label: str
     times: int = 1
+    pipeline: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,31 +86,19 @@ class Report:
         """
         found = [
             series.metrics[name]
-            for series in self.snapshot.series
-            if series.window == ALL
-            and not series.slice
-            and name in series.metrics
+            for series in _whole(self.snapshot)
+            if name in series.metrics
             and pipeline in (None, series.pipeline)
             and source in (None, series.source)
             and gold in (None, series.gold)
         ]
-        return max(found, key=lambda stat: stat.n, default=Stat())
+        return max(found, key=lambda stat: (stat.n, sum(stat.unassessed.values())), default=Stat())
 
     def data(self) -> dict[str, Any]:
         """The report as plain JSON data, by the documented schema."""
-        golds = {(s.gold, s.gold_version): s.traced for s in self.snapshot.series if s.gold and s.window == ALL}
         return {
             "version": self.version,
-            "gold": [
-                {
-                    "name": gold.name,
-                    "version": gold.version,
-                    "items": gold.items,
-                    "traced": golds.get((gold.name, gold.version), 0),
-                    "unscorable": self.unscorable.get(gold.name, 0),
-                }
-                for gold in self.snapshot.golds
-            ],
+            "gold": self.golds(),
             "records": {
                 "read": self.read,
                 "scored": self.scored,
@@ -123,9 +114,33 @@ class Report:
             "digest": self.digest,
         }
 
+    def golds(self) -> list[dict[str, Any]]:
+        """How far each gold set was covered, as plain JSON data; of several pipelines, the one that saw most of it."""
+        traced: dict[tuple[str, str], int] = {}
+        for series in _whole(self.snapshot):
+            key = (series.gold, series.gold_version)
+            traced[key] = max(traced.get(key, 0), series.traced)
+        return [
+            {
+                "name": gold.name,
+                "version": gold.version,
+                "items": gold.items,
+                "traced": traced.get((gold.name, gold.version), 0),
+                "unscorable": self.unscorable.get(gold.name, 0),
+            }
+            for gold in self.snapshot.golds
+        ]
+
     def json(self) -> str:
         """The report as indented JSON."""
-        return json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
+        # Half a surrogate pair, which a trace may hold, has no UTF-8; its escape in Python is its escape in JSON.
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _whole(snapshot: Snapshot) -> Iterator[SeriesStats]:
+    """The series over the whole run, without slices."""
+    return (series for series in snapshot.series if series.window == ALL and not series.slice)
 
 
 def rounded(value: float | None) -> float | None:
@@ -153,6 +168,7 @@ def _series(series: SeriesStats) -> dict[str, Any]:
         "gold": series.gold,
         "gold_version": series.gold_version,
         "window": series.window,
+        **({"end": series.end} if series.end is not None else {}),
         **({"slice": series.slice} if series.slice else {}),
         "metrics": {name: metric(stat) for name, stat in series.metrics.items()},
     }
@@ -194,14 +210,12 @@ def drop(found: Drop) -> dict[str, Any]:
 
 def latency(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
     """Latency quantiles in milliseconds per stage, over the whole run."""
-    merged: dict[str, dict[int, int]] = {}
-    for series in snapshot.series:
-        if series.window != ALL or series.slice or series.gold:
-            continue
-        for stage, histogram in series.latency.items():
-            held = merged.setdefault(stage, {})
-            for index, n in histogram.items():
-                held[index] = held.get(index, 0) + n
+    merged: dict[str, Counter[int]] = {}
+    for series in _whole(snapshot):
+        # A user question that matched a gold item stands under `live` as well.
+        if not series.gold and series.source != names.MATCH:
+            for stage, histogram in series.latency.items():
+                merged.setdefault(stage, Counter()).update(histogram)
     return {
         stage: {name: _ms(stats.quantile(histogram, q)) for name, q in QUANTILES.items()}
         for stage, histogram in sorted(merged.items())

@@ -7,32 +7,32 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from ragmon.gates import Outcome
+from ragmon.export.labels import label
+from ragmon.gates import ORDER, Outcome
 
-STATUSES: Final = ("pass", "fail", "insufficient")
 _GATE: Final = ("pipeline", "gate")
+_WHAT: Final = ("metric", "source", "gold", "direction", "window")
 
 
 def families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and status of every gate; what is unknown has no sample."""
-    threshold = GaugeMetricFamily("ragmon_gate_threshold", "The gate's threshold", labels=_GATE)
+    threshold = GaugeMetricFamily("ragmon_gate_threshold", "What the gate's value must keep", labels=_GATE)
     value = GaugeMetricFamily("ragmon_gate_value", "The value the gate judges", labels=_GATE)
-    lower = GaugeMetricFamily("ragmon_gate_lower", "Lower 95 % bound of the value", labels=_GATE)
-    upper = GaugeMetricFamily("ragmon_gate_upper", "Upper 95 % bound of the value", labels=_GATE)
-    samples = GaugeMetricFamily("ragmon_gate_samples", "Requests behind the value", labels=_GATE)
-    status = GaugeMetricFamily("ragmon_gate_status", "1 for the gate's verdict", labels=(*_GATE, "status"))
-    info = GaugeMetricFamily(
-        "ragmon_gate_info", "What the gate judges", labels=(*_GATE, "metric", "source", "gold", "direction", "window")
-    )
+    lower = GaugeMetricFamily("ragmon_gate_lower", "Lower 95 % bound of the gate's value", labels=_GATE)
+    upper = GaugeMetricFamily("ragmon_gate_upper", "Upper 95 % bound of the gate's value", labels=_GATE)
+    samples = GaugeMetricFamily("ragmon_gate_samples", "Requests behind the gate's value", labels=_GATE)
+    status = GaugeMetricFamily("ragmon_gate_status", "1 for the gate's verdict, else 0", labels=(*_GATE, "status"))
+    info = GaugeMetricFamily("ragmon_gate_info", "What the gate judges; always 1", labels=(*_GATE, *_WHAT))
     for outcome in outcomes:
         gate = outcome.gate
-        labels = (gate.pipeline, gate.name)
+        labels = (label(gate.pipeline), label(gate.name))
         threshold.add_metric(labels, gate.threshold)
         samples.add_metric(labels, outcome.n)
         for family, number in ((value, outcome.value), (lower, outcome.lower), (upper, outcome.upper)):
             if number is not None:
                 family.add_metric(labels, number)
-        for name in STATUSES:
+        for name in sorted(ORDER):
             status.add_metric((*labels, name), float(outcome.verdict == name))
-        info.add_metric((*labels, gate.metric, outcome.source, outcome.gold, gate.direction, gate.window), 1)
-    yield from (family for family in (threshold, value, lower, upper, samples, status, info) if family.samples)
+        judged = (gate.metric, outcome.source, label(outcome.gold), gate.direction, label(gate.window))
+        info.add_metric((*labels, *judged), 1)
+    yield from (threshold, value, lower, upper, samples, status, info)

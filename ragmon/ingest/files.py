@@ -122,6 +122,7 @@ def read_file(
         lines = chain(first, lines)
         if first and trec.is_run(first[0]):
             yield from _queries(((reader.number, line) for line in lines), intake, reject)
+            intake.lines = reader.number
             return
         watched = progress if raw.seekable() else None
         try:

@@ -16,8 +16,8 @@ ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in rang
 _GZIP_WRAPPER: Final = 31
 _READ: Final = 1 << 16
 _INFLATED: Final = 1 << 18
-# A zstd decompressor cannot be told how much to give; 512 bytes hold at most 128 blocks of 128 KiB.
-_ZSTD_READ: Final = 512
+# A zstd decompressor cannot be told how much to give; 128 bytes hold at most 32 blocks of 128 KiB.
+_ZSTD_READ: Final = 128
 
 
 class BrokenStreamError(Exception):

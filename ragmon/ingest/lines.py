@@ -131,7 +131,7 @@ def byte_ranges(path: str, parts: int) -> list[tuple[int, int]]:
     starts = [0]
     with open(path, "rb") as file:  # noqa: PTH123
         for part in range(1, parts):
-            file.seek(max(size * part // parts, 1) - 1)
+            file.seek(size * part // parts)
             skip_line(file)
             if starts[-1] < file.tell() < size:
                 starts.append(file.tell())

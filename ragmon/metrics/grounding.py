@@ -52,7 +52,7 @@ class TokenCache:
     """The word sets of contexts seen before: production repeats its chunks.
 
     Args:
-        capacity: How many characters of contexts are kept; the oldest half of them goes when it is full.
+        capacity: How many characters of contexts are kept; when it is full, the older half goes.
     """
 
     def __init__(self, capacity: int = CACHE) -> None:
@@ -75,16 +75,20 @@ class TokenCache:
         Threads may do so at once: the worst that happens is that one forgets what the other kept.
         """
         if self._size + len(context) > self._capacity:
-            kept = list(self._sets.items())
-            self._sets = dict(kept[len(kept) // 2 :])
-            self._size = sum(map(len, self._sets))
+            self._forget()
         self._sets[context] = found
         self._size += len(context)
 
-    @property
-    def size(self) -> int:
-        """Characters of the contexts that are kept."""
-        return sum(map(len, list(self._sets)))
+    def _forget(self) -> None:
+        """Drop all but the newest contexts, up to half the capacity."""
+        kept: dict[str, frozenset[str]] = {}
+        size = 0
+        for context, found in reversed(list(self._sets.items())):
+            if size + len(context) > self._capacity // 2:
+                break
+            kept[context] = found
+            size += len(context)
+        self._sets, self._size = dict(reversed(kept.items())), size
 
 
 _cache = TokenCache()

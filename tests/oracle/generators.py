@@ -20,7 +20,7 @@ SUBSTRINGS = (
     "only domain example.com",
     "Straße",
     "C++",
-    "ｎｕｌｌ",  # noqa: RUF001 - full width on purpose
+    "ｎｕｌｌ",
     "cafe\u0301",
     "北京",
     "東京タワー",
@@ -47,7 +47,7 @@ TEXTS = (
     "X, of ITV, rejects 12 null domains: nothing known of Röntgen or Straße",
     "The A!!",
 )
-REFUSALS = ("not in context", "  NOT IN CONTEXT ", "not in context.", "Ｎot in context", "Not in  context")  # noqa: RUF001
+REFUSALS = ("not in context", "  NOT IN CONTEXT ", "not in context.", "Ｎot in context", "Not in  context")
 NO_CLAIMS = ("", "   ", None, ABSENT)
 AROUND = ("", " ", "x", "The ", "5", "-", "是", ". ", "\u0301")
 RAW_ANSWERABLE = (True, False, ABSENT, None, "false", "true", 0, 1)

@@ -227,7 +227,7 @@ def item_of(trace, items):
     return None if qid is None else items.get(ident(qid))
 
 
-def score(  # noqa: PLR0913 - one argument per setting the definitions name
+def score(
     gold,
     traces,
     ks=(1, 3, 5, 10),

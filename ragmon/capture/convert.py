@@ -1,0 +1,107 @@
+"""A finished call becomes a record of the contract. Runs in the worker, never on the request path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ragmon import names
+from ragmon.capture.calls import Call
+from ragmon.capture.documents import Documents, as_id, clean, is_listed, read_documents
+from ragmon.capture.extract import answer, extract, question, text_of
+from ragmon.contract import Latency, Record, Sampling
+
+
+def to_record(call: Call, *, build: str | None = None) -> Record:
+    """The record of a call.
+
+    Args:
+        call: What was kept of it.
+        build: The application's version, unless the call said another.
+
+    Raises:
+        Exception: Whatever the decorator's callables and the result's own code raise.
+    """
+    id_from = call.site.id_from or call.plan.id_from
+    said = _said(call)
+    documents = _documents(said, id_from)
+    probe = call.probe is not None
+    asked = said.get("question")
+    if asked is None:
+        asked = question(call.site, call.args, call.kwargs)
+    return Record(
+        v=names.CONTRACT_VERSION,
+        trace_id=call.trace_id,
+        ts=call.ts,
+        pipeline=clean(call.plan.pipeline),
+        source=names.PROBE if probe else names.LIVE,
+        qid=as_id(said.get("qid") if call.probe is None else call.probe),
+        q=text_of(asked),
+        retrieved_ids=documents.ids,
+        candidate_ids=read_documents(said.get("candidates"), id_from).ids,
+        scores=documents.scores,
+        contexts=documents.texts,
+        answer_json=answer(said, id_from) if call.error is None else None,
+        error=call.error,
+        latency_ms=_latency(call),
+        index_hash=as_id(said.get("index_hash")),
+        build=as_id(said.get("build")) or build,
+        session=as_id(said.get("session")),
+        sampling=Sampling(audit=True, stratum=call.stratum, p_audit=_p(call), p=_p(call)),
+        tags=_tags(said.get("tags")),
+    )
+
+
+def _said(call: Call) -> dict[str, Any]:
+    """What the result says, and over it what the code inside the call said."""
+    said = dict(call.fields)
+    if "candidates" in said:
+        said["candidates"] = [found for batch in said["candidates"] if is_listed(batch) for found in batch]
+    return {**extract(call.result, call.site), **said} if call.error is None else said
+
+
+def _documents(said: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> Documents:
+    """The documents that were retrieved: what one field does not tell of them, the other may."""
+    told = read_documents(said.get("retrieved"), id_from)
+    more = read_documents(said.get("documents"), id_from, strings="texts")
+    if told.ids is not None and more.texts is not None and len(told.ids) != len(more.texts):
+        return told
+    return Documents(
+        more.ids if told.ids is None else told.ids,
+        more.texts if told.texts is None else told.texts,
+        more.scores if told.scores is None else told.scores,
+    )
+
+
+def _p(call: Call) -> float:
+    return 1.0 if call.probe is not None else call.plan.p
+
+
+def _tags(found: Any) -> dict[str, str] | None:
+    """Tags as text; booleans are written as JSON writes them, and None is no tag."""
+    if not isinstance(found, Mapping):
+        return None
+    return {
+        clean(str(name)): clean(str(tag).lower() if isinstance(tag, bool) else str(tag))
+        for name, tag in found.items()
+        if tag is not None
+    }
+
+
+def _latency(call: Call) -> Latency:
+    """Milliseconds of the call and of its stages; a stage that ran twice at once counts its union."""
+    retrieve, generate = (_union(_spans(call, stage)) for stage in ("retrieve", "generate"))
+    return Latency(total=round(call.seconds * 1000, 3), retrieve=retrieve, generate=generate)
+
+
+def _spans(call: Call, stage: str) -> Iterator[tuple[float, float]]:
+    return ((started, ended) for name, started, ended in call.stages if name == stage)
+
+
+def _union(spans: Iterator[tuple[float, float]]) -> float | None:
+    total, reached, known = 0.0, float("-inf"), False
+    for started, ended in sorted(spans):
+        known = True
+        total += max(0.0, ended - max(started, reached))
+        reached = max(reached, ended)
+    return round(total * 1000, 3) if known else None

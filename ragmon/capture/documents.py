@@ -1,0 +1,121 @@
+"""Ids, texts and scores of documents, whatever a retriever calls them: plain ids, dicts, LangChain, LlamaIndex."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from numbers import Integral, Real
+from typing import Any, Final, NamedTuple, TypeGuard
+from uuid import UUID
+
+from ragmon.capture.notices import warn_once
+from ragmon.capture.paths import Path, look_up, member
+
+_OWN_ID: Final = ("id", "node_id")
+_IN_METADATA: Final = ("id", "chunk_id", "doc_id")
+_TEXT: Final = ("text", "page_content", "content")
+
+
+class Documents(NamedTuple):
+    """What is known of some documents, in rank order; each part is None where not every document has it."""
+
+    ids: list[str] | None = None
+    texts: list[str] | None = None
+    scores: list[float] | None = None
+
+
+def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") -> Documents:
+    """What is known of documents.
+
+    Args:
+        found: A collection of them; anything else holds none.
+        id_from: Path from a document to its id; None tries the usual places.
+        strings: What a plain string among them is: `ids` or `texts`.
+    """
+    if not is_listed(found):
+        return Documents()
+    scored = [_with_score(document) for document in found]
+    if strings == "texts":
+        scored = [({"text": document} if isinstance(document, str) else document, score) for document, score in scored]
+    ids = ids_of((document for document, _ in scored), id_from)
+    texts = [_text_of(document) for document, _ in scored]
+    scores = [score for _, score in scored]
+    return Documents(
+        ids,
+        [text for text in texts if text is not None] if texts and None not in texts else None,
+        [score for score in scores if score is not None] if scores and None not in scores else None,
+    )
+
+
+def is_listed(found: Any) -> TypeGuard[Collection[Any]]:
+    """Whether something is a collection that may be read twice: reading an iterator would take it from its owner."""
+    return isinstance(found, Collection) and not isinstance(found, str | bytes | Mapping | AbstractSet)
+
+
+def ids_of(found: Iterable[Any], id_from: Path | None) -> list[str] | None:
+    """The ids of documents or citations; None, said once, where one of them has none."""
+    ids = [_id_of(document, id_from) for document in found]
+    if None in ids:
+        warn_once("a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed")
+        return None
+    return [name for name in ids if name is not None]
+
+
+def _id_of(document: Any, id_from: Path | None) -> str | None:
+    own = as_id(document)
+    if own is not None or isinstance(document, str | int | float):
+        return own
+    if id_from is not None:
+        return as_id(look_up(document, id_from))
+    node = member(document, "node")
+    place = document if node is None else node
+    metadata = member(place, "metadata")
+    named = [(place, name) for name in _OWN_ID] + [(metadata, name) for name in _IN_METADATA]
+    return next((found for owner, name in named if (found := as_id(member(owner, name))) is not None), None)
+
+
+def as_id(value: Any) -> str | None:
+    """An id as text: a string, an integer or a UUID; nothing else is one.
+
+    >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
+    ('a', '7', None, None)
+    """
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, bool) or not isinstance(value, Integral | UUID):
+        return None
+    return str(value)
+
+
+def _with_score(document: Any) -> tuple[Any, float | None]:
+    """A document and its score, its own or the second of a pair."""
+    if type(document) is tuple and len(document) == 2:
+        return document[0], _number(document[1])
+    return document, None if isinstance(document, str | int | float) else _number(member(document, "score"))
+
+
+def _number(value: Any) -> float | None:
+    """A finite number; JSON has no others."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _text_of(document: Any) -> str | None:
+    if isinstance(document, str | int | float):
+        return None
+    node = member(document, "node")
+    place = document if node is None else node
+    found = next((text for name in _TEXT if isinstance(text := member(place, name), str)), None)
+    return None if found is None else clean(found)
+
+
+def clean(text: str) -> str:
+    """Text that has a UTF-8 form: half a surrogate pair has none and becomes a question mark.
+
+    >>> clean("half of a pair: " + chr(0xD83D))
+    'half of a pair: ?'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

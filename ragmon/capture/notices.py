@@ -1,0 +1,34 @@
+"""Warnings said once: a pipeline that answers a thousand questions a second must not log a thousand lines."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import PurePath
+from typing import Final
+
+logger: Final = logging.getLogger("ragmon")
+_said: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Log a warning the first time it comes up."""
+    if message not in _said:
+        _said.add(message)
+        logger.warning(message)
+
+
+def whereabouts(error: BaseException) -> str:
+    """What kind of error it is and where it was raised; its message may quote a user and stays out of the log.
+
+    >>> try:
+    ...     int("a secret")
+    ... except ValueError as error:
+    ...     "secret" in whereabouts(error), whereabouts(error).startswith("ValueError at ")
+    (False, True)
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} at {PurePath(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"

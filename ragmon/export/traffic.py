@@ -1,0 +1,75 @@
+"""Requests, errors, latency and what retrieval brought back, as Prometheus series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+
+from ragmon import names, stats
+from ragmon.export.labels import label
+from ragmon.reading import Captured, Reading
+from ragmon.snapshot import ALL, Snapshot
+
+LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Upper bounds in seconds of the exported latency buckets."""
+DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
+"""The same for how many documents came back."""
+_MILLISECONDS: Final = 1000
+
+
+def families(reading: Reading) -> Iterator[Metric]:
+    """Requests and errors of all calls; latency and documents of the sampled ones."""
+    yield from requests(reading.captured)
+    yield from latency(reading.snapshot)
+    documents = HistogramMetricFamily(
+        "rag_retrieved_documents", "Documents retrieval brought back", labels=("pipeline", "source")
+    )
+    for (pipeline, source), counts in sorted(reading.retrieved.items()):
+        if counts:
+            documents.add_metric((label(pipeline), source), *_histogram(counts, DOCUMENT_BOUNDS))
+    yield documents
+
+
+def requests(captured: Captured) -> Iterator[Metric]:
+    """All calls, sampled or not."""
+    calls = CounterMetricFamily("rag_requests", "All calls, sampled or not", labels=("pipeline", "source", "stratum"))
+    errors = CounterMetricFamily("rag_errors", "Calls that ended in an error", labels=("pipeline", "code"))
+    for (pipeline, source, stratum), n in sorted(captured.calls.items()):
+        calls.add_metric((label(pipeline), source, stratum), n)
+    for (pipeline, code), n in sorted(captured.errors.items()):
+        errors.add_metric((label(pipeline), label(code)), n)
+    yield from (calls, errors)
+
+
+def latency(snapshot: Snapshot) -> Iterator[Metric]:
+    """Latency from end to end and per stage. A question that matched a gold item counts as user traffic, once."""
+    whole = HistogramMetricFamily("rag_e2e_latency_seconds", "Latency of calls", labels=("pipeline", "source"))
+    by_stage = HistogramMetricFamily(
+        "rag_stage_latency_seconds", "Latency of a stage of a call", labels=("pipeline", "source", "stage")
+    )
+    for series in snapshot.series:
+        if series.window != ALL or series.slice or series.gold or series.source == names.MATCH:
+            continue
+        labels = (label(series.pipeline), series.source)
+        for stage, histogram in sorted(series.latency.items()):
+            seconds = {stats.bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
+            if stage == "total":
+                whole.add_metric(labels, *_histogram(seconds, LATENCY_BOUNDS))
+            else:
+                by_stage.add_metric((*labels, stage), *_histogram(seconds, LATENCY_BOUNDS))
+    yield from (whole, by_stage)
+
+
+def _histogram(
+    counts: Mapping[int, int] | Mapping[float, int], bounds: Sequence[float]
+) -> tuple[list[tuple[str, float]], float]:
+    """Cumulative Prometheus buckets, and the sum, of counts by value."""
+    held = [0] * (len(bounds) + 1)
+    for value, n in counts.items():
+        held[next((place for place, bound in enumerate(bounds) if value <= bound), len(bounds))] += n
+    limits = [*map(str, map(float, bounds)), "+Inf"]
+    buckets = [(limit, float(n)) for limit, n in zip(limits, accumulate(held), strict=True)]
+    return buckets, sum(value * n for value, n in counts.items())

@@ -1,0 +1,235 @@
+"""One line to a record: the contract round trip, versions and kinds, and the reason of every line that is none."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ragmon.contract import Answer, Latency, Record
+from ragmon.ingest.decode import decode
+from ragmon.ingest.fields import as_flag
+from ragmon.ingest.rejected import Rejected
+
+CORE = b'"qid":"a","q":"A?","retrieved_ids":["d"],"answer_json":{"claim":"x","citations":["d"]}'
+
+
+@pytest.fixture
+def tokyo(monkeypatch):
+    """A machine far from UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def reason(line):
+    """Why a line is no record, and what is said about it."""
+    with pytest.raises(Rejected) as caught:
+        decode(line)
+    return caught.value.reason, str(caught.value)
+
+
+@pytest.mark.parametrize("field", ['"ts":"2026-01-01"', '"latency_ms":5', '"qid":7', '"tags":{"n":1}', '"v":1.0'])
+def test_a_totals_line_is_never_taken_for_a_record(field):
+    """Whatever sends the line to a second look."""
+    kind, said = reason(f'{{"kind":"totals",{field}}}'.encode())
+    assert (kind, "a record" in said) == ("invalid_schema", False)
+
+
+@pytest.mark.parametrize("kind", ['"labels"', '""', "3", "true", '{"a":1}', "[]"])
+@pytest.mark.parametrize("rest", [CORE, b'"qid":7', b'"latency_ms":5'])
+def test_a_line_of_an_unknown_kind_is_rejected_whatever_else_it_holds(kind, rest):
+    assert reason(b'{"kind":%s,%s}' % (kind.encode(), rest))[0] == "invalid_schema"
+
+
+def test_fields_of_a_later_ragmon_are_passed_over_in_its_first_version():
+    assert decode(b'{"v":1,"qid":"a","colour":{"deep":[1,{"x":null}]}}') == Record(v=1, qid="a")
+
+
+@pytest.mark.parametrize("version", ["2", "0", "-1", "9" * 30, "true", "1.5", "[1]"])
+def test_another_version_of_the_contract_is_rejected_by_name(version):
+    kind, said = reason(b'{"v":%s,%s}' % (version.encode(), CORE))
+    assert kind == "invalid_schema"
+    assert said.startswith("v is 1, the version of the trace contract")
+
+
+@pytest.mark.parametrize(("version", "read"), [("1", 1), ("1.0", 1), ("null", None), ('"2.3.1"', None)])
+def test_version_one_may_be_any_json_number_and_text_is_another_programs_version(version, read):
+    assert decode(b'{"v":%s,%s}' % (version.encode(), CORE)).v == read
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"", "malformed_json"),
+        (b"{", "malformed_json"),
+        (b'{"qid":"a"', "malformed_json"),
+        (b'{"qid":"a"} {"qid":"b"}', "malformed_json"),
+        (b'{"qid":"a"},', "malformed_json"),
+        (b"{'qid':'a'}", "malformed_json"),
+        (b'{"qid":"a\x01"}', "malformed_json"),
+        (b'{"qid":"a","ts":01}', "malformed_json"),
+        (b"\x00\x00\x00", "malformed_json"),
+        (b'{"q":"What is NaN? And Infinity?","retr', "malformed_json"),
+        (b'{"q":"What is NaN? And Infinity?",}', "malformed_json"),
+        (b"[]", "invalid_schema"),
+        (b'"text"', "invalid_schema"),
+        (b"null", "invalid_schema"),
+        (b"12", "invalid_schema"),
+        (b"{}", "invalid_schema"),
+        (b'{"level":"info","msg":"started"}', "invalid_schema"),
+        (b'{"qid":"\xff"}', "invalid_utf8"),
+        (b'{"qid":"\xed\xa0\x80"}', "invalid_utf8"),
+        (b'{"tags":{"\xc3\x28":"x"},"qid":"a"}', "invalid_utf8"),
+        (rb'{"qid":"\ud800"}', "invalid_utf8"),
+        (rb'{"qid":"\ud800 and more text after it"}', "invalid_utf8"),
+        (rb'{"qid":"\udc00"}', "invalid_utf8"),
+        (rb'{"qid":"\ud800\u0041"}', "invalid_utf8"),
+        (rb'{"unknown":"\ud800"}', "invalid_utf8"),
+        (b'{"qid":"a","ts":NaN}', "non_finite"),
+        (b'{"qid":"a","unknown":NaN}', "non_finite"),
+        (b'{"qid":"a","ts":Infinity}', "non_finite"),
+        (b'{"qid":"a","ts":-Infinity}', "non_finite"),
+        (b'{"qid":"a","ts":1e999}', "non_finite"),
+        (b'{"qid":"a","scores":[0.5,-1e999]}', "non_finite"),
+        (b'{"qid":"a","ts":' + b"9" * 400 + b"}", "non_finite"),
+        (b'{"qid":"a","scores":[' + b"9" * 400 + b"]}", "non_finite"),
+        (b'{"qid":"a","latency_ms":' + b"9" * 400 + b"}", "non_finite"),
+        (b'{"qid":' + b"9" * 5000 + b"}", "non_finite"),
+        (b'{"kind":"totals","ts":1e999}', "non_finite"),
+        (b'{"kind":"totals","ts":1,"instance":"\xff"}', "invalid_utf8"),
+        (b'{"tags":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "depth"),
+        (b'{"qid":"a","unknown":' + b'{"x":' * 100_000 + b"1" + b"}" * 100_001, "depth"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_a_line_that_is_no_record_has_one_reason(line, why):
+    kind, said = reason(line)
+    assert (kind, len(said) > 5) == (why, True)
+    assert len(said) < 300, "what is said fits on a terminal"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [b'"x":"\xff"', b'"x":1e999', b'"x":' + b"9" * 5000, b'"x":' + b"[" * 200 + b"]" * 200, b'"\xff":1', b'"x":"\x7f"'],
+    ids=lambda value: repr(value)[:30],
+)
+@pytest.mark.parametrize("rest", [CORE, b'"question":"A?"', b'"latency_ms":5,' + CORE], ids=["first", "second", "both"])
+def test_what_stands_in_a_field_nobody_reads_does_not_matter(field, rest):
+    """On the fast way and on the slow one alike."""
+    assert decode(b"{%s,%s}" % (field, rest)).q == "A?"
+
+
+def test_a_byte_order_mark_before_a_line_is_passed_over():
+    """Also in the middle of a file: logs are concatenated."""
+    assert decode(b"\xef\xbb\xbf{%s}" % CORE).qid == "a"
+    assert reason(b"\xef\xbb\xbf" * 3 + b"{}")[0] == "malformed_json"
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ('"ts":1763683200000', "ts is seconds (not milliseconds) since 1970, before the year 10000, not 1763683200000"),
+        ('"ts":-1', "not -1"),
+        ('"ts":1e300', "not 1e+300"),
+        ('"ts":"yesterday"', "ts is seconds since 1970 or ISO 8601, not 'yesterday'"),
+        ('"ts":true', "ts is a number, not True"),
+        ('"source":"web"', "source is one of live, probe, match, label, replay, not 'web'"),
+        ('"source":3', "not 3"),
+        ('"latency_ms":-5', "latency_ms is a duration in milliseconds, not -5"),
+        ('"latency_ms":{"total":-5}', "latency_ms is a duration in milliseconds, not -5"),
+        ('"latency_ms":{"retrieve":-1}', "the latency of retrieval is a duration in milliseconds, not -1"),
+        ('"latency_ms":"fast"', "latency_ms is a number, not 'fast'"),
+        ('"latency_ms":[1]', "latency_ms is a number, not [1]"),
+        ('"sampling":{"p":0}', "sampling: Expected `float` > 0"),
+        ('"sampling":{"p_audit":2}', "sampling: Expected `float` <= 1"),
+        ('"partial":"false"', "partial is true or false, not 'false'"),
+        ('"exported":1', "exported is true or false, not 1"),
+        ('"probe":"yes"', "probe is true or false, not 'yes'"),
+        ('"qid":true', "qid is a string or an integer, not True"),
+        ('"qid":1.5', "qid is a string or an integer, not 1.5"),
+        ('"retrieved_ids":"d1"', "retrieved_ids is a list of ids, not 'd1'"),
+        ('"retrieved_ids":[1.5]', "an entry of retrieved_ids is a string or an integer, not 1.5"),
+        ('"retrieved_ids":[false]', "an entry of retrieved_ids is a string or an integer, not False"),
+        ('"retrieved_ids":[{"doc":1}]', "an entry of retrieved_ids has no id: [{'doc': 1}]"),
+        ('"retrieved_ids":[["d"]]', "an entry of retrieved_ids is a string or an integer, not ['d']"),
+        ('"candidate_ids":[null]', "an entry of candidate_ids has no id"),
+        ('"answer_json":"the answer"', "answer_json is an object, not 'the answer'"),
+        ('"answer_json":{"claim":["x"]}', "claim is text, not ['x']"),
+        ('"answer_json":{"citations":[true]}', "an entry of citations is a string or an integer, not True"),
+        ('"tags":["de"]', "tags is an object, not ['de']"),
+        ('"tags":{"lang":["de"]}', "the tag 'lang' is text, not ['de']"),
+        ('"verdicts":[2]', "a verdict is yes or no, not 2"),
+        ('"verdicts":"yes"', "verdicts is a list, not 'yes'"),
+        ('"measures":{"m":"x"}', "measures: Expected `float`"),
+        ('"contexts":[1]', "contexts: Expected `str`"),
+        ('"scores":"high"', "scores: Expected `array`"),
+        ('"facts":{"refused":"no"}', "facts: Expected `bool | null`"),
+    ],
+)
+def test_a_mistyped_field_is_named_with_what_was_found_and_what_belongs_there(field, said):
+    kind, told = reason(b"{%s,%s}" % (CORE, field.encode()))
+    assert kind == "invalid_schema"
+    assert said in told
+
+
+def test_long_values_are_cut_before_they_are_shown():
+    assert len(reason(b'{"qid":"a","retrieved_ids":"%s"}' % (b"d" * 10_000))[1]) < 200
+
+
+@pytest.mark.parametrize(
+    ("ts", "seconds"),
+    [
+        ('"2025-11-21T00:00:00Z"', 1_763_683_200),
+        ('"2025-11-21T01:00:00+01:00"', 1_763_683_200),
+        ('"2025-11-21T00:00:00"', 1_763_683_200),
+        ('"2025-11-21"', 1_763_683_200),
+        ('"2025-11-21T00:00:00.250Z"', 1_763_683_200.25),
+        ("0", 0),
+        ("-0.0", 0),
+        ("253402300799", 253_402_300_799),
+        ("null", None),
+    ],
+)
+@pytest.mark.usefixtures("tokyo")
+def test_a_time_is_seconds_or_iso_8601_and_without_an_offset_utc(ts, seconds):
+    """On every machine, whatever its time zone."""
+    assert decode(b'{%s,"ts":%s}' % (CORE, ts.encode())).ts == seconds
+
+
+@pytest.mark.parametrize(
+    ("field", "name", "read"),
+    [
+        ('"qid":0', "qid", "0"),
+        ('"qid":12345678901234567890123', "qid", "12345678901234567890123"),
+        ('"qid":""', "qid", ""),
+        ('"q":42', "q", "42"),
+        ('"retrieved_ids":[1,"b",{"id":3}]', "retrieved_ids", ["1", "b", "3"]),
+        ('"retrieved_ids":[]', "retrieved_ids", []),
+        ('"retrieved_ids":null', "retrieved_ids", None),
+        ('"answer_json":{"claim":"x","citations":"d1"}', "answer_json", Answer(claim="x", citations=None)),
+        ('"answer_json":{"claim":"x","citations":{"0":"d"}}', "answer_json", Answer(claim="x", citations=None)),
+        ('"answer_json":{"claim":"x","citations":[1]}', "answer_json", Answer(claim="x", citations=["1"])),
+        ('"answer_json":null', "answer_json", None),
+        ('"tags":{"tier":1,"beta":true,"none":null}', "tags", {"tier": "1", "beta": "true"}),
+        ('"verdicts":["yes","no",{"verdict":"Yes","reason":"r"},1]', "verdicts", [True, False, True, True]),
+        ('"latency_ms":12', "latency_ms", Latency(total=12)),
+        ('"latency_ms":{"total":-0.0}', "latency_ms", Latency(total=0)),
+        ('"latency_ms":{}', "latency_ms", Latency()),
+        ('"scores":[1e308,-1e308]', "scores", [1e308, -1e308]),
+        ('"error":{"code":500}', "error", "{'code': 500}"),
+        ('"error":false', "error", None),
+        ('"probe":true', "source", "probe"),
+        ('"probe":false', "source", "live"),
+        ('"probe":true,"source":"label"', "source", "label"),
+    ],
+)
+def test_what_other_programs_write_differently_is_read_as_what_it_means(field, name, read):
+    assert getattr(decode(b"{%s,%s}" % (CORE, field.encode())), name) == read
+
+
+@pytest.mark.parametrize("present", [True, False, None])
+def test_a_flag_is_itself(present):
+    assert as_flag(present, "partial") is present

@@ -1,0 +1,265 @@
+"""What is done to text before it is compared."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.text import (
+    ANYWHERE,
+    claim_phrases,
+    contains_phrase,
+    fold,
+    normalise_context,
+    normalise_question,
+    split_citations,
+)
+
+ASCII = st.text(st.characters(max_codepoint=127))
+ANY = st.text(st.characters(exclude_categories=["Cs"]))
+
+# --- folding ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "folded"),
+    [
+        ("Röntgen", "röntgen"),
+        ("Ro\u0308ntgen", "röntgen"),  # a mark after its letter
+        ("STRASSE Straße", "strasse strasse"),
+        ("\uff23\uff11\uff0e５", "c1.5"),  # full width
+        ("ﬁve", "five"),  # a ligature
+        ("ΣΊΣΥΦΟΣ σίσυφος", "σίσυφοσ σίσυφοσ"),
+        ("½ m²", "1⁄2 m2"),
+        ("ﾃｽﾄ", "テスト"),  # half width
+        ("", ""),
+    ],
+)
+def test_fold_makes_equal_what_reads_equal(text, folded):
+    assert fold(text) == folded
+
+
+@given(ASCII)
+def test_the_ascii_shortcut_is_nfkc_and_casefold(text):
+    assert fold(text) == unicodedata.normalize("NFKC", text).casefold()
+
+
+# --- phrases in a claim -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("claim", "phrase"),
+    [
+        ("itv holds the rights", "itv"),
+        ("the rights are with itv", "itv"),
+        ("(itv)", "itv"),
+        ("pre-itv era", "itv"),
+        ("itv_plus", "itv"),  # an underscore belongs to no word
+        ("in 12 days", "12"),
+        ("12", "12"),
+        ("12.5 km", "12"),
+        ("us$50", "$50"),
+        ("50%", "50%"),
+        ("café au lait", "café"),
+        ("situation, itu, itv", "itu"),  # the first place is inside a word, a later one is not
+        ("aaaa aaa", "aaa"),
+    ],
+)
+def test_a_short_phrase_is_found_where_it_stands_alone(claim, phrase):
+    assert contains_phrase(fold(claim), fold(phrase))
+
+
+@pytest.mark.parametrize(
+    ("claim", "phrase"),
+    [
+        ("situation", "itu"),
+        ("itvx", "itv"),
+        ("xitv", "itv"),
+        ("112", "12"),
+        ("123", "12"),
+        ("12th", "12"),
+        ("x12", "12"),
+        ("us$500", "$50"),
+        ("cafés", "café"),
+        ("Ärztekammer", "ärzt"),
+        ("москва", "моск"),
+        ("αβγδε", "αβγ"),
+        ("रमा", "रम"),  # a vowel sign goes on with the word, though it is a mark and no letter
+        ("q\u0307a", "q"),  # a letter whose mark has no composed form
+        ("", "itv"),
+        ("anything", ""),
+    ],
+)
+def test_a_short_phrase_is_not_found_inside_a_longer_word(claim, phrase):
+    assert not contains_phrase(fold(claim), fold(phrase))
+
+
+@pytest.mark.parametrize(
+    ("claim", "phrase"),
+    [
+        ("首都は東京です", "東京"),
+        ("北京是中国的首都", "北京"),
+        ("2008年8月に開催", "8月"),
+        ("これはペンです", "ペン"),
+        ("กรุงเทพเป็นเมืองหลวง", "เมือ"),
+        ("ເມືອງຫຼວງ", "ເມືອ"),
+        ("ရန်ကုန်မြို့", "ကုန်"),
+        ("ភ្នំពេញ", "ពេញ"),
+        ("itvは放送局", "itv"),  # the Latin word ends where the kana begin
+        ("大きさ5cm", "5cm"),
+    ],
+)
+def test_scripts_without_spaces_have_no_boundaries(claim, phrase):
+    assert len(fold(phrase)) < ANYWHERE
+    assert contains_phrase(fold(claim), fold(phrase))
+
+
+@pytest.mark.parametrize(
+    ("claim", "phrase", "found"),
+    [
+        ("서울 시청", "서울", True),
+        ("수도는 서울.", "서울", True),
+        ("서울시청", "서울", False),
+        ("한서울", "서울", False),
+    ],
+)
+def test_korean_is_written_with_spaces(claim, phrase, found):
+    assert contains_phrase(fold(claim), fold(phrase)) is found
+
+
+@given(before=ANY, phrase=st.text(min_size=ANYWHERE), after=ANY)
+def test_five_characters_match_anywhere(before, phrase, after):
+    assert contains_phrase(before + phrase + after, phrase)
+
+
+@given(text=ANY, phrase=st.text(min_size=ANYWHERE, max_size=8))
+def test_five_characters_match_where_python_finds_them(text, phrase):
+    assert contains_phrase(text, phrase) == (phrase in text)
+
+
+@given(text=st.text("ab1 -é東", max_size=12), phrase=st.text("ab1 é東", min_size=1, max_size=4))
+def test_a_short_phrase_is_a_find_of_python_with_boundaries(text, phrase):
+    """The same by a regular expression: where an edge is of a spaced script, no such character may be beside it."""
+    spaced = "[ab1é]"
+    left = rf"(?<!{spaced})" if re.match(spaced, phrase[0]) else ""
+    right = rf"(?!{spaced})" if re.match(spaced, phrase[-1]) else ""
+    assert contains_phrase(text, phrase) == bool(re.search(f"{left}{re.escape(phrase)}{right}", text))
+
+
+# --- phrases of a gold claim ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gold", "phrases"),
+    [
+        ("X is a constrained mapping.", ("x is a constrained mapping",)),
+        ("Denmark, Iceland & Norway (3 of 9)", ("denmark", "iceland", "norway", "3 of 9")),
+        ("- state-of-the-art -", ("state-of-the-art -",)),
+        ("two\nlines", ("two\nlines",)),
+        ("a b c", ("a b c",)),
+        ("ITV, BBC", ()),
+        ("Röntgen's Straße", ("röntgen", "s strasse")),
+        ("Москва", ("москва",)),
+        ("北京是中国的首都", ("北京是中国的首都",)),
+        ("हिन्दी भाषा", ("हिन्दी भाषा",)),
+        ("snake_case", ("snake",)),
+        ("...", ()),
+        ("", ()),
+    ],
+)
+def test_the_phrases_of_a_gold_claim_are_its_longest_runs(gold, phrases):
+    assert claim_phrases(gold) == phrases
+
+
+@given(ASCII)
+def test_in_ascii_the_phrases_are_those_of_seed_002(text):
+    runs = (run.strip() for run in re.findall(r"[a-z0-9][a-z0-9\-\s]{4,}", text.lower()))
+    assert claim_phrases(text) == tuple(run for run in runs if len(run) >= 5)
+
+
+@given(ANY)
+def test_phrases_occur_in_their_own_gold_claim(text):
+    for phrase in claim_phrases(text):
+        assert contains_phrase(fold(text), phrase)
+
+
+# --- questions as keys ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "key"),
+    [
+        ("What is X?", "what is x"),
+        ("  what   IS\tx ", "what is x"),
+        ("¿Qué es «X»?", "qué es x"),
+        ("What is Röntgen's “unit”?", "what is röntgens unit"),
+        ("What is Ro\u0308ntgen\u2019s unit…", "what is röntgens unit"),
+        ("東京はどこですか？", "東京はどこですか"),
+        ("C++ or C#", "c or c"),
+        ("3 € – 5 €", "3 € 5 €"),
+        ("?!", ""),
+    ],
+)
+def test_questions_that_differ_in_case_punctuation_and_spaces_have_one_key(question, key):
+    assert normalise_question(question) == key
+
+
+@given(ASCII)
+def test_the_ascii_shortcut_makes_the_key_of_the_general_path(text):
+    """A letter beyond ASCII forces the general path; the ASCII part of its key is the shortcut's."""
+    assert normalise_question(f"é {text}") == f"é {normalise_question(text)}".strip()
+
+
+@given(ANY)
+def test_a_key_is_its_own_key(text):
+    """Up to a second folding: some characters take two (the Greek iota subscript)."""
+    key = normalise_question(text)
+    assert normalise_question(normalise_question(key)) == normalise_question(key)
+
+
+# --- contexts as seed 003 compares them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("context", "normalised"),
+    [
+        ("The A!!", ""),
+        ("C++", "c"),
+        ("C#", "c"),
+        ("The C++  book, an old one", "c book old one"),
+        ("Apple is founded before Google.", "apple is founded before google"),
+        ("theatre, another", "theatre another"),
+        ("the-end", "theend"),  # punctuation goes first, and with it the article's boundary
+        ("“quoted”", "“quoted”"),  # only ASCII punctuation is dropped
+        ("", ""),
+    ],
+)
+def test_contexts_are_normalised_as_in_seed_003(context, normalised):
+    assert normalise_context(context) == normalised
+
+
+# --- citations in an answer's text ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "claim", "citations"),
+    [
+        ("- Rollo\n- citations: [normans#1, normans#2]", "Rollo", ["normans#1", "normans#2"]),
+        ("Rollo\ncitations: [a b,c]", "Rollo", ["a", "b", "c"]),
+        ("Rollo CITATIONS : [ a ]", "Rollo", ["a"]),
+        ("Rollo citations: []", "Rollo", []),
+        ("Rollo citations: [ , ]", "Rollo", []),
+        ("Rollo citations: [a;b]", "Rollo", ["a;b"]),
+        ("citations: [a]\nRollo", "Rollo", ["a"]),
+        ("first citations: [a] then citations: [b]", "first then citations: [b]", ["a"]),
+        ("not in context", "not in context", None),
+        ("citations: a, b", "citations: a, b", None),
+        ("", "", None),
+    ],
+)
+def test_citations_are_read_out_of_the_text(answer, claim, citations):
+    assert split_citations(answer) == (claim, citations)
