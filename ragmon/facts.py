@@ -39,7 +39,7 @@ COMPLIANT, HITS, IN_SCOPE, CITES_RETRIEVED = (1 << i for i in range(18, 22))
 # What came back from retrieval:
 IDS, EMPTY, RANKED, CANDIDATES, VERDICTS = (1 << i for i in range(22, 27))
 # Time and text measures:
-TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 31))
+BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32))
 
 
 class Facts(NamedTuple):
@@ -171,6 +171,11 @@ class Facts(NamedTuple):
         """Retrieval ran and found nothing."""
         self._require(IDS, names.NO_IDS)
         return self.has(EMPTY)
+
+    @property
+    def bounded(self) -> bool:
+        """A bound on the latency was declared."""
+        return self.has(BOUNDED)
 
     @property
     def within(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from ragmon.contract import Record, TextFacts
 from ragmon.facts import (
+    BOUNDED,
     CANDIDATES,
     CITES_RETRIEVED,
     CLAIM_KNOWN,
@@ -100,10 +101,12 @@ class FactReader:
     def _measured(self, record: Record, grounded: bool | None) -> int:
         """The flags of groundedness and of the latency bound."""
         flags = 0 if grounded is None else GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
-        latency = record.latency_ms
-        if self.within_ms is None or latency is None or latency.total is None:
+        if self.within_ms is None:
             return flags
-        return flags | (TIMED | WITHIN if latency.total <= self.within_ms else TIMED)
+        latency = record.latency_ms
+        if latency is None or latency.total is None:
+            return flags | BOUNDED
+        return flags | BOUNDED | TIMED | (WITHIN if latency.total <= self.within_ms else 0)
 
     def _outcome(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
         """The flags of the answer's text and form."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +66,36 @@ def ragmon(*arguments, say=None, **options):
     with start(*arguments, stdin=stdin, **options) as process:
         out, err = process.communicate(say, timeout=60)
     return Done(process.returncode, out or "", err or "")
+
+
+def on_terminal(stream, *arguments, columns=80, env=None):
+    """A command that has a terminal for stdout or stderr, and a pipe for the other one.
+
+    Args:
+        stream: `stdout` or `stderr`.
+        arguments: What stands after `ragmon`.
+        columns: How wide the terminal is.
+        env: More of the environment.
+    """
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = start(*arguments, env={"TERM": "xterm", **(env or {})}, **{stream: terminal})
+    os.close(terminal)
+    drawn = b""
+    while chunk := _drawn(screen):
+        drawn += chunk
+    os.close(screen)
+    out, err = process.communicate(timeout=60)
+    seen = {"out": out or "", "err": err or "", stream.removeprefix("std"): drawn.decode()}
+    return Done(process.returncode, **seen)
+
+
+def _drawn(screen):
+    """What a terminal got; nothing when its last writer has gone, which Linux reports as an error."""
+    try:
+        return os.read(screen, 65536)
+    except OSError:
+        return b""
 
 
 def lines(path, entries):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,30 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"the larger data sets are not here: {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def real():
+    """Finds a real server's program by its name; without it the test is skipped, and fails where `CI` is set."""
+
+    def find(name: str) -> str:
+        path = shutil.which(name)
+        if path is None:
+            reason = f"{name} is not installed: run `make servers`"
+            pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+        return path
+
+    return find
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """Loads settings from the text of a ragmon.toml in the test's own folder, whatever the environment says."""
+    from ragmon.config.load import load  # noqa: PLC0415 - most tests need no configuration
+
+    def read(text: str = "", name: str = "ragmon.toml"):
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return load(path, environ={})
+
+    return read

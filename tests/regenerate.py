@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from runs import DEFAULT, SMALL
+
 from ragmon.export.markdown import render
-from ragmon.gates import Policy
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.metrics import build
 from ragmon.offline import Run
-from ragmon.presets import PRESETS
 from ragmon.scorer import Scorer
 
-TESTS = Path(__file__).parent
-GOLDEN = TESTS / "golden"
-SMALL = TESTS / "data" / "squad2" / "small"
+GOLDEN = Path(__file__).parent / "golden"
 
 
 def goldens():
@@ -29,7 +27,7 @@ def goldens():
     intake = Intake()
     run = Run(Scorer(GoldSet.load(SMALL / "gold.jsonl"), metrics=metrics), intake)
     run.feed(read_files([str(SMALL / "traces.jsonl")], intake))
-    report = replace(run.report(Policy(PRESETS["default"])), version="0", digest="0" * 64)
+    report = replace(run.report(DEFAULT), version="0", digest="0" * 64)
     return {"report_small.json": report.json() + "\n", "report_small.md": render(report, questions=None)}
 
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import SMALL, gold, lines, ragmon, start, traces
+from command_line import COMMAND, SMALL, environment, gold, lines, on_terminal, ragmon, start, traces
 
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
 FULL = Path("/dev/full")
@@ -102,8 +102,9 @@ class TestOutput:
     @pytest.mark.parametrize(("wrong", "code"), [((), 0), ([f"a{n}" for n in range(40)], 1)])
     def test_a_closed_stdout_leaves_the_verdict(self, tmp_path, wrong, code):
         files = lines(tmp_path / "run.jsonl", traces(wrong=wrong)), "--gold", lines(tmp_path / "g.jsonl", gold())
-        done = ragmon("gate", *files, stdout=None, preexec_fn=lambda: os.close(1))
-        assert (done.code, done.err) == (code, "")
+        command = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "gate", *files]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+        assert (done.returncode, done.stderr) == (code, "")
 
     def test_output_is_plain_utf_8_whatever_the_locale_and_the_terminal(self):
         usual = ragmon("gate", TRACES, "--gold", GOLD)
@@ -111,6 +112,18 @@ class TestOutput:
         assert "\x1b" not in usual.out
         poor = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1", "TERM": "dumb"}
         assert ragmon("gate", TRACES, "--gold", GOLD, env=poor) == usual
+
+    def test_progress_of_a_long_read_is_drawn_on_stderr_where_somebody_watches(self, tmp_path):
+        long = tmp_path / "long.jsonl"
+        with long.open("wb") as file:
+            file.write((tmp_path / "t.jsonl").read_bytes())
+            file.seek(70 << 20)  # a hole: one line too long to be a record
+            file.write(b"\n")
+        done = on_terminal("stderr", "replay", long)
+        assert (done.code, done.json["records"]["scored"]) == (0, 60)
+        assert "scoring" in done.err
+        quiet = ragmon("replay", long)
+        assert (quiet.out, "scoring" in quiet.err) == (done.out, False)
 
     def test_data_goes_to_stdout_and_everything_else_to_stderr(self, tmp_path):
         (tmp_path / "odd.jsonl").write_text("nonsense\n" + (tmp_path / "t.jsonl").read_text())

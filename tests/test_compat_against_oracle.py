@@ -5,6 +5,7 @@ Where the published script crashes, the oracle raises and the mode ends with exi
 
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
@@ -21,20 +22,28 @@ ten_thousand = settings(max_examples=10_000, deadline=None, derandomize=True)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the two files of seed 004 that are the same for every run."""
-    path = tmp_path_factory.mktemp("compat")
-    written(path / "queries.json", json.dumps({f"query-{number}": {"query": f"{number}?"} for number in range(6)}))
-    written(path / "answers.json", "{}")
-    return path
+    """A folder whose files are kept in memory: a quarter of a million real ones would take longer than all the rest."""
+    path, files = tmp_path_factory.mktemp("compat"), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragmon.compat.base._stream", lambda name: io.StringIO(files[name]))
+        yield Folder(path, files)
 
 
-def written(path, content):
-    path.write_text(content, encoding="utf-8")
-    return str(path)
+class Folder:
+    """Files by name; what the modes are given is the path each would have."""
 
+    def __init__(self, path, files):
+        self.path, self._files = path, files
+        self.write("queries.json", json.dumps({f"query-{number}": {"query": f"{number}?"} for number in range(6)}))
+        self.write("answers.json", "{}")
 
-def lines(folder, name, records):
-    return written(folder / name, "".join(json.dumps(record) + "\n" for record in records))
+    def write(self, name, content):
+        path = str(self.path / name)
+        self._files[path] = content
+        return path
+
+    def lines(self, name, records):
+        return self.write(name, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def published(oracle):
@@ -56,7 +65,7 @@ def compat(mode, traces, gold, **options):
 @given(generators.pairs(raw=True), generators.gates(), st.integers(-1, 9))
 def test_seed_000(folder, pair, gates, k):
     gold, traces = pair
-    files = lines(folder, "trace.jsonl", traces), lines(folder, "gold.jsonl", gold)
+    files = folder.lines("trace.jsonl", traces), folder.lines("gold.jsonl", gold)
     expected = published(lambda: json.dumps(seed_000.score(gold, traces, k, gates), indent=2) + "\n")
     assert compat("seed-000", *files, k=k, gates=gates) == expected
 
@@ -65,7 +74,7 @@ def test_seed_000(folder, pair, gates, k):
 @given(generators_others.verdict_cases(), st.sampled_from((None, 0.0, 0.83, 1.0)), st.booleans())
 def test_seed_001(folder, cases, threshold, strict):
     """A case without a list of verdicts has nothing to score: an error takes the place of its result."""
-    code, text = compat("seed-001", lines(folder, "cases.jsonl", cases), None, threshold=threshold, strict=strict)
+    code, text = compat("seed-001", folder.lines("cases.jsonl", cases), None, threshold=threshold, strict=strict)
     assert code == 0
     for case, line in zip(cases, text.splitlines(), strict=True):
         if isinstance(case.get("verdicts"), list):
@@ -81,7 +90,7 @@ def test_seed_001(folder, cases, threshold, strict):
 @given(generators_others.example_08_runs())
 def test_seed_002(folder, example):
     gold, predictions = example
-    files = lines(folder, "trace.jsonl", predictions), written(folder / "qaset.json", json.dumps(gold))
+    files = folder.lines("trace.jsonl", predictions), folder.write("qaset.json", json.dumps(gold))
     assert compat("seed-002", *files) == published(lambda: seed_002.report(gold, predictions))
 
 
@@ -97,7 +106,7 @@ def test_seed_003(folder, lists, fields, lost):
     retrieved = retrieved[:-1] if lost == 9 else retrieved
     traces = [{"qid": f"q{number}", fields[0]: found} for number, found in enumerate(retrieved)]
     gold = [{"qid": f"q{number}", fields[1]: texts} for number, texts in enumerate(wanted)]
-    files = lines(folder, "trace.jsonl", traces), lines(folder, "gold.jsonl", gold)
+    files = folder.lines("trace.jsonl", traces), folder.lines("gold.jsonl", gold)
     expected = published(lambda: json.dumps(seed_003.evaluate(retrieved, wanted), indent=2) + "\n")
     assert compat("seed-003", *files) == expected
 
@@ -116,11 +125,11 @@ def test_seed_004(folder, queries, threshold, details):
         for qid, query in by_id.items()
     ]
     qrels = {qid: query["qrel"] for qid, query in by_id.items() if query["qrel"] is not None}
-    written(folder / "qrels.json", json.dumps(qrels))
+    folder.write("qrels.json", json.dumps(qrels))
     bar = 0.1 if threshold is None else threshold
     expected = published(lambda: rounded(seed_004.metrics(queries, STOP_WORDS, bar)))
     options = {"threshold": threshold, "include_details": details}
-    code, text = compat("seed-004", lines(folder, "trace.jsonl", traces), str(folder), **options)
+    code, text = compat("seed-004", folder.lines("trace.jsonl", traces), str(folder.path), **options)
     if code == 0 and details:
         assert (code, json.loads(text)["metrics"]) == expected
     elif code == 0:

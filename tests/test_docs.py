@@ -28,7 +28,8 @@ def blocks(path: Path, language: str) -> list[str]:
 def test_the_readme_can_be_typed_line_by_line(tmp_path):
     """Every command of the README runs in an empty folder; `make` is what CI itself does."""
     typed = "\n".join(blocks(ROOT / "README.md", "bash"))
-    script = re.sub(r"^make .*\n", "", typed, flags=re.MULTILINE).replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    untyped = re.sub(r"^make .*\n", "", typed, flags=re.MULTILINE)
+    script = untyped.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_"))}
     done = subprocess.run(
         ["/bin/bash", "-eo", "pipefail", "-c", script],
@@ -60,7 +61,8 @@ def test_the_readme_fits_its_budget():
 
 def test_every_metric_is_described():
     """Each registered metric has a row in docs/metrics.md under its own name."""
-    rows = re.findall(r"^\| `([a-z_]+)(?:@k)?`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_]+)(?:@k)?`", text, re.MULTILINE)
     assert sorted(rows) == sorted(families())
 
 

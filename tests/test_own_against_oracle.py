@@ -49,7 +49,7 @@ def decoded(trace):
     return decode(json.dumps(trace).encode())
 
 
-def scored(gold, traces, ks=(1, 3, 5, 10), match="exact"):
+def scored(gold, traces, ks=(1, 3, 10), match="exact"):
     """What ragmon counts over all traces, those of gold items and the others: n, sum and unassessed by metric."""
     rules = Rules(FactReader(RefusalRule(patterns=()), within_ms=WITHIN_MS))
     scorer = Scorer(gold_set(gold, match), metrics=build(ks), rules=rules)
@@ -76,7 +76,7 @@ def assert_equal(counted, results):
         assert abs(counted[name][1] - float(result.total) * MICRO) <= rounding, (name, counted[name], result)
 
 
-def expected(gold, traces, ks=(1, 3, 5, 10), match="exact"):
+def expected(gold, traces, ks=(1, 3, 10), match="exact"):
     return own.score(
         gold, traces, ks, match=match, stop=STOP_WORDS, within_ms=WITHIN_MS, refusal_patterns=(), refusal_window=120
     )

@@ -63,6 +63,8 @@ REFUSALS = (
     "It is not possible to determine this from the provided context.",
     "It's impossible to say without more context.",
     "Please provide more context so that I can help.",
+    "I would need further details for that.",
+    "Without additional context I would be guessing.",
     "Could you please clarify which model you mean?",
     "That question is outside the scope of this assistant.",
     "This goes beyond my knowledge.",

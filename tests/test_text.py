@@ -111,6 +111,12 @@ def test_a_short_phrase_is_not_found_inside_a_longer_word(claim, phrase):
         ("ភ្នំពេញ", "ពេញ"),
         ("itvは放送局", "itv"),  # the Latin word ends where the kana begin
         ("大きさ5cm", "5cm"),
+        ("㐀㐁㐂", "㐁"),  # rare Han letters
+        ("𠀀𠀁𠀂", "𠀁"),
+        ("བོད་ཡིག", "བོད"),
+        ("ꦗꦮ", "ꦮ"),
+        ("ᥖᥭᥰ", "ᥭ"),
+        ("ㄅㄆㄇ", "ㄆ"),
     ],
 )
 def test_scripts_without_spaces_have_no_boundaries(claim, phrase):

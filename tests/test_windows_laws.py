@@ -12,19 +12,21 @@ from hypothesis import strategies as st
 from random_records import NOON, worlds
 
 from ragmon.contract import Answer, Record
+from ragmon.gold import GoldSet
+from ragmon.item import GoldItem
 from ragmon.names import TOO_OLD
 from ragmon.scorer import Rules, Scorer
 from ragmon.windows import FOLDED, FRESH, HOUR, STEP, State
 
 DAY = 24 * HOUR
-SPREADS = (900, 2 * HOUR, 2 * DAY)
+SPREADS = (60, 900, 2 * HOUR, 2 * DAY)
 RULES = Rules(slices={"lang": ["de"]})
-law = settings(max_examples=250, deadline=None, derandomize=True)
+law = settings(max_examples=200, deadline=None, derandomize=True)
 chances = st.integers(0, 2**32 - 1).map(Random)
 
 
 def any_spread(most=25):
-    """Gold and records within a quarter of an hour, two hours, or two days."""
+    """Gold and records within a minute, a quarter of an hour, two hours, or two days."""
     return st.sampled_from(SPREADS).flatmap(lambda spread: worlds(most, spread))
 
 
@@ -115,7 +117,7 @@ def test_a_window_up_to_an_hour_is_the_sum_of_its_ten_second_steps(world, span, 
     assert read(scorer, span=span, now=now) == read(scored(gold, in_window(records, span, now)))
 
 
-@settings(law, max_examples=1000)
+@settings(law, max_examples=400)
 @given(any_spread(), st.sampled_from((10, 300, HOUR)), around)
 def test_the_gold_items_of_a_window_up_to_an_hour_are_those_of_its_records(world, span, since):
     gold, records = world
@@ -233,3 +235,15 @@ def test_a_window_ends_at_the_first_edge_after_now(span, step):
     scorer = scored((), [Record(ts=NOON + step), Record(ts=NOON + step - 0.5), Record(ts=NOON - span + step)])
     count = [sum(s[2] for s in read(scorer, span=span, now=now).values()) for now in (NOON, NOON + step)]
     assert count == [2, 2], "the oldest step leaves when the newest enters"
+
+
+@pytest.mark.parametrize(("span", "traced"), [(10, 1), (20, 2), (30, 3), (HOUR, 4)])
+def test_the_gold_items_of_a_window_are_counted_by_its_edges(span, traced):
+    """Four questions, one every ten seconds, and the moment after the last."""
+    gold = GoldSet("gold", tuple(GoldItem(qid, "?", answerable=False) for qid in "abcd"))
+    records = [Record(ts=NOON + 10 * place, qid=qid, answer_json=Answer("yes")) for place, qid in enumerate("abcd")]
+    scorer = scored(gold, records, timed_items=True)
+    series = scorer.snapshot(windows={"window": span}, now=NOON + 35).find(
+        "default", "replay", window="window", gold="gold"
+    )
+    assert (series.traced, series.records) == (traced, traced)

@@ -96,8 +96,9 @@ def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
     try:
         installed = installation.install(settings(log, address))
     except RagmonError as error:
-        log.parent.rmdir()
-        raise RagmonError(str(error), hint="give another --port, or none") from error
+        shutil.rmtree(log.parent)
+        hint = error.hint if address.endswith(":0") else "give another --port, or none"
+        raise RagmonError(str(error), hint=hint) from error
     assert installed.monitor is not None  # noqa: S101 - no sink was given
     return installed, installed.monitor
 
@@ -169,8 +170,8 @@ def _summary(story: Story, installed: Installation, monitor: Monitor, log: Path)
 def _verdict(story: Story) -> str:
     if story.broken is None:
         return "Stopped before the incident."
-    reds = [f"{name} {at - story.broken:.1f} s later" for name, at in story.reds.items()]
-    return f"{story.incident} at {story.broken:.1f} s: {', '.join(reds) or 'no gate'} turned red."
+    reds = [f"{name} after {at - story.broken:.1f} s" for name, at in story.reds.items()]
+    return f"{story.incident} at {story.broken:.1f} s turned red: {', '.join(reds) or 'no gate'}."
 
 
 def _command(*arguments: str) -> str:

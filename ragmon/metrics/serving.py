@@ -92,4 +92,4 @@ class AnsweredWithin(Metric):
     name = "answered_within"
 
     def score(self, facts: Facts) -> float | None:
-        return None if facts.error else float(facts.within)
+        return float(facts.within) if facts.bounded and not facts.error else None

@@ -129,9 +129,9 @@ def trace(draw, number, gold):
 
 
 def pair(draw, *, raw=False):
-    """A gold set and up to twelve traces: repeated qids, unknown qids, items without a trace."""
+    """A gold set and up to eight traces: repeated qids, unknown qids, items without a trace."""
     gold = gold_items(draw, raw=raw)
-    traces = [trace(draw, number, gold) for number in range(draw.number(12))]
+    traces = [trace(draw, number, gold) for number in range(draw.number(8))]
     return (spoiled(draw, gold), spoiled(draw, traces)) if raw else (gold, traces)
 
 
@@ -149,7 +149,7 @@ def spoiled(draw, records):
 
 def pairs(*, raw=False):
     """A gold set and traces for it."""
-    return drawn(lambda draw: pair(draw, raw=raw), 700)
+    return drawn(lambda draw: pair(draw, raw=raw), 540)
 
 
 def gates():

@@ -1,0 +1,71 @@
+"""What tests of capture share: small pipelines, and a runtime without a worker behind it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import ragmon
+from ragmon.capture import runtime
+from ragmon.capture.convert import to_record
+
+
+class BrokenError(LookupError):
+    pass
+
+
+def pipeline(question: str, *rest: int, deep: bool = False, **more: object) -> dict[str, object]:
+    """Answer a question."""
+    if question == "raise":
+        raise BrokenError(question)
+    return {"answer": question, "rest": rest, "deep": deep, "more": more}
+
+
+def returns(result):
+    """A pipeline that answers everything alike."""
+
+    def answer(question):
+        assert question is not None
+        return result
+
+    return answer
+
+
+def raises(error):
+    """A pipeline that always fails alike."""
+
+    def answer(question):
+        assert question is not None
+        raise error
+
+    return answer
+
+
+@contextmanager
+def capturing(rate=1.0, **terms):
+    """A runtime that keeps a share of all calls; gives it, and the list of the calls it kept."""
+    kept = []
+    found = runtime.Runtime(kept.append, terms=lambda _: runtime.Terms(rate=rate, **terms))
+    before = runtime.use(found)
+    try:
+        yield found, kept
+    finally:
+        runtime.use(before)
+
+
+def record_of(result, **told):
+    """The record of a call with this result."""
+
+    @ragmon.trace(**told)
+    def answer(question):
+        assert question
+        return result
+
+    with capturing() as (_, kept):
+        answer("q")
+    return to_record(kept[0])
+
+
+def found(result, **told):
+    """Claim, citations, ids and texts that are found in a result."""
+    record = record_of(result, **told)
+    return record.answer_json.claim, record.answer_json.citations, record.retrieved_ids, record.contexts

@@ -1,0 +1,119 @@
+"""One call is one trace: calls inside calls, threads, tasks, and work that outlives the call it began in."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from capturing import capturing, pipeline
+
+import ragmon
+from ragmon.capture import runtime
+from ragmon.testing import capture_traces
+
+traced = ragmon.trace(pipeline)
+
+
+@ragmon.trace(sample=1.0)
+def inner(question):
+    ragmon.record(retrieved=["found inside"])
+    return {"answer": f"inner {question}"}
+
+
+@ragmon.trace
+def outer(question):
+    return {"answer": f"outer {inner(question)['answer']}"}
+
+
+def test_traced_calls_inside_a_traced_call_are_one_trace():
+    with capture_traces() as records:
+        outer("q")
+    assert [(r.answer_json.claim, r.retrieved_ids) for r in records] == [("outer inner q", ["found inside"])]
+
+
+def test_a_call_that_is_not_kept_hides_the_calls_inside_it():
+    """Else every sampled-out request would draw again for each of its parts, and count more than once."""
+    orphans = runtime.orphans()
+    with capturing(0.0) as (found, kept):
+        outer("q")
+    assert kept == []
+    assert sum(found.totals().values()) == 1
+    assert runtime.orphans() == orphans, "what is said inside it is no orphan"
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_work_that_outlives_a_call_is_no_longer_inside_it(rate):
+    """A task inherits the context it was started in; what a lazily started loop calls are calls of their own."""
+    tasks = []
+
+    async def later(release):
+        await release.wait()
+        traced("background")
+
+    @ragmon.trace
+    async def answer(question, release):
+        tasks.append(asyncio.create_task(later(release)))
+        return question
+
+    async def main():
+        release = asyncio.Event()
+        await answer("q", release)
+        release.set()
+        await tasks[0]
+
+    with capturing(rate) as (found, kept):
+        asyncio.run(main())
+    assert sum(found.totals().values()) == 2
+    assert len(kept) == 2 * rate
+
+
+def test_threads_keep_their_calls_apart():
+    """Eight calls at once, each waiting for all others in the middle."""
+    barrier = threading.Barrier(8)
+
+    @ragmon.trace
+    def answer(question):
+        ragmon.record(retrieved=[f"document {question}"])
+        barrier.wait(timeout=30)
+        ragmon.record(citations=[f"citation {question}"])
+        return question
+
+    with capture_traces() as records, ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(answer, "abcdefgh")) == list("abcdefgh")
+    assert sorted((r.q, *r.retrieved_ids, *r.answer_json.citations) for r in records) == [
+        (q, f"document {q}", f"citation {q}") for q in "abcdefgh"
+    ]
+    assert len({r.trace_id for r in records}) == 8
+
+
+def test_gathered_coroutines_keep_their_calls_apart():
+    @ragmon.trace
+    async def answer(question):
+        await asyncio.sleep(0)
+        ragmon.record(retrieved=[f"document {question}"])
+        await asyncio.sleep(0)
+        return question
+
+    async def main():
+        return await asyncio.gather(*map(answer, "abcd"))
+
+    with capture_traces() as records:
+        assert asyncio.run(main()) == list("abcd")
+    assert sorted((r.q, *r.retrieved_ids) for r in records) == [(q, f"document {q}") for q in "abcd"]
+
+
+def test_tasks_and_threads_of_a_call_belong_to_it_where_they_inherit_its_context():
+    async def retrieve():
+        ragmon.record(candidates=["by task"])
+        await asyncio.to_thread(ragmon.record, candidates=["by thread"])
+
+    @ragmon.trace
+    async def answer(question):
+        await asyncio.create_task(retrieve())
+        return question
+
+    with capture_traces() as records:
+        asyncio.run(answer("q"))
+    assert [r.candidate_ids for r in records] == [["by task", "by thread"]]
