@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from ragmon.names import CONTRACT_VERSION, REST
+from ragmon.names import CONTRACT_VERSION, LIVE, PROBE, REST
 
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
@@ -181,4 +181,7 @@ def convert(value: Any) -> Record:
     Raises:
         msgspec.ValidationError: A field has a type the contract does not allow.
     """
-    return msgspec.convert(value, Record)
+    record = msgspec.convert(value, Record)
+    if record.source is None and record.probe is not None:
+        record.source = PROBE if record.probe else LIVE
+    return record

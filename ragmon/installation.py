@@ -50,15 +50,14 @@ class Installation:
 
     def __init__(self, settings: Settings, sink: Sink | None = None, *, keep_all: bool = False) -> None:
         self.settings = settings
+        terms = _terms(settings)
         self._own = Monitor(settings) if sink is None and not settings.disabled else None
         target = sink if sink is not None else self._own
         self.monitor = target if isinstance(target, Monitor) else None
         self._log = None if settings.disabled else _trace_log(settings)
         sinks = Tee(*(sink for sink in (target, self._log) if sink is not None))
         self._worker = Worker(partial(to_record, build=settings.build or None), sinks)
-        self._runtime = runtime.Runtime(
-            self._worker.submit, pipeline=settings.pipeline, terms=_terms(settings), keep_all=keep_all
-        )
+        self._runtime = runtime.Runtime(self._worker.submit, pipeline=settings.pipeline, terms=terms, keep_all=keep_all)
         self._process = os.getpid()
 
     def start(self) -> runtime.Runtime | None:
@@ -96,7 +95,7 @@ class Installation:
         return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
-        """Stop capturing and deliver what is on its way; returns whether everything was delivered."""
+        """Stop capturing and deliver what is on its way; returns whether there was time for all of it."""
         global _current  # noqa: PLW0603 - one process has one installation
         if self._process != os.getpid():  # a forked child has neither the worker's thread nor the server's
             return False

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.baseline import against
-from ragmon.contract import Sampling, encode
+from ragmon.baseline import Baseline, against
+from ragmon.contract import Latency, Sampling, encode
 from ragmon.errors import InputError
 from ragmon.export.gates import markdown, text
 from ragmon.gates import Gate, Policy
@@ -66,7 +66,8 @@ class Bench:
 
     def compare(self, records, baseline, max_drop=0.02):
         run = scored(records, self.gold, self.rules)
-        return against(run.report(self.policy), run, baseline, self.policy, self.score, max_drop=max_drop)
+        earlier = Baseline.read(baseline, self.score)
+        return against(run.report(self.policy), run, earlier, self.policy, max_drop=max_drop)
 
 
 @pytest.fixture
@@ -284,3 +285,16 @@ def test_without_a_baseline_nothing_is_said_of_one():
     report = scored(answers(right=20)).report(POLICY)
     assert "baseline" not in report.data()
     assert "baseline" not in text(report) + markdown(report)
+
+
+@pytest.mark.parametrize("kind", ["report", "traces"])
+def test_the_baseline_gives_latency_gates_their_p95(tmp_path, kind):
+    """A report knows one p95 for the run; traces know it per pipeline."""
+    gate = Gate("slower", "latency", 1.3, "at_most", kind="quantile_ratio", min_samples=10)
+    bench = Bench(tmp_path, policy=Policy((gate,)))
+    then = [make_record("a1", latency_ms=Latency(total=100.0)) for _ in range(20)]
+    path = bench.report(then) if kind == "report" else bench.traces(then)
+    policy = dataclasses.replace(bench.policy, baseline_p95_ms=Baseline.read(path, bench.score).p95_ms({"default"}))
+    for now, verdict in ((120.0, "pass"), (150.0, "fail")):
+        run = scored([make_record("a1", latency_ms=Latency(total=now)) for _ in range(20)])
+        assert run.report(policy).verdict == verdict

@@ -104,7 +104,7 @@ class Worker:
             timeout: Seconds.
 
         Returns:
-            Whether everything was delivered.
+            Whether there was time for all of it.
         """
         self._closed = True
         self._wake.set()
@@ -116,7 +116,7 @@ class Worker:
             self._taken += late
             if late:
                 self._fail(SHUTDOWN_TIMEOUT, late)
-            return self._done == self._taken and not late
+            return self._done == self._taken and SHUTDOWN_TIMEOUT not in self._failed
 
     def _fail(self, reason: str, n: int = 1) -> None:
         self._failed[reason] = self._failed.get(reason, 0) + n

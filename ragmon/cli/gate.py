@@ -9,7 +9,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ragmon.baseline import against
+from ragmon.baseline import Baseline, against
 from ragmon.cli import printable
 from ragmon.cli.runs import (
     check_inputs,
@@ -95,10 +95,13 @@ def gate(
     def scored(paths: Sequence[str]) -> Run:
         return score(paths, settings, sets, jobs=jobs, duplicates=duplicates)
 
+    earlier = None if baseline is None else Baseline.read(baseline, scored)
+    if earlier is not None:
+        policy = replace(policy, baseline_p95_ms=earlier.p95_ms({gate.pipeline for gate in policy.gates}))
     run = scored(traces)
     report = run.report(policy, questions=False)
-    if baseline is not None:
-        report = against(report, run, baseline, policy, scored, max_drop=max_drop)
+    if earlier is not None:
+        report = against(report, run, earlier, policy, max_drop=max_drop)
     _tell(report, sets, notes=form == "json")
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]

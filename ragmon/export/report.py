@@ -208,12 +208,12 @@ def drop(found: Drop) -> dict[str, Any]:
     }
 
 
-def latency(snapshot: Snapshot) -> dict[str, dict[str, float | None]]:
-    """Latency quantiles in milliseconds per stage, over the whole run."""
+def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[str, float | None]]:
+    """Latency quantiles in milliseconds per stage, over the whole run, of one pipeline or of all."""
     merged: dict[str, Counter[int]] = {}
     for series in _whole(snapshot):
         # A user question that matched a gold item stands under `live` as well.
-        if not series.gold and series.source != names.MATCH:
+        if not series.gold and series.source != names.MATCH and pipeline in (None, series.pipeline):
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
     return {
