@@ -6,11 +6,11 @@ added, none may change its meaning, and every later ragmon reads it.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 
-from ragmon.names import CONTRACT_VERSION, LIVE, PROBE, REST
+from ragmon.names import CONTRACT_VERSION, REST
 
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
@@ -173,15 +173,3 @@ def encode(line: Record | Totals) -> bytes:
     b'{"v":1,"qid":"a","answer_json":{"claim":"yes","citations":[]}}\n'
     """
     return _encoder.encode(line) + b"\n"
-
-
-def convert(value: Any) -> Record:
-    """A record from plain dicts and lists of the contract's shape.
-
-    Raises:
-        msgspec.ValidationError: A field has a type the contract does not allow.
-    """
-    record = msgspec.convert(value, Record)
-    if record.source is None and record.probe is not None:
-        record.source = PROBE if record.probe else LIVE
-    return record

@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ragmon import contract, facts
+import msgspec
+
+from ragmon import facts
 from ragmon.contract import Record, Totals
+from ragmon.errors import InputError
 from ragmon.export.report import Question, Report
 from ragmon.facts import Facts
 from ragmon.gates import Policy, verdict_of
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake
+from ragmon.ingest.rejected import Rejected
 from ragmon.judging import evaluate
 from ragmon.presets import PRESETS
 from ragmon.scorer import Scorer
@@ -33,7 +38,7 @@ def replay(
     """Score records and judge the gates.
 
     Args:
-        records: `Record`s, or plain dicts of the trace contract.
+        records: `Record`s, or plain dicts of any trace shape ragmon reads from files.
         gold: A gold set, several, or the path of a gold file; None scores only what needs no gold.
         policy: The gates; default: the preset `default`.
 
@@ -42,6 +47,7 @@ def replay(
 
     Raises:
         GoldError: The gold file is broken.
+        InputError: A dict is no trace; the message counts records from 1.
 
     Example:
         >>> import ragmon
@@ -51,8 +57,18 @@ def replay(
     """
     sets = GoldSet.load(gold) if isinstance(gold, str | Path) else gold
     run = Run(Scorer(GoldIndex(sets or ())))
-    run.feed(record if isinstance(record, Record) else contract.convert(record) for record in records)
+    run.feed(_as_record(record, place) for place, record in enumerate(records, 1))
     return run.report(policy if policy is not None else Policy(gates=PRESETS["default"]))
+
+
+def _as_record(value: Record | Mapping[str, Any], place: int) -> Record | Totals:
+    if isinstance(value, Record):
+        return value
+    try:
+        return decode(msgspec.json.encode(value))
+    except (Rejected, TypeError, ValueError, OverflowError) as error:
+        hint = "a dict as a line of a trace file would hold it"
+        raise InputError(f"record {place} is no trace: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True)

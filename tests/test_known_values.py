@@ -170,7 +170,9 @@ def mean(values):
 
 def test_retrieval_metrics_are_those_of_ranx(squad2, monkeypatch):
     """Interpreted: to compile its metrics takes ranx a minute."""
-    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    import numba  # noqa: PLC0415 - heavy
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
     from ranx import Qrels, evaluate  # noqa: PLC0415 - heavy
     from ranx import Run as RanxRun  # noqa: PLC0415
 

@@ -1,0 +1,47 @@
+"""`ragmon.replay`: records or plain dicts in, a report out."""
+
+from __future__ import annotations
+
+import pytest
+
+import ragmon
+from ragmon.errors import InputError
+from ragmon.testing import make_gold, make_record
+
+GOLD = make_gold(("a", True), ("b", False))
+TRACE = {"qid": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "an answer", "citations": ["d1"]}}
+
+
+def test_dicts_and_records_of_the_same_content_count_alike():
+    record = make_record("a", retrieved=["d1"])
+    assert ragmon.replay([TRACE], GOLD).digest == ragmon.replay([record], GOLD).digest
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"q_id": "a", "retrieved_ids": ["d1"], "answer_json": {"claim": "an answer", "citations": ["d1"]}},
+        {"question": "question a", "chunks": [{"id": "d1"}], "answer": "an answer\n- citations: [d1]"},
+    ],
+    ids=["seed 000", "seed 002"],
+)
+def test_every_trace_shape_that_files_may_have_is_read(shape):
+    assert ragmon.replay([shape], GOLD).metric("answer_precision").value == 1.0
+
+
+@pytest.mark.parametrize("bad", [{"qid": True, "answer_json": {}}, {"answer_json": 5}, {"qid": object()}])
+def test_a_dict_that_is_no_trace_is_named_by_its_place(bad):
+    with pytest.raises(InputError, match="record 2 is no trace"):
+        ragmon.replay([TRACE, bad])
+
+
+def test_gold_may_be_a_path(tmp_path):
+    path = tmp_path / "gold.jsonl"
+    path.write_text('{"qid":"a","question":"?","answerable":true,"gold_citations":["d1"]}\n', encoding="utf-8")
+    assert ragmon.replay([TRACE], path).metric("citation_hit_rate").value == 1.0
+
+
+def test_nothing_to_score_is_insufficient_and_never_a_pass():
+    report = ragmon.replay([], GOLD)
+    assert report.verdict == "insufficient"
+    assert report.metric("answer_precision").value is None
