@@ -6,7 +6,13 @@ import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# CI tries the same examples every time: a red run must mean that the change broke something. People try new ones.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "data"

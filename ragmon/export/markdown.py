@@ -52,7 +52,7 @@ def escape(text: str) -> str:
     >>> escape("a|b <script>")
     'a\\|b &lt;script&gt;'
     """
-    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text))
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text).strip())
 
 
 def render(report: Report, questions: int | None = QUESTIONS) -> str:

@@ -54,8 +54,16 @@ class _Family:
         self._at_k = family.at_k
         self._gauges = [
             GaugeMetricFamily(f"rag_{name}", help_, labels=(*_WINDOWED, *cut)),
-            GaugeMetricFamily(f"rag_{name}_lower", f"Lower 95 % bound of rag_{name}", labels=(*_WINDOWED, *cut)),
-            GaugeMetricFamily(f"rag_{name}_upper", f"Upper 95 % bound of rag_{name}", labels=(*_WINDOWED, *cut)),
+            GaugeMetricFamily(
+                f"rag_{name}_lower",
+                f"Lower 95 % Wilson bound of rag_{name} over its requests",
+                labels=(*_WINDOWED, *cut),
+            ),
+            GaugeMetricFamily(
+                f"rag_{name}_upper",
+                f"Upper 95 % Wilson bound of rag_{name} over its requests",
+                labels=(*_WINDOWED, *cut),
+            ),
             GaugeMetricFamily(f"rag_{name}_samples", f"Requests in rag_{name}", labels=(*_WINDOWED, *cut)),
         ]
         self._counters = [

@@ -21,7 +21,9 @@ def families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     lower = GaugeMetricFamily("ragmon_gate_lower", "Lower 95 % bound of the gate's value", labels=_GATE)
     upper = GaugeMetricFamily("ragmon_gate_upper", "Upper 95 % bound of the gate's value", labels=_GATE)
     samples = GaugeMetricFamily("ragmon_gate_samples", "Requests behind the gate's value", labels=_GATE)
-    status = GaugeMetricFamily("ragmon_gate_status", "1 for the gate's verdict, else 0", labels=(*_GATE, "status"))
+    status = GaugeMetricFamily(
+        "ragmon_gate_status", "Verdict of the gate: 1 for the one it has, else 0", labels=(*_GATE, "status")
+    )
     info = GaugeMetricFamily("ragmon_gate_info", "What the gate judges; always 1", labels=(*_GATE, *_WHAT))
     for outcome in outcomes:
         gate = outcome.gate

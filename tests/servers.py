@@ -1,0 +1,91 @@
+"""Real servers for tests: started on a free loopback port in a folder of their own, ended by their process."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from time import monotonic
+
+PATIENCE = 60.0
+"""Seconds a test waits for something that usually takes one or two."""
+_TICK = threading.Event()
+
+
+class Prometheus:
+    """A running Prometheus.
+
+    Args:
+        address: Where it listens.
+    """
+
+    def __init__(self, address):
+        self.address = address
+
+    def ask(self, path, **parameters):
+        """What the HTTP API answers."""
+        url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=PATIENCE) as response:
+            return json.load(response)["data"]
+
+    def query(self, expression):
+        """The values of an instant query by their labels, without the target's own."""
+        return {
+            tuple(
+                sorted((k, v) for k, v in found["metric"].items() if k not in ("__name__", "job", "instance"))
+            ): float(found["value"][1])
+            for found in self.ask("query", query=expression)["result"]
+        }
+
+    def value(self, expression):
+        """The one value of an instant query; None where there is none."""
+        found = self.query(expression)
+        assert len(found) <= 1, found
+        return next(iter(found.values()), None)
+
+    def wait_for(self, expression, expected):
+        """Wait until an instant query has a value."""
+        deadline = monotonic() + PATIENCE
+        while (value := self.value(expression)) != expected:
+            assert monotonic() < deadline, f"{expression} is {value}, not {expected}"
+            _TICK.wait(0.1)
+
+
+@contextmanager
+def prometheus(binary, folder, addresses):
+    """A Prometheus that scrapes some addresses every second.
+
+    Args:
+        binary: The program.
+        folder: Where it keeps its data.
+        addresses: What it scrapes.
+    """
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "scrape_configs": [{"job_name": "ragmon", "static_configs": [{"targets": list(addresses)}]}],
+    }
+    path = folder / "prometheus.yml"
+    path.write_text(json.dumps(config))  # JSON is YAML
+    arguments = [f"--config.file={path}", f"--storage.tsdb.path={folder / 'data'}", "--web.listen-address=127.0.0.1:0"]
+    with (folder / "prometheus.log").open("w+") as log:
+        process = subprocess.Popen([binary, *arguments], stderr=log)
+        try:
+            yield Prometheus(_listening(process, folder / "prometheus.log"))
+        finally:
+            process.terminate()
+            process.wait(timeout=PATIENCE)
+
+
+def _listening(process, log):
+    """The address a starting server says it listens on."""
+    deadline = monotonic() + PATIENCE
+    while process.poll() is None and monotonic() < deadline:
+        found = re.search(r'msg="Listening on" address=(\S+)', log.read_text())
+        if found:
+            return found[1]
+        _TICK.wait(0.05)
+    raise AssertionError(log.read_text())
