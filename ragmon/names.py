@@ -83,3 +83,12 @@ RESERVED_ENDINGS: Final = (
     "_sum",
     "_count",
 )
+RESERVED_NAMES: Final = (
+    "requests",
+    "errors",
+    "slice",
+    "retrieved_documents",
+    "e2e_latency_seconds",
+    "stage_latency_seconds",
+)
+"""Series `rag_<name>` that exist already; no metric may be called so."""

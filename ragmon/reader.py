@@ -115,7 +115,9 @@ class FactReader:
             return ERROR
         if claim is None:
             if record.facts is not None:
-                return flags | self._told(record.facts, item)
+                told = self._told(record.facts, item)
+                # An own-words refusal with nothing cited has left the template, whatever list it carries.
+                return told | (flags if citations or not told & REFUSAL_LIKE else 0)
             return flags | OUTCOME_UNKNOWN if record.partial and record.answer_json is None else flags
         claim = claim.strip()
         folded = claim.lower() if claim.isascii() else fold(claim)
@@ -139,7 +141,7 @@ class FactReader:
             return OUTCOME_UNKNOWN
         flags = 0
         if told.refused:
-            flags = REFUSED | COMPLIANT
+            flags = REFUSED if told.refusal_like else REFUSED | COMPLIANT
         elif told.answered is not False:
             flags = SHIPPED
         if told.refusal_like is not None:

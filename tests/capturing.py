@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import contextmanager
 
 import ragmon
@@ -11,6 +12,22 @@ from ragmon.capture.convert import to_record
 
 class BrokenError(LookupError):
     pass
+
+
+class Gate:
+    """A sink that holds every record until it is opened; a record called `poison` breaks it."""
+
+    def __init__(self):
+        self.entered = threading.Event()
+        self.opened = threading.Event()
+        self.records = []
+
+    def submit(self, record):
+        self.entered.set()
+        self.opened.wait(timeout=30)
+        if record.q == "poison":
+            raise BrokenError(record.q)
+        self.records.append(record)
 
 
 def pipeline(question: str, *rest: int, deep: bool = False, **more: object) -> dict[str, object]:

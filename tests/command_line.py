@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -51,7 +52,13 @@ def start(*arguments, env=None, **options):
     """A command under way."""
     command = [*COMMAND, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
-    return subprocess.Popen(command, env=environment(**env or {}), **(pipes | options))
+    options = pipes | {"preexec_fn": _interruptible} | options  # forked before the suite starts threads of its own
+    return subprocess.Popen(command, env=environment(**env or {}), **options)
+
+
+def _interruptible():
+    """A suite in the background of a shell ignores Ctrl-C, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ragmon(*arguments, say=None, **options):

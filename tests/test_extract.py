@@ -9,16 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from capturing import capturing, found, record_of
-from hypothesis import given
-from hypothesis import strategies as st
+from capturing import found, record_of
 from pydantic import BaseModel
 
 import ragmon
 from ragmon.capture import notices
-from ragmon.capture.convert import to_record
-from ragmon.contract import encode
-from ragmon.ingest.decode import decode
 
 
 @dataclasses.dataclass
@@ -223,48 +218,3 @@ def test_what_cannot_be_read_is_dropped_and_counted_and_never_reaches_the_applic
     assert (books.received, books.scored, books.dropped) == (3, 2, {"invalid_schema": 1})
     assert books.residual == 0
     assert "secret" not in caplog.text
-
-
-MEMBERS = (
-    *(
-        "answer",
-        "claim",
-        "answer_json",
-        "citations",
-        "retrieved",
-        "retrieved_ids",
-        "documents",
-        "contexts",
-        "candidates",
-    ),
-    *("retrieval", "topk", "id", "text", "content", "score", "metadata", "node", "chunk_id"),
-    *("qid", "session", "build", "index_hash"),
-)
-anything_at_all = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.binary(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.tuples(inner, inner)
-        | st.dictionaries(
-            st.sampled_from(MEMBERS) | st.text(max_size=3),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@given(anything_at_all, anything_at_all)
-def test_a_record_of_anything_can_be_written_and_read_back_as_it_was(result, said):
-    """NaN, half surrogate pairs, bytes, nested junk: what stands on a record is what a log can hold."""
-
-    @ragmon.trace
-    def answer(question):
-        ragmon.record(retrieved=said, candidates=said, citations=said, tags=said, session=said, question=said)
-        return question
-
-    with capturing() as (_, kept):
-        answer(result)
-    record = to_record(kept[0], build="b1")
-    assert decode(encode(record)) == record

@@ -43,6 +43,12 @@ def test_a_name_with_a_reserved_ending_is_refused(registry, ending):
     assert registry(metric_named(f"mine{ending}_of_it"))
 
 
+@pytest.mark.parametrize("name", names.RESERVED_NAMES)
+def test_a_name_that_another_series_has_is_refused(registry, name):
+    with pytest.raises(RagmonError, match="is taken"):
+        registry(metric_named(name))
+
+
 def test_a_class_without_a_name_is_refused(registry):
     with pytest.raises(RagmonError, match="not usable"):
         registry(type("Nameless", (Metric,), {}))

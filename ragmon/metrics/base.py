@@ -25,7 +25,7 @@ from ragmon.contract import Record
 from ragmon.errors import RagmonError, UnknownNameError, shorten
 from ragmon.facts import Facts
 from ragmon.item import GoldItem
-from ragmon.names import RESERVED_ENDINGS
+from ragmon.names import RESERVED_ENDINGS, RESERVED_NAMES
 
 Better = Literal["higher", "lower"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -118,6 +118,8 @@ def register(family: M) -> M:
         raise RagmonError(
             f"metric name {name!r} ends in {ending!r}", hint=f"{', '.join(RESERVED_ENDINGS)} mean something else"
         )
+    if name in RESERVED_NAMES:
+        raise RagmonError(f"metric name {name!r} is taken", hint=f"rag_{name} is a series of its own; choose another")
     if name in _families and _families[name].__qualname__ != family.__qualname__:
         raise RagmonError(f"metric {name!r} is registered already", hint="a metric's rule never changes under its name")
     if family.score is Metric.score and family.measure is Metric.measure:
