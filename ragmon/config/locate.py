@@ -13,15 +13,17 @@ from typing import Final, NamedTuple
 KeyPath = tuple[str | int, ...]
 """Where a value is: table names, keys, and positions in arrays from 0."""
 
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]++|#[^\n]*+)*+")
-_SPACE: Final = re.compile(r"[ \t]*+")
-_KEY: Final = re.compile(r'"(?:[^"\\\n]++|\\.)*+"|\'[^\'\n]*+\'|[A-Za-z0-9_-]++')
+# Possessive quantifiers would say it better, but Debian 12's Python 3.11.2 gets them wrong in a group that repeats. Each
+# repeated alternative starts with another character instead, so that nothing is tried twice.
+_BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE: Final = re.compile(r"[ \t]*")
+_KEY: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[A-Za-z0-9_-]+')
 _SCALAR: Final = re.compile(
-    r'"""(?:[^"\\]++|\\.|"(?!""))*+"{3,5}+'  # up to two quotes may stand right before the closing three
-    r"|'''(?:[^']++|'(?!''))*+'{3,5}+"
-    r'|"(?:[^"\\\n]++|\\.)*+"'
-    r"|'[^'\n]*+'"
-    r"|[^\s,\[\]{}#\"'][^,\[\]{}#\n]*+",  # numbers, booleans, dates (which may hold a space)
+    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'  # up to two quotes may stand right before the closing three
+    r"|'''(?:[^']|'(?!''))*'{3,5}"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'"
+    r"|[^\s,\[\]{}#\"'][^,\[\]{}#\n]*",  # numbers, booleans, dates (which may hold a space)
     re.DOTALL,
 )
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
