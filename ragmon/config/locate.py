@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 KeyPath = tuple[str | int, ...]
 """Where a value is: table names, keys, and positions in arrays from 0."""
 
-# Possessive quantifiers would say it better, but Debian 12's Python 3.11.2 gets them wrong in a group that repeats. Each
-# repeated alternative starts with another character instead, so that nothing is tried twice.
+# Possessive quantifiers would say it better, but Debian 12's Python 3.11.2 gets them wrong in a group that repeats.
+# Each repeated alternative starts with another character instead, so that nothing is tried twice.
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE: Final = re.compile(r"[ \t]*")
 _KEY: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[A-Za-z0-9_-]+')
