@@ -43,8 +43,9 @@ class Done:
 
 
 def environment(**extra):
-    """The environment without anything that would configure ragmon."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_"))}
+    """The environment without anything that would configure ragmon, or spare it what Python buffers."""
+    foreign = ("RAGMON_", "OTEL_", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     return kept | extra
 
 

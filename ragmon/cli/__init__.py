@@ -101,6 +101,8 @@ class _Front(Commands):
         except click.ClickException as error:
             fail(error.format_message(), _usage(error))
         except OSError as error:
+            if error.filename is None:
+                hang_up()  # Python would try to write the rest once more on its way out, and say 120
             fail(f"{error.filename or 'standard output'}: {error.strerror}", "check space and rights")
         except Exception:  # noqa: BLE001 - Python's own exit code would be 1: a crash must not look like a verdict
             traceback.print_exc()
