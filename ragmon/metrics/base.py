@@ -76,7 +76,7 @@ class Metric:
         Raises:
             Unassessed: A fact it needs is unknown; the properties of `Facts` raise it by themselves.
         """
-        raise NotImplementedError
+        return None
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
         """The score of one request, read from its text; runs once per sampled record, before text is dropped.
@@ -84,7 +84,7 @@ class Metric:
         Returns:
             A number in [0, 1], or None when it cannot be measured on this record.
         """
-        raise NotImplementedError
+        return None
 
     def applies(self, facts: Facts) -> bool:
         """For a measured metric: whether a request with these facts is in its denominator.

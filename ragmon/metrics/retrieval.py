@@ -6,12 +6,13 @@ All of them read the ranks of the gold documents as bits: rank 1 is the lowest b
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 from ragmon.facts import Facts
 from ragmon.metrics.base import Metric, register
 
 
-class _Retrieval(Metric):
+class _Retrieval(Metric, ABC):
     """A metric over answerable gold items that name their documents."""
 
     needs_gold = True
@@ -22,9 +23,9 @@ class _Retrieval(Metric):
         facts.require_documents()
         return self.rank_score(facts)
 
+    @abstractmethod
     def rank_score(self, facts: Facts) -> float:
         """The score of one ranking."""
-        raise NotImplementedError
 
 
 class _AtK(_Retrieval):
