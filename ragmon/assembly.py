@@ -28,9 +28,8 @@ def _load_set(spec: GoldSpec) -> GoldSet:
 
 def rules(pipeline: PipelineSettings) -> Rules:
     """How one pipeline's records are reduced."""
-    bound = pipeline.metrics.answered_within
     return Rules(
-        facts=FactReader(pipeline.refusal, None if bound is None else bound * 1000),
+        facts=FactReader(pipeline.refusal, pipeline.metrics.answered_within_ms),
         grounded_threshold=pipeline.metrics.grounded_threshold,
         slices=pipeline.slices,
     )

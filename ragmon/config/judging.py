@@ -114,7 +114,7 @@ class Metrics(Table):
 
     Attributes:
         k: The cuts of ranked metrics.
-        answered_within: The bound of `answered_within`; None: that metric stays unassessed.
+        answered_within: The bound of `answered_within`; None: there is nothing to assess.
         grounded_threshold: From which groundedness an answer counts as grounded.
         cluster: What makes one observation of several requests in a step.
     """
