@@ -21,7 +21,7 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake
 from ragmon.ingest.rejected import Rejected
 from ragmon.judging import evaluate
-from ragmon.presets import PRESETS
+from ragmon.presets import default
 from ragmon.scorer import Scorer
 from ragmon.snapshot import Snapshot
 from ragmon.version import current
@@ -58,7 +58,7 @@ def replay(
     sets = GoldSet.load(gold) if isinstance(gold, str | Path) else gold
     run = Run(Scorer(GoldIndex(sets or ())))
     run.feed(_as_record(record, place) for place, record in enumerate(records, 1))
-    return run.report(policy if policy is not None else Policy(gates=PRESETS["default"]))
+    return run.report(policy if policy is not None else Policy(gates=default()))
 
 
 def _as_record(value: Record | Mapping[str, Any], place: int) -> Record | Totals:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from ragmon.gates import Gate
+from ragmon.metrics import families
 
 Threshold = tuple[str, Literal["at_least", "at_most"], float]
 
@@ -13,13 +14,6 @@ WFGY_EVAL: Final[tuple[Threshold, ...]] = (
     ("citation_hit_rate", "at_least", 0.75),
     ("under_refusal_rate", "at_most", 0.05),
     ("over_refusal_rate", "at_most", 0.10),
-)
-LABEL_FREE: Final[tuple[Threshold, ...]] = (
-    ("compliance", "at_least", 0.98),
-    ("citation_scope", "at_least", 0.95),
-    ("coverage", "at_least", 0.70),
-    ("error_rate", "at_most", 0.05),
-    ("empty_retrieval_rate", "at_most", 0.05),
 )
 WFGY_EXAMPLE_08: Final[tuple[Threshold, ...]] = (
     ("answer_precision_cited", "at_least", 0.80),
@@ -34,8 +28,18 @@ def _gates(*thresholds: Threshold) -> tuple[Gate, ...]:
     return tuple(Gate(metric, metric, bar, direction) for metric, direction, bar in thresholds)
 
 
+def default() -> tuple[Gate, ...]:
+    """The gates that registered metrics bring along, those of plugins included."""
+    return _gates(*((name, *family.default_gate) for name, family in families().items() if family.default_gate))
+
+
+def preset(name: str) -> tuple[Gate, ...]:
+    """The gates of a preset; a metric registered a moment ago may have a gate in the default one."""
+    return default() if name == "default" else PRESETS[name]
+
+
 PRESETS: Final[dict[str, tuple[Gate, ...]]] = {
-    "default": _gates(*WFGY_EVAL, *LABEL_FREE),
+    "default": default(),
     "wfgy-eval": _gates(*WFGY_EVAL),
     "wfgy-example-08": _gates(*WFGY_EXAMPLE_08),
     "wfgy-live": (

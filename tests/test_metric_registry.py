@@ -143,3 +143,11 @@ def test_a_metric_registered_today_scores_what_was_counted_yesterday(registry):
     registry(metric_named("always_one"))
     today = Scorer(state=yesterday.scorer.state)
     assert today.snapshot().find("default", "replay").metrics["always_one"].n == 3
+
+
+def test_a_metric_that_brings_a_gate_is_judged_by_default(registry):
+    mine = metric_named("always_right")
+    mine.default_gate = ("at_least", 0.9)
+    registry(mine)
+    judged = {outcome.gate.name: outcome for outcome in replay([Record()]).outcomes}
+    assert (judged["always_right"].gate.threshold, judged["always_right"].value) == (0.9, 1.0)

@@ -17,6 +17,7 @@ from ragmon.errors import UnknownNameError, nearest
 from ragmon.gates import Gate
 from ragmon.metrics.base import Metric, parse
 from ragmon.presets import PRESETS
+from ragmon.presets import preset as gates_of
 
 USUAL_WINDOW: Final = 3600
 _FIXED_METRIC: Final = {"quantile_ratio": "latency", "distinct": "index_hash"}
@@ -68,7 +69,7 @@ def resolve_gates(gates: Gates, common: Gates, about: Surroundings, desk: Desk) 
     preset = gates.preset if gates.preset is not None else common.preset
     found: dict[str, Gate] = {}
     if preset in PRESETS:
-        found = {gate.name: _placed(gate, about) for gate in PRESETS[preset]}
+        found = {gate.name: _placed(gate, about) for gate in gates_of(preset)}
     elif preset is not None:
         desk.report(
             ("gates", "preset"),
