@@ -15,8 +15,8 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names version",
-    "facts": "contract text stats refusal item facts reader",
+    "words": "errors names attributes version",
+    "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables windows scores gold snapshot",
     "brain": "scorer gates judging presets compare",
@@ -38,6 +38,9 @@ APART = {
     "capture.convert": {"names", "contract", "capture.calls", "capture.documents", "capture.extract"},
     "capture.redact": {"names", "contract", "facts", "gold", "item", "metrics", "reader"},
     "capture.sinks": {"errors", "contract"},
+    "capture.otlp": {"attributes", "errors", "names", "contract", "stats", "capture.notices", "capture.sinks"},
+    "capture.patterns": set(),
+    "capture.processor": {"attributes", "names", "spans", "capture.calls", "capture.notices", "capture.runtime"},
     "capture.worker": {"names", "contract", "capture.calls", "capture.notices", "capture.sinks"},
 }
 # Doors the app may use into rooms apart.
