@@ -59,6 +59,8 @@ docs: setup                   ## run the documentation: README, examples, links
 bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.replay
 	$(PY) -m bench.groundedness
+	$(PY) -m bench.capture
+	$(PY) -m bench.otlp
 
 clean:                        ## drop the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

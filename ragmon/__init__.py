@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragmon.capture.decorator import trace
-    from ragmon.capture.said import record, stage, trace_id
+    from ragmon.capture.said import propagate, record, stage, trace_id
     from ragmon.gates import Policy
     from ragmon.gold import GoldSet
-    from ragmon.installation import install
+    from ragmon.installation import install, install_signal_handlers
     from ragmon.judging import evaluate
     from ragmon.metrics.base import Metric, register
     from ragmon.monitor import Monitor
@@ -32,6 +32,8 @@ _HOMES = {
     "Scorer": "ragmon.scorer",
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",
+    "install_signal_handlers": "ragmon.installation",
+    "propagate": "ragmon.capture.said",
     "record": "ragmon.capture.said",
     "register": "ragmon.metrics.base",
     "replay": "ragmon.offline",
@@ -48,6 +50,8 @@ __all__ = [
     "Scorer",
     "evaluate",
     "install",
+    "install_signal_handlers",
+    "propagate",
     "record",
     "register",
     "replay",

@@ -1,7 +1,7 @@
 """Attribute keys of spans, metrics and log events: ragmon's own, and those of the conventions it reads and writes.
 
-Sources: OpenTelemetry semantic conventions for generative AI (status: development), OpenInference's semantic conventions,
-OpenLLMetry's and TruLens's span attributes.
+Sources: OpenTelemetry semantic conventions for generative AI (status: development), OpenInference's semantic
+conventions, OpenLLMetry's and TruLens's span attributes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ RAGMON_QID: Final = "ragmon.qid"
 RAGMON_PROBABILITY: Final = "ragmon.sampling.probability"
 RAGMON_CLAIM: Final = "ragmon.answer.claim"
 RAGMON_CITATIONS: Final = "ragmon.answer.citations"
+RAGMON_OK: Final = "ragmon.ok"
+"""Whether the call ended without an error."""
 RAGMON_INTERNAL: Final = "ragmon.internal"
 """On spans of ragmon's own work, a judge's calls: never monitored as traffic."""
 
@@ -36,8 +38,86 @@ EVALUATION_NAME: Final = "gen_ai.evaluation.name"
 EVALUATION_SCORE: Final = "gen_ai.evaluation.score.value"
 EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 ERROR_TYPE: Final = "error.type"
+CONVERSATION: Final = "gen_ai.conversation.id"
+LEGACY_PROMPTS: Final = "gen_ai.prompt"
+LEGACY_COMPLETIONS: Final = "gen_ai.completion"
+"""Flattened messages of before 2025: `gen_ai.completion.N.{role,content}`."""
+EXCEPTION: Final = "exception"
+EXCEPTION_TYPE: Final = "exception.type"
 
 # OpenInference.
 SPAN_KIND: Final = "openinference.span.kind"
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
+CHAIN: Final = "CHAIN"
+RETRIEVER: Final = "RETRIEVER"
+EVALUATOR: Final = "EVALUATOR"
+RERANKER: Final = "RERANKER"
+LLM: Final = "LLM"
+AGENT: Final = "AGENT"
+RETRIEVED: Final = "retrieval.documents"
+RERANKER_INPUT: Final = "reranker.input_documents"
+RERANKER_OUTPUT: Final = "reranker.output_documents"
+"""Flattened documents: `retrieval.documents.N.document.{id,content,metadata,score}`."""
+DOCUMENT: Final = "document"
+RERANKER_QUERY: Final = "reranker.query"
+LLM_INPUT: Final = "llm.input_messages"
+LLM_OUTPUT: Final = "llm.output_messages"
+"""Flattened messages: `llm.output_messages.N.message.{role,content}`."""
+MESSAGE: Final = "message"
+LLM_MODEL: Final = "llm.model_name"
+PROMPT_TEMPLATE: Final = "llm.prompt_template.template"
+METADATA: Final = "metadata"
+"""A JSON object the application gave its spans."""
+SESSION: Final = "session.id"
+ANNOTATIONS: Final = "annotations"
+"""A score on a span: `annotations.N.annotation.{name,score,label,annotator_kind}`."""
+
+# Metrics of a producer's totals: cumulative counts of all its calls, sampled or not.
+REQUESTS: Final = "rag.requests"
+"""Calls by pipeline, source, stratum and outcome; the sum over outcomes is the number of calls."""
+E2E_LATENCY: Final = "rag.e2e_latency"
+"""Seconds from end to end by pipeline, source and stratum."""
+RECORDS_DROPPED: Final = "ragmon.records.dropped"
+"""Records lost in the producer by pipeline, source, stratum and reason."""
+PIPELINE: Final = "pipeline"
+SOURCE: Final = "source"
+STRATUM: Final = "stratum"
+OUTCOME: Final = "outcome"
+REASON: Final = "reason"
+KEPT: Final = "kept"
+"""The outcome of a call that became a record."""
+UNKEPT: Final = "unkept"
+"""The outcome of every other call."""
+
+# OpenTelemetry, resources.
+SERVICE_INSTANCE: Final = "service.instance.id"
+
+# OpenLLMetry (Traceloop).
+TRACELOOP_KIND: Final = "traceloop.span.kind"
+TRACELOOP_WORKFLOW: Final = "traceloop.workflow.name"
+ENTITY_NAME: Final = "traceloop.entity.name"
+ENTITY_INPUT: Final = "traceloop.entity.input"
+ENTITY_OUTPUT: Final = "traceloop.entity.output"
+"""Always JSON, text too."""
+ASSOCIATION: Final = "traceloop.association.properties"
+TASK_STATUS: Final = "gen_ai.task.status"
+REQUEST_TYPE: Final = "llm.request.type"
+
+# Vector database clients (OpenLLMetry): one event a hit, its attributes under the event's own name.
+QUERY_RESULT: Final = "db.query.result"
+SEARCH_RESULT: Final = "db.search.result"
+VECTOR_TOP_K: Final = "db.vector.query.top_k"
+CHROMA_RESULTS: Final = "db.chroma.query.n_results"
+
+# TruLens.
+TRULENS: Final = "ai.observability"
+TRULENS_KIND: Final = "ai.observability.span_type"
+TRULENS_INPUT: Final = "ai.observability.record_root.input"
+TRULENS_OUTPUT: Final = "ai.observability.record_root.output"
+TRULENS_ERROR: Final = "ai.observability.record_root.error"
+TRULENS_QUERY: Final = "ai.observability.retrieval.query_text"
+TRULENS_CONTEXTS: Final = "ai.observability.retrieval.retrieved_contexts"
+TRULENS_RERANKED: Final = "ai.observability.reranking.output_context_texts"
+TRULENS_INPUT_ID: Final = "ai.observability.input_id"
+TRULENS_CONVERSATION: Final = "ai.observability.conversation_id"

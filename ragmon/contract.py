@@ -102,6 +102,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         sampling: How it came to be kept; None: everything was kept.
         facts: Decisions about text that did not travel.
         partial: Kept for its outcome: what was said inside the call is unknown, not false.
+        ended: How the call ended where it neither returned nor raised: `abandoned`, `cancelled`, or `cut` where it
+            streamed more than was held. Its answer is unknown.
         exported: The application's own tracer kept this trace.
         tags: Slices.
         verdicts: Recorded relevance of each retrieved document, in rank order.
@@ -129,6 +131,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     sampling: Sampling | None = None
     facts: TextFacts | None = None
     partial: bool = False
+    ended: str | None = None
     exported: bool | None = None
     tags: dict[str, str] | None = None
     verdicts: list[bool] | None = None

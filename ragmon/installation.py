@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
+import sys
+import weakref
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
-from ragmon.assembly import load_gold, rules
-from ragmon.capture import runtime
+from ragmon.accounts import Accounts
+from ragmon.capture import runtime, signals
+from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
+from ragmon.capture.forked import Forked
+from ragmon.capture.pages import default_folder
 from ragmon.capture.paths import parse
-from ragmon.capture.redact import Content, Redaction
-from ragmon.capture.sinks import JsonlSink, Sink, Tee
+from ragmon.capture.sinks import BatchSink, BatchTee, Sink, Tee
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.contract import Record
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.metrics import Metric
+from ragmon.delivery import server, trace_log
+from ragmon.errors import RagmonError
 from ragmon.monitor import Monitor
-from ragmon.names import DEFAULT_PIPELINE
-from ragmon.reading import Books, Captured
+from ragmon.reading import Books
 from ragmon.text import fold
 
 DRAIN: Final = 5.0
@@ -36,8 +40,9 @@ class Installation:
 
     Args:
         settings: The configuration.
-        sink: Where records go; None: a `Monitor` of its own.
+        sink: Where records go; None: the server the configuration names, else a `Monitor` of its own.
         keep_all: Keep every call, whatever rates say.
+        folder: Where counters lie so that they outlive the process; None keeps them in memory alone.
 
     Attributes:
         settings: The configuration in force.
@@ -48,16 +53,36 @@ class Installation:
         RagmonError: The trace log cannot be written, or `capture.id_from` is no path.
     """
 
-    def __init__(self, settings: Settings, sink: Sink | None = None, *, keep_all: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        sink: Sink | BatchSink | None = None,
+        *,
+        keep_all: bool = False,
+        folder: Path | None = None,
+    ) -> None:
         self.settings = settings
         terms = _terms(settings)
-        self._own = Monitor(settings) if sink is None and not settings.disabled else None
-        target = sink if sink is not None else self._own
+        self._own = self._log = None
+        if not settings.disabled:
+            sink = sink or server(settings)
+            self._own = Monitor(settings) if sink is None else None
+            self._log = trace_log(settings)
+        target = sink or self._own
         self.monitor = target if isinstance(target, Monitor) else None
-        self._log = None if settings.disabled else _trace_log(settings)
-        sinks = Tee(*(sink for sink in (target, self._log) if sink is not None))
-        self._worker = Worker(partial(to_record, build=settings.build or None), sinks)
-        self._runtime = runtime.Runtime(self._worker.submit, pipeline=settings.pipeline, terms=terms, keep_all=keep_all)
+        self._sink = _together(target, self._log)
+        self._folder = folder
+        self._worker = Worker(
+            partial(to_record, build=settings.build or None), self._sink, folder=folder, every=self._look_around
+        )
+        self._runtime = runtime.Runtime(
+            self._worker.submit,
+            awaken=self._awaken,
+            pipeline=settings.pipeline,
+            terms=terms,
+            keep_all=keep_all,
+        )
+        self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
         self._process = os.getpid()
 
     def start(self) -> runtime.Runtime | None:
@@ -73,46 +98,91 @@ class Installation:
             if self._own is not None:
                 self._own.start()
         except BaseException:
-            self._close_log()
+            self._close()
             raise
         if self.monitor is not None:
-            self.monitor.captured = self.captured
+            self.monitor.captured = self._accounts.captured
         self._worker.start()
         atexit.register(self.shutdown)
+        _started.add(self)
         return runtime.use(self._runtime)
-
-    def captured(self) -> Captured:
-        """What capture counted so far."""
-        return Captured(self.books(), self._runtime.totals(), self._runtime.errors(), runtime.orphans())
 
     def books(self) -> Books:
         """What capture took in and what became of it."""
-        counts = self._worker.counts()
-        return Books(counts.received, counts.sent, dropped=counts.dropped, pending=counts.pending)
+        return self._accounts.books()
 
     def flush(self, timeout: float = DRAIN) -> bool:
-        """Wait until everything captured so far is delivered; returns whether it is."""
-        return self._worker.flush(timeout)
+        """Wait until everything captured so far is delivered and told; returns whether it is."""
+        done = self._worker.flush(timeout)
+        self._accounts.report()
+        return done
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
         """Stop capturing and deliver what is on its way; returns whether there was time for all of it."""
         global _current  # noqa: PLW0603 - one process has one installation
-        if self._process != os.getpid():  # a forked child has neither the worker's thread nor the server's
+        if self._process != os.getpid():  # a child of a fork that told nobody has neither threads nor a server
             return False
         atexit.unregister(self.shutdown)
+        _started.discard(self)
         if runtime.current is self._runtime:
             runtime.use(None)
         if _current is self:
             _current = None
         done = self._worker.stop(timeout)
-        self._close_log()
+        self._accounts.report()
+        self._close()
         if self._own is not None:
             self._own.stop()
         return done
 
-    def _close_log(self) -> None:
+    def _close(self) -> None:
+        self._worker.page.close()
         if self._log is not None:
             self._log.close()
+
+    def begin_again(self) -> None:
+        """What a forked child must do before its first call: nothing of its parent's is its own to report."""
+        self._process = os.getpid()
+        if self._own is not None:  # its server and its thread are the parent's
+            self._own = self.monitor = None
+            self._sink = self._log or Forked()
+        self._worker.begin_again(self._sink)
+        was_current = runtime.current is self._runtime
+        self._runtime = self._runtime.begin_again()
+        self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
+        if was_current:
+            runtime.use(self._runtime)
+
+    def _look_around(self) -> None:
+        self._accounts.look_around()
+
+    def _awaken(self) -> None:
+        """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""
+        self._worker.start()
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and process.parent_process() is not None:
+            # Such children leave by os._exit, past atexit, but not past these.
+            sys.modules["multiprocessing.util"].Finalize(None, self.shutdown, exitpriority=0)
+
+
+def _together(target: Sink | BatchSink | None, log: Sink | None) -> Sink | BatchSink:
+    """One sink of both."""
+    if target is None or log is None:
+        return target or log or Tee()
+    return BatchTee(target, log) if isinstance(target, BatchSink) else Tee(target, log)
+
+
+_started: weakref.WeakSet[Installation] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    active.set(None)
+    here.lane.busy = False
+    for installation in list(_started):
+        installation.begin_again()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 _current: Installation | None = None
@@ -143,10 +213,40 @@ def install(config: str | Path | Settings | None = None, *, sink: Sink | None = 
         if _current is None:
             # Without a monitor nothing is judged, and the application need not have the metrics' plugins installed.
             settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
-            installation = Installation(settings, sink)
+            folder = None if settings.disabled else default_folder(_identity(settings))
+            installation = Installation(settings, sink, folder=folder)
             installation.start()
             _current = installation
         return _current
+
+
+def install_signal_handlers() -> None:
+    """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
+
+    A second signal passes straight through. Servers that handle SIGTERM themselves need this not: they end the process
+    in order, and ragmon delivers then.
+
+    Raises:
+        RagmonError: This is not the main thread, where alone Python lets handlers be set.
+    """
+    try:
+        signals.install(signal.SIGTERM, _drain)
+    except ValueError:
+        raise RagmonError(
+            "signal handlers cannot be installed in this thread", hint="call it in the main thread"
+        ) from None
+
+
+def _drain() -> None:
+    if _current is not None:
+        _current.flush()
+
+
+def _identity(settings: Settings) -> str:
+    """What tells this application from others on the machine: whose lost records it may report."""
+    export = settings.export
+    told = "|".join([settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines])
+    return sha256(told.encode()).hexdigest()[:16]
 
 
 def _terms(settings: Settings) -> Callable[[str], runtime.Terms]:
@@ -160,40 +260,11 @@ def _terms_of(pipeline: PipelineSettings) -> runtime.Terms:
     id_from = pipeline.capture.id_from
     return runtime.Terms(
         rate=pipeline.sampling.rate,
+        keep=pipeline.sampling.keep.model_dump(),
+        time_all=pipeline.sampling.latency == "all",
+        detail=pipeline.sampling.detail,
+        parent=pipeline.sampling.parent,
         refusals=frozenset(fold(token.strip()) for token in pipeline.refusal.tokens),
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
     )
-
-
-def _trace_log(settings: Settings) -> JsonlSink | None:
-    """The trace log the configuration names; what of a record is written there is its pipeline's to say."""
-    if settings.export.jsonl is None:
-        return None
-    shared = GoldIndex(load_gold(settings.gold))
-    measured = tuple(metric for metric in settings.build_metrics().values() if metric.measured)
-    of = cache(lambda pipeline: _redaction(settings.of(pipeline), shared, measured))
-    for name in settings.pipelines:
-        of(name)  # a broken gold file is found now
-
-    def redact(record: Record) -> Record:
-        return of(record.pipeline or DEFAULT_PIPELINE)(record)
-
-    return JsonlSink(settings.export.jsonl, redact)
-
-
-def _redaction(pipeline: PipelineSettings, shared: GoldIndex, measured: tuple[Metric, ...]) -> Redaction:
-    own, known = pipeline.capture.gold, rules(pipeline)
-    return Redaction(
-        content=_content(pipeline.capture.content),
-        probe_content=_content(pipeline.capture.probe_content),
-        gold=shared if own is None else GoldIndex(GoldSet.load(own)),
-        facts=known.facts,
-        grounded_threshold=known.grounded_threshold,
-        measured=measured,
-    )
-
-
-def _content(configured: str) -> Content:
-    """Text leaves the process only where the whole of it may."""
-    return "full" if configured == "full" else "none"

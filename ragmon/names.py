@@ -11,6 +11,10 @@ CONTRACT_VERSION: Final = 1
 REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - a token of speech
 """The exact answer of a pipeline that refuses."""
 
+DISABLED: Final = "RAGMON_DISABLED"
+ON: Final = ("1", "true", "yes", "on")
+"""The environment variable that switches ragmon off, and the values that do."""
+
 DEFAULT_PIPELINE: Final = "default"
 OTHER: Final = "__other__"
 """The label value under which everything past a cap is counted."""
@@ -26,6 +30,9 @@ SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
 # Strata: what a call was kept for.
 REST: Final = "rest"
 STRATA: Final = ("error", "refusal", "slow", REST)
+UNKNOWN_WEIGHT: Final = "unknown_weight"
+"""Calls under a parent that was sampled nobody knows how: kept, counted, and in no estimate."""
+CALL_STRATA: Final = (*STRATA, UNKNOWN_WEIGHT)
 
 # Estimands: what a gold number is a number of.
 GOLD_SET: Final = "gold_set"
@@ -68,6 +75,15 @@ TRUNCATED: Final = "truncated"
 TOO_OLD: Final = "too_old"
 TOO_FUTURE: Final = "too_future"
 QUEUE_FULL: Final = "queue_full"
+SHUTDOWN_TIMEOUT: Final = "shutdown_timeout"
+EXPORT_FAILED: Final = "export_failed"
+EXPORT_REFUSED: Final = "export_refused"
+EXPORT_TIMEOUT: Final = "export_timeout"
+UNCONFIRMED: Final = "unconfirmed"
+"""Given to a peer that never answered: it may have arrived."""
+FORKED: Final = "forked"
+"""Captured in a forked process that has nowhere to send it."""
+PROCESS_DIED: Final = "process_died"
 SCORER_ERROR: Final = "scorer_error"
 
 # Endings Prometheus or ragmon itself gives a meaning to; no metric may be called so.

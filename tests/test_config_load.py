@@ -21,6 +21,7 @@ rate = 0.1
 keep = { error = 1.0, refusal = 0.5 }
 slow_above = "500ms"
 detail = true
+latency = "kept"
 parent = "respect"
 [capture]
 content = "hash"
@@ -99,6 +100,9 @@ retention = "14d"
 max_size = "500MB"
 [export]
 endpoint = "http://ragmon:4318"
+rotate_size = "64MiB"
+rotate_every = "1d"
+fsync = "second"
 """
 
 

@@ -14,6 +14,7 @@ import ragmon
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.said import probe
 from ragmon.config.load import load
+from ragmon.contract import Record
 from ragmon.ingest.files import Intake, read_files
 from ragmon.installation import Installation
 from ragmon.monitor import Monitor
@@ -106,9 +107,9 @@ def live_and_replay(home, happenings, content):
     assert installed.books().scored == installed.books().received == len(happenings)
     scorer = ScorerPlan(found, load_gold(found.gold))()
     intake = Intake()
-    for record in read_files([str(log)], intake):
-        assert scorer.observe(record)
-    assert intake.read == len(happenings)
+    found_records = [line for line in read_files([str(log)], intake) if isinstance(line, Record)]
+    assert all(map(scorer.observe, found_records))
+    assert len(found_records) == len(happenings)
     return monitor, scorer, log.read_text()
 
 

@@ -15,6 +15,7 @@ import ragmon
 from ragmon.capture import notices, runtime
 from ragmon.capture.calls import Call, Site
 from ragmon.capture.convert import to_record
+from ragmon.capture.draws import Odds
 from ragmon.testing import capture_traces
 
 
@@ -163,7 +164,7 @@ def test_what_was_said_before_an_error_stands_on_the_record_of_the_error():
 def latency(*stages, seconds=9.0):
     """The latency of a call with these stages, as `(name, from, to)` in seconds."""
     with capturing() as (found, _):
-        call = Call(Site(lambda: None), found.plan(Site(lambda: None)), (), {}, 0)
+        call = Call(Site(lambda: None), found.plan(Site(lambda: None)), (), {}, Odds(audit=True, p_audit=1.0))
     call.stages, call.seconds = list(stages), seconds
     return to_record(call).latency_ms
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from capturing import BrokenError, Gate
 
-from ragmon.capture.sinks import JsonlSink, Tee
+from ragmon.capture.jsonl import JsonlSink
+from ragmon.capture.sinks import Tee
 from ragmon.contract import Answer, Record
 from ragmon.errors import RagmonError
 from ragmon.testing import Collected

@@ -6,23 +6,21 @@ Imported on the request path: the standard library and ragmon's words, nothing e
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from random import getrandbits
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ragmon import names
+from ragmon.capture.draws import RANDOM_BITS, Odds, getrandbits, trace_id
 
 if TYPE_CHECKING:
+    from ragmon.capture.parents import Parent
     from ragmon.capture.paths import Path
     from ragmon.capture.runtime import Plan
-
-RANDOM_BITS: Final = 56
-"""Bits of the draw; they are the low bits of the trace id, so every replica decides alike (OTEP 235)."""
-_SPAN: Final = 1 << RANDOM_BITS
 
 
 @dataclass(eq=False)
@@ -35,6 +33,7 @@ class Site:
         sample: Share of calls to keep; None takes the configured rate.
         question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
         extract: Where answer and documents are in the result: paths by field, or a callable on the result.
+        reduce: Makes a result of the items of a stream; None joins text, else takes the last item.
         id_from: Path from a document to its id.
         plan: What the installed runtime made of it, remembered from the last call.
     """
@@ -44,6 +43,7 @@ class Site:
     sample: float | None = None
     question: Path | Callable[..., Any] | None = None
     extract: dict[str, Path] | Callable[[Any], Mapping[str, Any]] | None = None
+    reduce: Callable[[list[Any]], Any] | None = None
     id_from: Path | None = None
     plan: Plan | None = field(default=None, repr=False)
 
@@ -57,87 +57,133 @@ class Site:
 
 
 @final
-class Unkept:
-    """A call that lost the draw. It runs in its context all the same, so that nothing inside it takes its place.
+class Lost:
+    """Marks a call that lost the draw, so that nothing inside it takes its place.
 
     Attributes:
-        plan: What holds for its function.
         ended: Whether it has ended; code it started may go on in its context.
     """
 
-    __slots__ = ("ended", "plan")
-
-    plan: Plan
-    ended: bool
+    ended = False
 
 
 @final
 class Call:
-    """What is held of a kept call: references, not copies, until the worker looks at it."""
+    """What is held of a call that is kept, or may be: references, not copies, until the worker looks at it.
 
-    __slots__ = (
-        "args",
-        "bits",
-        "ended",
-        "error",
-        "fields",
-        "high_bits",
-        "kwargs",
-        "plan",
-        "probe",
-        "result",
-        "seconds",
-        "site",
-        "stages",
-        "stratum",
-        "ts",
-    )
+    What most calls leave as it is stands on the class: making a call is half of what keeping it costs.
 
-    def __init__(
-        self, site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], bits: int, probe: str | None = None
-    ) -> None:
+    Attributes:
+        odds: How the audit draw went.
+        parent: The application's own span it runs in.
+        probe: The gold question it asks; None for user traffic.
+        bits: 136 random bits its trace id is made of; 0 before somebody asks.
+        fields: What was said inside; None while nothing was.
+        stages: Name, start and end of the stages inside; None while there was none.
+        items: What it streamed; None where it is no stream.
+        error: The name of what it raised.
+        ending: How it ended where it neither returned nor raised.
+        seconds: How long it took; None where it was not timed.
+        ts: When it ended, seconds since the epoch.
+        weight: Estimated bytes of what it holds.
+        detailed: What was said inside is known.
+        ended: Whether it has ended; code it started may go on in its context.
+    """
+
+    parent: Parent | None = None
+    probe: str | None = None
+    bits = 0
+    fields: dict[str, Any] | None = None
+    stages: list[tuple[str, float, float]] | None = None
+    items: list[Any] | None = None
+    result: Any = None
+    error: str | None = None
+    ending: str | None = None
+    stratum = names.REST
+    seconds: float | None = None
+    ts = 0.0
+    weight = 0
+    detailed = True
+    ended = False
+
+    def __init__(self, site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], odds: Odds) -> None:
         self.site = site
         self.plan = plan
         self.args = args
         self.kwargs = kwargs
-        self.bits = bits
-        self.high_bits = getrandbits(128 - RANDOM_BITS)
-        self.probe = probe
-        self.fields: dict[str, Any] = {}
-        self.stages: list[tuple[str, float, float]] = []
-        self.result: Any = None
-        self.error: str | None = None
-        self.stratum = names.REST
-        self.seconds = 0.0
-        self.ts = 0.0
-        self.ended = False
+        self.odds = odds
 
     @property
     def trace_id(self) -> str:
-        """The trace id, 32 hex digits."""
-        return f"{(self.high_bits << RANDOM_BITS) | self.bits:032x}"
+        """The trace id, 32 hex digits: its parent's, else one of its own."""
+        if self.parent is not None:
+            return f"{self.parent.trace_id:032x}"
+        if not self.bits:
+            self.bits = getrandbits(RANDOM_BITS + 80)
+        # A probe is kept whatever the draw says: half of all draws stand for "won" and tell nothing.
+        lowest = self.plan.threshold if self.probe is None else 0
+        return f"{trace_id(self.bits, lowest, won=self.odds.audit):032x}"
 
 
-active: ContextVar[Call | Unkept | None] = ContextVar("ragmon_call", default=None)
+@final
+class Probing:
+    """Marks a context whose calls ask a gold question.
+
+    Attributes:
+        qid: The question.
+    """
+
+    __slots__ = ("qid",)
+
+    def __init__(self, qid: str) -> None:
+        self.qid = qid
+
+
+@final
+class Lane:
+    """What one thread holds.
+
+    Attributes:
+        busy: A call that lost the draw runs in it, and was not async.
+        page: Where it counts; None before it has counted.
+        column: Its column there.
+    """
+
+    __slots__ = ("__weakref__", "busy", "column", "page")
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.page: object = None
+        self.column = 0
+
+
+class _Here(threading.local):
+    def __init__(self) -> None:
+        self.lane = Lane()
+
+
+Mark = Token["Call | Lost | Probing | None"]
+active: ContextVar[Call | Lost | Probing | None] = ContextVar("ragmon_call", default=None)
 """The call this context belongs to; it may have ended."""
+here: Final = _Here()
+"""This thread's lane: marking a lost call there costs a quarter of what a context variable costs."""
+_LOST: Final = Lost()
 
-probing: ContextVar[str | None] = ContextVar("ragmon_probe", default=None)
-"""The gold question this context asks; its calls are probes, kept always and outside user totals."""
+
+def leave(mark: Mark) -> None:
+    """Take a call out of its context; a generator may be closed in another, where it is not."""
+    try:  # noqa: SIM105 - suppress() takes longer than all of this
+        active.reset(mark)
+    except ValueError:
+        pass
 
 
-def running() -> Call | Unkept | None:
+def running() -> Call | Lost | None:
     """The traced call that runs in this context."""
     call = active.get()
-    return None if call is None or call.ended else call
-
-
-def threshold(rate: float) -> int:
-    """The smallest draw that is kept at a rate, so that a higher rate keeps a superset (OTEP 235).
-
-    >>> threshold(1.0), threshold(0.0) == 1 << 56
-    (0, True)
-    """
-    return _SPAN - round(rate * _SPAN)
+    if call is None or isinstance(call, Probing) or call.ended:
+        return _LOST if here.lane.busy else None
+    return call
 
 
 def seen(counter: count[int]) -> int:

@@ -41,23 +41,42 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         candidate_ids=read_documents(said.get("candidates"), id_from).ids,
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(said, id_from) if call.error is None else None,
+        answer_json=answer(said, id_from) if call.error is None and call.ending is None else None,
         error=call.error,
         latency_ms=_latency(call),
         index_hash=as_id(said.get("index_hash")),
         build=as_id(said.get("build")) or build,
         session=as_id(said.get("session")),
-        sampling=Sampling(audit=True, stratum=call.stratum, p_audit=_p(call), p=_p(call)),
+        sampling=_sampling(call),
+        partial=not call.detailed or call.ending is not None,
+        ended=call.ending,
+        exported=None if call.parent is None else call.parent.sampled,
         tags=_tags(said.get("tags")),
     )
 
 
 def _said(call: Call) -> dict[str, Any]:
     """What the result says, and over it what the code inside the call said."""
-    said = dict(call.fields)
+    said = dict(call.fields or {})
     if "candidates" in said:
         said["candidates"] = [found for batch in said["candidates"] if is_listed(batch) for found in batch]
-    return {**extract(call.result, call.site), **said} if call.error is None else said
+    if call.error is not None or call.ending is not None:
+        return said
+    return {**extract(_result(call), call.site), **said}
+
+
+def _result(call: Call) -> Any:
+    """What the call returned; of a stream, what its items make."""
+    items = call.items
+    if items is None:
+        return call.result
+    if call.site.reduce is not None:
+        return call.site.reduce(items)
+    if all(isinstance(item, str) for item in items):
+        return "".join(items)
+    if all(isinstance(item, bytes | bytearray) for item in items):
+        return b"".join(items).decode("utf-8", "replace")
+    return items[-1]
 
 
 def _documents(said: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> Documents:
@@ -73,8 +92,13 @@ def _documents(said: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -
     )
 
 
-def _p(call: Call) -> float:
-    return 1.0 if call.probe is not None else call.plan.p
+def _sampling(call: Call) -> Sampling:
+    """How the call came to be kept."""
+    odds = call.odds
+    if not odds.known:
+        return Sampling(audit=False, stratum=call.stratum, p_audit=0.0, p=1.0)
+    p = odds.p(call.plan.keep.get(call.stratum, 0.0))
+    return Sampling(audit=odds.audit, stratum=call.stratum, p_audit=odds.p_audit, p=p)
 
 
 def _tags(found: Any) -> dict[str, str] | None:
@@ -91,11 +115,12 @@ def _tags(found: Any) -> dict[str, str] | None:
 def _latency(call: Call) -> Latency:
     """Milliseconds of the call and of its stages; a stage that ran twice at once counts its union."""
     retrieve, generate = (_union(_spans(call, stage)) for stage in ("retrieve", "generate"))
-    return Latency(total=round(call.seconds * 1000, 3), retrieve=retrieve, generate=generate)
+    total = None if call.seconds is None else round(call.seconds * 1000, 3)
+    return Latency(total=total, retrieve=retrieve, generate=generate)
 
 
 def _spans(call: Call, stage: str) -> Iterator[tuple[float, float]]:
-    return ((started, ended) for name, started, ended in call.stages if name == stage)
+    return ((started, ended) for name, started, ended in call.stages or () if name == stage)
 
 
 def _union(spans: Iterator[tuple[float, float]]) -> float | None:

@@ -1,22 +1,18 @@
-"""`@ragmon.trace`: a draw before the call, one small object when it is kept, and the call exactly as it was."""
+"""`@ragmon.trace`: what it may be told, and what it refuses."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from random import getrandbits
-from time import perf_counter, time
-from typing import Any, Final, ParamSpec, TypeVar, cast, overload
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from ragmon.capture import runtime
-from ragmon.capture.calls import RANDOM_BITS, Call, Site, Unkept, active, probing
-from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.calls import Site
 from ragmon.capture.paths import Path, parse
+from ragmon.capture.wrappers import wrap
 from ragmon.errors import RagmonError, nearest, shorten
-
-# Bound once: these run in every call.
-_outer, _asked, _enter, _leave = active.get, probing.get, active.set, active.reset
+from ragmon.names import DISABLED, ON
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +41,7 @@ def trace(
     sample: float | None = None,
     question: str | Callable[..., Any] | None = None,
     extract: Extract | None = None,
+    reduce: Callable[[list[Any]], Any] | None = None,
     id_from: str | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def trace(
@@ -52,6 +49,7 @@ def trace(
     sample: float | None = None,
     question: str | Callable[..., Any] | None = None,
     extract: Extract | None = None,
+    reduce: Callable[[list[Any]], Any] | None = None,
     id_from: str | None = None,
 ) -> Any:
     """Trace a pipeline function; usable bare or with arguments.
@@ -67,6 +65,7 @@ def trace(
             call's arguments; default: the parameter named question, query or q, else the first string.
         extract: Where the answer is: dotted paths into the result by field of `ragmon.record`, or a callable that
             gets the result and returns such fields; default: every known shape.
+        reduce: Makes a result of the list of items a stream gave; default: text joined, else the last item.
         id_from: Dotted path from a document to its id; default: the configured one, else `id`, then metadata id,
             chunk_id, doc_id.
 
@@ -88,12 +87,15 @@ def trace(
         raise RagmonError(f"name is {shorten(name)}", hint='the name of a pipeline, such as "support"')
     if sample is not None and not _is_share(sample):
         raise RagmonError(f"sample is {shorten(sample)}", hint="a share of calls between 0 and 1")
+    if reduce is not None and not callable(reduce):
+        raise RagmonError(f"reduce is {shorten(reduce)}", hint="a callable that makes a result of a list of items")
     make = functools.partial(
         Site,
         name=name,
         sample=sample,
         question=question if question is None or callable(question) else parse(question, "question"),
         extract=extract if extract is None or callable(extract) else _paths(extract),
+        reduce=reduce,
         id_from=None if id_from is None else parse(id_from, "id_from"),
     )
     return functools.partial(_wrap, make=make)
@@ -119,15 +121,16 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], Site]) -> Any:
         return type(function)(_wrap(function.__func__, make))
     if not callable(function) or inspect.isclass(function):
         raise RagmonError(f"{shorten(function)} cannot be traced", hint="decorate a function or a method")
+    if is_disabled():
+        return function
     site = make(function)
     _check_parameter(site)
-    return _wrap_async(site) if _is_async(function) else _wrap_sync(site)
+    return wrap(site)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether it is an async function, or an object that is called like one."""
-    called = inspect.getattr_static(type(function), "__call__")
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+def is_disabled() -> bool:
+    """Whether `RAGMON_DISABLED` switches ragmon off: then decorated functions are the functions themselves."""
+    return os.environ.get(DISABLED, "").strip().lower() in ON
 
 
 def _check_parameter(site: Site) -> None:
@@ -141,114 +144,3 @@ def _check_parameter(site: Site) -> None:
         name = getattr(site.function, "__qualname__", shorten(site.function))
         wrong = f"question starts at {shorten(site.question[0])}, which is no parameter of {name}"
         raise RagmonError(wrong, hint=nearest(str(site.question[0]), parameters))
-
-
-def _wrap_sync(site: Site) -> Callable[..., Any]:
-    function = site.function
-
-    @functools.wraps(function)
-    def traced(*args: Any, **kwargs: Any) -> Any:
-        call = _begin(site, args, kwargs)
-        if call is None:
-            return function(*args, **kwargs)
-        token = _enter(call)
-        started = perf_counter()
-        try:
-            result = function(*args, **kwargs)
-        except BaseException as error:
-            _raised(call, perf_counter() - started, error)
-            raise
-        finally:
-            _leave(token)
-        _returned(call, perf_counter() - started, result)
-        return result
-
-    return traced
-
-
-def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
-    function = cast("Callable[..., Awaitable[Any]]", site.function)
-
-    @functools.wraps(function)
-    async def traced(*args: Any, **kwargs: Any) -> Any:
-        call = _begin(site, args, kwargs)
-        if call is None:
-            return await function(*args, **kwargs)
-        token = _enter(call)
-        started = perf_counter()
-        try:
-            result = await function(*args, **kwargs)
-        except BaseException as error:
-            _raised(call, perf_counter() - started, error)
-            raise
-        finally:
-            _leave(token)
-        _returned(call, perf_counter() - started, result)
-        return result
-
-    return traced
-
-
-def _begin(site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | Unkept | None:
-    """Decide before the call whether it is kept; None where it is no call of its own, or nothing is monitored."""
-    now = runtime.current
-    if now is None:
-        runtime.not_installed()
-        return None
-    outer = _outer()
-    if outer is not None and not outer.ended:
-        return None
-    plan = site.plan
-    if plan is None or plan.of is not now:
-        plan = site.plan = now.plan(site)
-    bits = getrandbits(RANDOM_BITS)
-    probe = _asked()
-    if bits >= plan.threshold or probe is not None:
-        return Call(site, plan, args, kwargs, bits, probe)
-    unkept = Unkept()
-    unkept.plan, unkept.ended = plan, False
-    return unkept
-
-
-def _returned(call: Call | Unkept, seconds: float, result: Any) -> None:
-    """Count a call that returned, by a look that costs next to nothing, and hand over what is kept of it."""
-    call.ended = True
-    plan = call.plan
-    text = result
-    if type(result) is dict:
-        text = result.get("claim")
-        if text is None:
-            text = result.get("answer")
-    if type(text) is str and len(text) < plan.longest and text.strip().casefold() in plan.refusals:
-        stratum = "refusal"
-    else:
-        stratum = "slow" if seconds > plan.slow_above else "rest"
-    if type(call) is Unkept:
-        next(plan.live[stratum])
-        return
-    next((plan.live if call.probe is None else plan.tally.probes)[stratum])
-    # The application may go on changing what it returned.
-    call.result = result.copy() if type(result) in (dict, list) else result
-    _hand_over(call, stratum, seconds)
-
-
-def _raised(call: Call | Unkept, seconds: float, error: BaseException) -> None:
-    """Count a call that raised, and hand over what is kept of it: not the error, whose frames hold much."""
-    call.ended = True
-    tally, code = call.plan.tally, type(error).__name__
-    if isinstance(call, Call) and call.probe is not None:
-        next(tally.probes["error"])
-    else:
-        next(tally.live["error"])
-        tally.count_error(code)
-    if isinstance(call, Call):
-        call.error = code
-        _hand_over(call, "error", seconds)
-
-
-def _hand_over(call: Call, stratum: str, seconds: float) -> None:
-    call.stratum, call.seconds, call.ts = stratum, seconds, time()
-    try:
-        call.plan.of.submit(call)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the application must not see it
-        warn_once(f"a captured call could not be handed over: {whereabouts(error)}")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ragmon import names
-from ragmon.capture.calls import Call, Site, running, seen, threshold
+from ragmon.capture.calls import Call, Site, running, seen
+from ragmon.capture.draws import Odds, threshold
 from ragmon.capture.notices import warn_once
+from ragmon.capture.parents import watcher
 
 if TYPE_CHECKING:
     from ragmon.capture.paths import Path
 
 CODES: Final = 32
 """Kinds of errors of a pipeline that are counted by name; all others are counted together."""
+WAITING: Final = 65_536
+"""Latencies of a stratum that wait to be counted; while nobody counts them, the oldest go first."""
 _PADDING: Final = 8
 """Spaces and the like that may surround a refusal token."""
 
@@ -25,30 +30,43 @@ class Terms:
     """What is configured for one pipeline.
 
     Args:
-        rate: Share of calls that are kept.
+        rate: Share of all calls that are kept.
+        keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Folded refusal tokens, to tell a refusal by a cheap look.
         slow_above: Seconds from which a call counts as slow; None where nothing is slow.
+        time_all: Time all calls, not the kept ones alone.
+        detail: What is said inside a call survives where the call is kept for its outcome.
+        parent: Whether calls under a parent the application's tracer did not sample are kept (`ignore`) or not.
         id_from: Path from a document to its id.
     """
 
     rate: float = 1.0
+    keep: Mapping[str, float] = field(default_factory=dict)
     refusals: frozenset[str] = frozenset({names.REFUSAL_TOKEN})
     slow_above: float | None = None
+    time_all: bool = True
+    detail: bool = False
+    parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
 
 
 class Tally:
-    """All calls of one pipeline, sampled or not.
+    """All calls of one pipeline, kept or not.
 
     Attributes:
         live: User calls by stratum.
         probes: Calls that asked a gold question, by stratum.
+        kept: Those of either kind that were kept, by source and stratum.
+        latencies: Seconds of calls that nobody has counted yet, by source and stratum.
         errors: User calls that raised, by the name of what they raised.
     """
 
     def __init__(self) -> None:
-        self.live = {stratum: count() for stratum in names.STRATA}
-        self.probes = {stratum: count() for stratum in names.STRATA}
+        self.live = {stratum: count() for stratum in names.CALL_STRATA}
+        self.probes = {stratum: count() for stratum in names.CALL_STRATA}
+        pairs = [(source, stratum) for source in (names.LIVE, names.PROBE) for stratum in names.CALL_STRATA]
+        self.kept = {pair: count() for pair in pairs}
+        self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
 
     def count_error(self, code: str) -> None:
@@ -60,21 +78,71 @@ class Tally:
 
 
 class Plan:
-    """What holds for one decorated function under one runtime: looked up once, read by every call."""
+    """What holds for one decorated function under one runtime: looked up once, read by every call.
 
-    __slots__ = ("id_from", "live", "longest", "of", "p", "pipeline", "refusals", "slow_above", "tally", "threshold")
+    Attributes:
+        threshold: The smallest draw that is kept.
+        p_lost: The probability to lose the draw.
+        won: The odds of a call that won the draw, without a parent.
+        lost: The odds of one that lost it.
+        peeks: Look at results and times to tell refusals and slow calls.
+        times: Read the clock for every call.
+        blind: Nobody looks at results: all that return are alike.
+        on: A runtime is installed.
+        watch: Tells cheaply whether a call may have a parent; None while there can be none.
+    """
 
-    def __init__(self, of: Runtime, pipeline: str, rate: float, terms: Terms, tally: Tally) -> None:
+    __slots__ = (
+        "blind",
+        "detail",
+        "id_from",
+        "keep",
+        "kept",
+        "live",
+        "longest",
+        "lost",
+        "of",
+        "on",
+        "p_lost",
+        "peeks",
+        "pipeline",
+        "refusals",
+        "respected",
+        "rest",
+        "slow_above",
+        "tally",
+        "threshold",
+        "time_rest",
+        "times",
+        "timings",
+        "watch",
+        "won",
+    )
+
+    def __init__(self, of: Runtime | None, pipeline: str, rate: float, terms: Terms, tally: Tally) -> None:
         self.of = of
         self.pipeline = pipeline
-        self.p = rate
+        self.p_lost = 1.0 - rate
         self.threshold = threshold(rate)
+        self.won, self.lost = Odds(audit=True, p_audit=rate), Odds(audit=False, p_audit=rate)
+        self.keep = {stratum: p for stratum, p in terms.keep.items() if p}
+        self.peeks = "refusal" in self.keep or "slow" in self.keep
+        self.times = terms.time_all or self.peeks
+        self.blind = not self.peeks
         self.refusals = terms.refusals
         self.longest = max(map(len, terms.refusals), default=0) + _PADDING
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
+        self.detail = terms.detail and bool(self.keep)
+        self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
         self.tally = tally
         self.live = tally.live
+        self.kept = {stratum: tally.kept[names.LIVE, stratum] for stratum in names.CALL_STRATA}
+        self.rest = tally.live[names.REST]
+        self.on = of is not None
+        self.timings = {stratum: tally.latencies[names.LIVE, stratum] for stratum in names.CALL_STRATA}
+        self.time_rest = self.timings[names.REST].append
+        self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
 
 
 class Runtime:
@@ -85,35 +153,59 @@ class Runtime:
         pipeline: Name of pipelines that have none of their own.
         terms: What is configured for a pipeline, by its name.
         keep_all: Every call is kept, whatever rates say.
+        awaken: Called before the first call of a function, to start in a forked child what a fork stops.
     """
 
     def __init__(
         self,
         submit: Callable[[Call], None],
         *,
+        awaken: Callable[[], None] | None = None,
         pipeline: str = names.DEFAULT_PIPELINE,
         terms: Callable[[str], Terms] = lambda _: Terms(),
         keep_all: bool = False,
     ) -> None:
         self.submit = submit
+        self._awaken = awaken
         self._pipeline = pipeline
         self._terms = terms
         self._keep_all = keep_all
-        self._tallies: dict[str, Tally] = {}
+        self._plans: list[Plan] = []
+        self.tallies: dict[str, Tally] = {}
 
     def plan(self, site: Site) -> Plan:
         """What holds for a decorated function; its own sample rate goes before the configured one."""
         pipeline = self._pipeline if site.name is None else site.name
         terms = self._terms(pipeline)
         rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
-        return Plan(self, pipeline, rate, terms, self._tallies.setdefault(pipeline, Tally()))
+        plan = Plan(self, pipeline, rate, terms, self.tallies.setdefault(pipeline, Tally()))
+        self._plans.append(plan)
+        if self._awaken is not None:
+            self._awaken()
+        return plan
+
+    def begin_again(self) -> Runtime:
+        """The runtime of a forked child: the same terms, nothing counted; what still runs is its parent's to report."""
+        child = Runtime(
+            self.submit, awaken=self._awaken, pipeline=self._pipeline, terms=self._terms, keep_all=self._keep_all
+        )
+        self.submit = _leave_to_parent
+        return child
+
+    def look_for_parents(self) -> None:
+        """Notice that the application has begun to use OpenTelemetry; called now and then, off the request path."""
+        watch = watcher()
+        for plan in self._plans:
+            plan.watch = watch
 
     def totals(self) -> dict[tuple[str, str, str], int]:
-        """All calls so far by pipeline, source and stratum; of probes only what there was."""
+        """All calls so far by pipeline, source and stratum; of rare ones only what there was."""
         found = {}
-        for pipeline, tally in list(self._tallies.items()):
-            for stratum in names.STRATA:
-                found[pipeline, names.LIVE, stratum] = seen(tally.live[stratum])
+        for pipeline, tally in list(self.tallies.items()):
+            for stratum in names.CALL_STRATA:
+                calls = seen(tally.live[stratum])
+                if calls or stratum in names.STRATA:
+                    found[pipeline, names.LIVE, stratum] = calls
                 if probes := seen(tally.probes[stratum]):
                     found[pipeline, names.PROBE, stratum] = probes
         return found
@@ -122,10 +214,17 @@ class Runtime:
         """User calls that raised, by pipeline and the name of what they raised."""
         return {
             (pipeline, code): seen(counter)
-            for pipeline, tally in list(self._tallies.items())
+            for pipeline, tally in list(self.tallies.items())
             for code, counter in list(tally.errors.items())
         }
 
+
+def _leave_to_parent(_call: Call) -> None:
+    """A call that a fork cut in two ends in the parent."""
+
+
+NOWHERE: Final = Plan(None, "", 0.0, Terms(), Tally())
+"""The plan of every function while nothing is installed."""
 
 current: Runtime | None = None
 """The runtime of this process; None where `ragmon.install` was not called."""
@@ -147,7 +246,17 @@ def expect_none() -> None:
     _awaited = False
 
 
-def not_installed() -> None:
+def prepare(site: Site) -> Plan:
+    """The plan of a function under the runtime that is installed now."""
+    if current is None:
+        _not_installed()
+        site.plan = NOWHERE
+    else:
+        site.plan = current.plan(site)
+    return site.plan
+
+
+def _not_installed() -> None:
     """Warn once that nothing is monitored, unless that is how it should be."""
     if _awaited:
         warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
@@ -158,7 +267,7 @@ def inside(what: str) -> Call | None:
     call = running()
     if call is None:
         if current is None:
-            not_installed()
+            _not_installed()
         else:
             next(_orphans)
             warn_once(f"ragmon.{what}() was called outside a traced call; it is counted and ignored")

@@ -1,15 +1,20 @@
-"""What code inside a traced call can say: `record`, `stage`, `trace_id`."""
+"""What code inside a traced call can say: `record`, `stage`, `trace_id`; and how its threads come to be inside."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from ragmon.capture import runtime
-from ragmon.capture.calls import Call, probing, running
+from ragmon.capture.calls import Call, Probing, active, leave, running
+from ragmon.capture.outcomes import hold
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def record(
@@ -57,16 +62,13 @@ def record(
         "tags": tags,
     }
     fields = call.fields
+    if fields is None:
+        fields = call.fields = {}
     for name, value in said.items():
         if value is not None:
-            fields[name] = _held(value)
+            fields[name] = hold(value)[0]
     if candidates is not None:
-        fields.setdefault("candidates", []).append(_held(candidates))
-
-
-def _held(value: Any) -> Any:
-    """A value the application may go on changing."""
-    return value.copy() if type(value) in (list, dict) else value
+        fields.setdefault("candidates", []).append(hold(candidates)[0])
 
 
 class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
@@ -91,6 +93,8 @@ class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
     ) -> None:
         call = running()
         if isinstance(call, Call):
+            if call.stages is None:
+                call.stages = []
             call.stages.append((self.name, self._started, perf_counter()))
 
 
@@ -103,11 +107,34 @@ def probe(qid: str) -> Iterator[None]:
     Args:
         qid: The gold question.
     """
-    token = probing.set(qid)
+    token = active.set(Probing(qid))
     try:
         yield
     finally:
-        probing.reset(token)
+        active.reset(token)
+
+
+def propagate(function: Callable[P, R]) -> Callable[P, R]:
+    """Carry the call that runs here into another thread: `executor.submit(ragmon.propagate(search), question)`.
+
+    Tasks and `asyncio.to_thread` inherit it by themselves; threads and executors do not.
+
+    Args:
+        function: What will run there.
+    """
+    mark = running()
+    if mark is None:
+        return function
+
+    @functools.wraps(function)
+    def carried(*args: P.args, **kwargs: P.kwargs) -> R:
+        token = active.set(mark)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            leave(token)
+
+    return carried
 
 
 def trace_id() -> str | None:

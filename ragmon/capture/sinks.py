@@ -1,22 +1,31 @@
-"""Where records go. A sink is anything with `submit(record)`; it is called off the request path."""
+"""Where records go: the two forms a sink can have, and several sinks as one. All are called off the request path."""
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from ragmon.contract import Record, encode
-from ragmon.errors import RagmonError
+from ragmon import names
+from ragmon.contract import Record, Totals
 
 
 class Sink(Protocol):
-    """One method: take a record."""
+    """One method: take a record.
+
+    A sink may have three methods more: `report(totals)` takes a producer's counts of all calls, `holds(trace_id)` says
+    whether a record it was given before a crash has arrived, and `close()` ends it.
+    """
 
     def submit(self, record: Record) -> None:
-        """Take a record; called from one thread, off the request path."""
+        """Take a record; called from one thread, off the request path. What it raises, loses the record."""
+
+
+@runtime_checkable
+class BatchSink(Protocol):
+    """A sink that sends many records at once."""
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Deliver records; returns how many were lost, by reason."""
 
 
 class Tee:
@@ -44,43 +53,61 @@ class Tee:
         if failed is not None:
             raise failed
 
+    def report(self, totals: Sequence[Totals]) -> None:
+        """Take a producer's counts of all calls."""
+        for sink in self._sinks:
+            report(sink, totals)
 
-class JsonlSink:
-    """A trace log: one record a line, each line one write, so that several processes may share the file.
+    def holds(self, trace_id: str) -> bool:
+        """Whether every sink that can tell has a record."""
+        answers = [holds(sink, trace_id) for sink in self._sinks]
+        return any(answers) and all(answer is not False for answer in answers)
+
+
+class BatchTee(Tee):
+    """The same, where one of them sends in batches.
 
     Args:
-        path: The file; it is appended to, its folder is made.
-        redact: Takes out of a record what must not be written.
-
-    Raises:
-        RagmonError: The file cannot be opened.
+        batch: Gets the records first.
+        sinks: Get them one by one.
     """
 
-    def __init__(self, path: str | Path, redact: Callable[[Record], Record]) -> None:
-        self._redact = redact
-        self._torn = False
-        try:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "ab", buffering=0)  # noqa: SIM115, PTH123 - held open for the life of the sink
-        except OSError as error:
-            raise RagmonError(
-                f"{path}: cannot be written ({error.strerror})", hint="check folder and rights"
-            ) from error
+    def __init__(self, batch: BatchSink, *sinks: Sink) -> None:
+        super().__init__(*sinks)
+        self._batch = batch
 
-    def submit(self, record: Record) -> None:
-        """Write a record.
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Deliver records; one that any sink lost is lost."""
+        lost = self._batch.deliver(records)
+        failed = 0
+        for record in records:
+            try:
+                super().submit(record)
+            except Exception:  # noqa: BLE001 - counted
+                failed += 1
+        return lost if sum(lost.values()) >= failed else {names.EXPORT_FAILED: failed}
 
-        Raises:
-            OSError: It was not written, or not whole; the next record starts on a line of its own.
-        """
-        line = encode(self._redact(record))
-        if self._torn:
-            line = b"\n" + line
-        written = self._file.write(line)
-        self._torn = self._torn if not written else written < len(line)
-        if written != len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    def report(self, totals: Sequence[Totals]) -> None:
+        """Take a producer's counts of all calls."""
+        report(self._batch, totals)
+        super().report(totals)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+
+def report(sink: Any, totals: Sequence[Totals]) -> None:
+    """Give a sink a producer's counts, where it takes them."""
+    take = getattr(sink, "report", None)
+    if take is not None:
+        take(totals)
+
+
+def holds(sink: Any, trace_id: str) -> bool | None:
+    """Whether a sink has a record; None where it cannot tell."""
+    ask = getattr(sink, "holds", None)
+    return None if ask is None else bool(ask(trace_id))
+
+
+def close(sink: Any) -> None:
+    """End a sink, where it can be."""
+    end = getattr(sink, "close", None)
+    if end is not None:
+        end()

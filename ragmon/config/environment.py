@@ -12,9 +12,9 @@ from urllib.parse import unquote
 from ragmon.config.files import Tree
 from ragmon.config.locate import KeyPath
 from ragmon.config.problems import Place, Problem
+from ragmon.names import DISABLED, ON
 
 CONFIG: Final = "RAGMON_CONFIG"
-DISABLED: Final = "RAGMON_DISABLED"
 BUILD: Final = "RAGMON_BUILD"
 RESOURCE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 SERVICE: Final = "OTEL_SERVICE_NAME"
@@ -27,7 +27,7 @@ OVERRIDES: Final[dict[str, tuple[str, str]]] = {
     "RAGMON_STATE_DIR": ("serve", "state_dir"),
 }
 """Variables that stand for a key of ragmon.toml."""
-_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+_OFF: Final = ("", "0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ def process(environ: Mapping[str, str]) -> tuple[Process, list[Problem]]:
             origins[key] = f"environment {variable if own else RESOURCE}"
     switch = environ.get(DISABLED, "").strip()
     problems = []
-    if switch.lower() not in (*_ON, *_OFF):
+    if switch.lower() not in (*ON, *_OFF):
         where = f"environment {DISABLED}"
         problems.append(Problem(where, None, "disabled", f"{DISABLED} must be 1 or 0", switch, "1 switches ragmon off"))
     if switch:
         origins["disabled"] = f"environment {DISABLED}"
-    return Process(values["build"], values["service"], switch.lower() in _ON, origins), problems
+    return Process(values["build"], values["service"], switch.lower() in ON, origins), problems
 
 
 def _attributes(text: str) -> dict[str, str]:

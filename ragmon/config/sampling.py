@@ -30,6 +30,7 @@ class Sampling(Table):
         keep: Outcome strata kept as well.
         slow_above: From which total latency a call is slow.
         detail: Whether what was recorded inside a call survives in calls kept for their outcome.
+        latency: Whether `all` calls are timed, or the `kept` ones alone; keeping refusals or slow calls times all.
         parent: `respect` restricts the draw to parents the application's tracer sampled.
     """
 
@@ -37,6 +38,7 @@ class Sampling(Table):
     keep: Keep = Keep(error=1.0, refusal=0.2, slow=1.0)
     slow_above: Duration = Seconds(8)
     detail: bool = False
+    latency: Literal["all", "kept"] = "all"
     parent: Literal["ignore", "respect"] = "ignore"
 
 

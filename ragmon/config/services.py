@@ -184,10 +184,21 @@ class Serve(Table):
 
 
 class Export(Table):
-    """Where capture sends; neither of the two means an in-process monitor."""
+    """Where capture sends; neither of the first two means an in-process monitor.
+
+    Attributes:
+        endpoint: A server that takes OTLP.
+        jsonl: A trace log.
+        rotate_size: From which size the log is put aside and a new one begun.
+        rotate_every: After which time.
+        fsync: When the disk must have a line of the log.
+    """
 
     endpoint: Url | None = None
     jsonl: File | None = None
+    rotate_size: Size | None = None
+    rotate_every: Duration | None = None
+    fsync: Literal["never", "second", "record"] = "never"
 
     @model_validator(mode="after")
     def _one_sink(self) -> Export:

@@ -1,0 +1,34 @@
+"""How a call begins that is not plainly one of its own without a parent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragmon.capture.calls import Call, Lost, Probing, Site, active, here
+from ragmon.capture.draws import Odds, random
+from ragmon.capture.parents import find
+from ragmon.capture.runtime import Plan
+
+_PROBE = Odds(audit=True, p_audit=1.0)
+_REFUSED = Odds(audit=False, p_audit=0.0, p_parent=0.0)
+"""The odds of a call whose parent was not sampled, where that is respected."""
+
+
+def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+    """The call that begins; None where it is no call of its own, or nothing is monitored."""
+    outer = active.get()
+    if plan.of is None or here.lane.busy or (isinstance(outer, Call | Lost) and not outer.ended):
+        return None
+    parent = find() if plan.watch is not None and plan.watch() else None
+    if isinstance(outer, Probing):
+        odds = _PROBE
+    elif parent is not None:
+        odds = parent.odds(plan.won.p_audit, plan.threshold, respected=plan.respected) or _REFUSED
+    else:
+        odds = plan.lost if random() < plan.p_lost else plan.won
+    call = Call(site, plan, args, kwargs, odds)
+    call.parent = parent
+    if isinstance(outer, Probing):
+        call.probe = outer.qid
+    call.detailed = odds.audit or plan.detail
+    return call

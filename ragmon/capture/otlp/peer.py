@@ -1,0 +1,229 @@
+"""The receiver at the other end: what it is sent, how often that is tried, and what its answers mean."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from http.client import HTTPException
+from itertools import count
+from math import isfinite
+from threading import Event, Lock
+from time import monotonic, time
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import context
+
+from ragmon import names
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.otlp.connection import Connection, Reply
+from ragmon.capture.otlp.endpoint import envelope, parse
+from ragmon.errors import RagmonError
+
+FIRST_WAIT: Final = 0.1
+LONGEST_WAIT: Final = 5.0
+_LATER: Final[frozenset[int]] = frozenset(
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+"""The answers after which a request may be sent again (OTLP specification, Failures)."""
+_HINTS: Final[dict[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: "the token is missing, or is not the receiver's",
+    HTTPStatus.FORBIDDEN: "the token is not allowed to write there",
+    HTTPStatus.NOT_FOUND: "the address of an OTLP/HTTP receiver, without /v1/traces",
+}
+# Private names that every instrumentation reads all the same; older ones read the plain word.
+_SUPPRESSED: Final = (
+    getattr(context, "_SUPPRESS_INSTRUMENTATION_KEY", None),
+    getattr(context, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", None),
+    "suppress_instrumentation",
+)
+
+
+class Answer(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        reason: Why it is lost; None where the receiver took it. `export_refused`: it said no for good.
+            `export_timeout`: it did not answer in time. `export_failed`: it was not reached, or not ready.
+        body: The protocol message it answered with.
+        again: Sending it again may help.
+        wait: Seconds the receiver wants to be left alone first; None where it did not say.
+    """
+
+    reason: str | None = None
+    body: bytes = b""
+    again: bool = False
+    wait: float | None = None
+
+    def rejected(self, response: Any, field: str) -> int:
+        """How much of an accepted request the receiver refused.
+
+        Args:
+            response: The protocol's class of such an answer.
+            field: Its partial success's count.
+        """
+        try:
+            return max(0, int(getattr(response.FromString(self.body).partial_success, field)))
+        except Exception:  # noqa: BLE001 - in whatever words, it took the request
+            return 0
+
+
+class Peer:
+    """One OTLP/HTTP receiver. Nothing is read from the variables that configure the application's own exporters.
+
+    Args:
+        endpoint: Its base address.
+        token: Its bearer token; None where it wants none.
+        certificate: A file of certificates to trust in place of the system's; None for those.
+
+    Raises:
+        RagmonError: The address, the token or the certificate file cannot be used.
+    """
+
+    def __init__(self, endpoint: str, *, token: str | None = None, certificate: str | None = None) -> None:
+        self._endpoint = parse(endpoint)
+        self._compress = not self._endpoint.loopback  # on one machine it costs more than it saves
+        self._headers = envelope(token, compressed=self._compress)
+        self._tls = _trust(certificate) if self._endpoint.tls else None
+        self._closing = Event()
+        self._begin()
+
+    def _begin(self) -> None:
+        """What belongs to one process."""
+        self._process = os.getpid()
+        self._connection = Connection(self._endpoint.host, self._endpoint.port, self._tls)
+        self._at_work = Lock()
+
+    def _begin_again(self) -> None:
+        """Begin anew in a forked child, where the parent's connection and lock are of no use."""
+        if self._process != os.getpid():
+            self._left = self._connection  # held, so that nobody tidies up what the parent's threads had locked
+            self._left.leave()
+            self._begin()
+
+    def post(self, signal: str, body: bytes, deadline: float, *, retry: bool = True) -> Answer:
+        """Send a request until it is taken, refused, or out of time. Never raises for what the receiver does.
+
+        Args:
+            signal: `traces`, `metrics` or `logs`.
+            body: The protocol message.
+            deadline: When to give up, on the monotonic clock.
+            retry: Send it again where that may help.
+        """
+        self._begin_again()
+        if self._compress:
+            body = gzip.compress(body, compresslevel=1)
+        with self._at_work, _uninstrumented():
+            answer = self._tried(signal, body, deadline, retry=retry)
+        if self._closing.is_set():
+            self._hang_up()
+        return answer
+
+    def close(self) -> None:
+        """End what is under way, from whatever thread, and send no more."""
+        self._begin_again()
+        self._closing.set()
+        self._connection.abort()
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Close the connection, unless a request is still to learn that it was ended: then it does so itself."""
+        if self._at_work.acquire(blocking=False):
+            self._connection.close()
+            self._at_work.release()
+
+    def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool) -> Answer:
+        for wait in _waits():
+            answer = Answer(names.EXPORT_FAILED) if self._closing.is_set() else self._once(signal, body, deadline)
+            if not (retry and answer.again):
+                break
+            pause = wait if answer.wait is None else answer.wait
+            if pause >= deadline - monotonic() or self._closing.wait(pause):
+                break
+        return answer
+
+    def _once(self, signal: str, body: bytes, deadline: float) -> Answer:
+        try:
+            reply = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, self._headers, deadline)
+        except TimeoutError:
+            self._warn("it does not answer in time")
+            return Answer(names.EXPORT_TIMEOUT)
+        except ssl.SSLCertVerificationError as error:
+            self._warn(f"its certificate is not trusted ({error.verify_message})")
+            return Answer(names.EXPORT_FAILED)
+        except OSError as error:
+            self._warn(error.strerror or whereabouts(error))
+            return Answer(names.EXPORT_FAILED, again=True)
+        except HTTPException as error:
+            self._warn(f"it does not speak HTTP ({whereabouts(error)}); OTLP over HTTP is usually on port 4318")
+            return Answer(names.EXPORT_FAILED, again=True)
+        return self._read(reply)
+
+    def _read(self, reply: Reply) -> Answer:
+        if HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
+            ours = reply.headers.get_content_type() == self._headers["Content-Type"]
+            return Answer(body=reply.body if ours else b"")
+        hint = _HINTS.get(reply.status)
+        self._warn(f"it answered with status {reply.status}" + (f" ({hint})" if hint else ""))
+        if reply.status in _LATER:
+            return Answer(names.EXPORT_FAILED, again=True, wait=_retry_after(reply.headers.get("Retry-After")))
+        return Answer(names.EXPORT_FAILED if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else names.EXPORT_REFUSED)
+
+    def _warn(self, why: str) -> None:
+        warn_once(f"exporting to {self._endpoint} fails: {why}")
+
+
+def _trust(certificate: str | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=certificate)
+    except OSError as error:
+        why = error.strerror or "it holds no certificate"
+        raise RagmonError(
+            f"{certificate}: cannot be used as a certificate ({why})", hint="a PEM file of certificates to trust"
+        ) from error
+
+
+@contextmanager
+def _uninstrumented() -> Iterator[None]:
+    """The application's instrumentations must not take ragmon's requests for its own."""
+    found = context.get_current()
+    for key in _SUPPRESSED:
+        if key is not None:
+            found = context.set_value(key, True, found)
+    token = context.attach(found)
+    try:
+        yield
+    finally:
+        context.detach(token)
+
+
+def _waits() -> Iterator[float]:
+    """Seconds between tries: growing, and drawn, so that many producers do not come back at once."""
+    for power in count():
+        yield random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(power, 16))  # noqa: S311
+
+
+def _retry_after(text: str | None) -> float | None:
+    """Seconds of a Retry-After header: a number, or a date (RFC 9110, section 10.2.3)."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            at = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time()
+    return max(0.0, seconds) if isfinite(seconds) else None

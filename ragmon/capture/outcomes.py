@@ -1,0 +1,186 @@
+"""How a call ended: which stratum it belongs to, whether it is kept for that, and its way to the worker."""
+
+from __future__ import annotations
+
+from time import perf_counter, time
+from typing import Any, Final
+
+from ragmon import names
+from ragmon.capture.calls import Call, Site
+from ragmon.capture.draws import random
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.runtime import Plan
+
+CANCELLED: Final = "cancelled"
+ABANDONED: Final = "abandoned"
+CUT: Final = "cut"
+"""How calls end that neither return nor raise; the last one streamed more than is held."""
+_SMALL: Final = 64
+"""Bytes of what is neither text nor a list."""
+
+
+def is_refusal(plan: Plan, result: Any) -> bool:
+    """Whether a look at the outside of a result shows the exact refusal token."""
+    kind = type(result)
+    if kind is dict:
+        text = result.get("claim")
+        if text is None:
+            text = result.get("answer")
+            if text is None:
+                text = result.get("answer_json")
+        if type(text) is dict:
+            text = text.get("claim")
+    else:
+        text = result
+    return type(text) is str and len(text) < plan.longest and text.strip().casefold() in plan.refusals
+
+
+def _stratum(plan: Plan, seconds: float, result: Any) -> str:
+    if plan.blind:
+        return "rest"
+    if is_refusal(plan, result):
+        return "refusal"
+    return "slow" if seconds > plan.slow_above else "rest"
+
+
+def lost(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float, result: Any) -> None:
+    """Count a call that lost the draw and returned; it may be kept for how it ended."""
+    stratum = _stratum(plan, seconds, result)
+    next(plan.live[stratum])
+    plan.timings[stratum].append(seconds)
+    keep = plan.keep.get(stratum)
+    if keep is not None and random() < keep:
+        call = Call(site, plan, args, kwargs, plan.lost)
+        call.detailed = False
+        _hand_over(call, stratum, seconds, result)
+
+
+def lost_error(
+    site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, error: BaseException
+) -> None:
+    """Count a call that lost the draw and raised; it may be kept for that."""
+    code, ending = _how(error)
+    stratum = names.REST if ending else "error"
+    seconds = None if started is None else perf_counter() - started
+    next(plan.live[stratum])
+    if seconds is not None:
+        plan.timings[stratum].append(seconds)
+    if ending is None:
+        plan.tally.count_error(code)
+    keep = plan.keep.get(stratum)
+    if keep is not None and random() < keep:
+        call = Call(site, plan, args, kwargs, plan.lost)
+        call.detailed, call.error = False, code
+        _hand_over(call, stratum, seconds, None)
+
+
+def returned(call: Call, seconds: float, result: Any) -> None:
+    """Count a call that returned, and hand it over where it is kept."""
+    _finish(call, _stratum(call.plan, seconds, result), seconds, result)
+
+
+def streamed(call: Call, seconds: float) -> None:
+    """Count a call whose stream came to its end, and hand it over where it is kept."""
+    items = call.items
+    told = items and call.site.reduce is None and len(items) < call.plan.longest
+    _finish(call, _stratum(call.plan, seconds, _joined(items) if told and items else None), seconds)
+
+
+def _joined(items: list[Any]) -> str | None:
+    """The text of a stream; None where it streams something else."""
+    return "".join(items) if all(type(item) is str for item in items) else None
+
+
+def raised(call: Call, seconds: float, error: BaseException) -> None:
+    """Count a call that raised: not the error is held, whose frames hold much, but its name."""
+    code, ending = _how(error)
+    if ending is not None:
+        ended(call, seconds, ending)
+        return
+    if call.probe is None:
+        call.plan.tally.count_error(code)
+    call.error = code
+    _finish(call, "error", seconds)
+
+
+def ended(call: Call, seconds: float, ending: str) -> None:
+    """Count a call that neither returned nor raised."""
+    call.ending = ending
+    _finish(call, "rest", seconds)
+
+
+def _how(error: BaseException) -> tuple[str, str | None]:
+    """The name of an error, and what it stands for where it is none."""
+    code = type(error).__name__
+    return code, CANCELLED if code == "CancelledError" else None
+
+
+def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> None:
+    plan, odds = call.plan, call.odds
+    call.ended = True
+    if not odds.known:
+        stratum = names.UNKNOWN_WEIGHT
+    if call.probe is not None:
+        next(plan.tally.probes[stratum])
+        plan.tally.latencies[names.PROBE, stratum].append(seconds)
+    else:
+        next(plan.live[stratum])
+        plan.timings[stratum].append(seconds)
+        if not odds.audit and odds.known:
+            keep = plan.keep.get(stratum) if odds.p_parent else None
+            if keep is None or random() >= keep:
+                return
+    _hand_over(call, stratum, seconds, result)
+
+
+def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
+    call.ended = True
+    call.stratum, call.seconds, call.ts = stratum, seconds, time()
+    try:
+        # The application may go on changing what it returned.
+        call.result, call.weight = hold(result)
+        if call.fields or call.items:
+            call.weight += hold(call.fields)[1] + hold(call.items)[1]
+        plan = call.plan
+        next(plan.kept[stratum] if call.probe is None else plan.tally.kept[names.PROBE, stratum])
+        if plan.of is not None:
+            plan.of.submit(call)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the application must not see it
+        warn_once(f"a captured call could not be handed over: {whereabouts(error)}")
+
+
+def hold(value: Any) -> tuple[Any, int]:
+    """A value its owner may go on changing, copied, and roughly how many bytes it keeps alive.
+
+    Lists and dicts are copied, and those a dict holds; what lies deeper is not, nor is it walked through.
+    """
+    kind = type(value)
+    if kind is not dict:
+        return (value.copy() if kind is list else value), _size(value)
+    copied, size = {}, 0
+    for key, part in value.items():
+        kind = type(part)
+        if kind is str:
+            size += len(part)
+        else:
+            size += _size(part)
+            if kind is list or kind is dict:
+                part = part.copy()  # noqa: PLW2901 - what goes into the copy
+        copied[key] = part
+    return copied, size
+
+
+def _size(part: Any) -> int:
+    """The size of a text; of a list, its first entry's times its length."""
+    if type(part) is str or type(part) is bytes:
+        return len(part)
+    if type(part) is not list or not part:
+        return _SMALL
+    first, size = part[0], _SMALL
+    if type(first) is dict:
+        for value in first.values():
+            if type(value) is str:
+                size += len(value)
+    elif type(first) is str:
+        size = len(first)
+    return len(part) * size

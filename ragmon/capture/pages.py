@@ -1,0 +1,264 @@
+"""A page of counters per process that outlives the process, however that ends.
+
+Counts are stores into shared memory, so they are there after `os._exit` or a kill. The file is locked for as long as
+its process lives; whoever finds one unlocked reads what was lost in it and removes it. Two threads never write the same
+counter: each has a column of its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import tempfile
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from threading import Lock
+from time import time
+from typing import Any, Final
+from uuid import uuid4
+
+from ragmon import names
+
+MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
+THREADS: Final = 1000
+"""Threads with a column of their own; all others share one, under a lock."""
+REASONS: Final = (
+    names.QUEUE_FULL,
+    names.SHUTDOWN_TIMEOUT,
+    names.INVALID_SCHEMA,
+    names.EXPORT_FAILED,
+    names.EXPORT_REFUSED,
+    names.EXPORT_TIMEOUT,
+    names.UNCONFIRMED,
+    names.FORKED,
+    names.OTHER,
+)
+"""Why records are lost; the order is the file's and only ever grows."""
+_INSTANCE, _STARTED, _GIVEN, _SETTLED, _DELIVERED, _DOUBT = 1, 3, 4, 5, 6, 7
+_HEADER: Final = 9
+_LOST: Final = _HEADER
+_COLUMNS: Final = _LOST + 16
+KEPT, FULL, CLOSED = 0, 1, 2
+"""What a thread counts: calls it kept, and of these the ones it dropped because the queue was full or closed."""
+_WIDTH: Final = 3
+_WORDS: Final = _COLUMNS + (THREADS + 1) * _WIDTH
+_SUFFIX: Final = ".page"
+
+
+_own: set[Path] = set()
+"""Pages of this process: locking and closing one of these again would give its lock away."""
+os.register_at_fork(after_in_child=_own.clear)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """What the page of a process that is gone says.
+
+    Attributes:
+        instance: Its id.
+        started: When it began to count, seconds since the epoch.
+        kept: Calls it kept.
+        delivered: Records it delivered.
+        dropped: Records it dropped and counted itself, by reason.
+        doubtful: Records it had given to the sink without learning what became of them.
+        doubt: The trace id of the record that was under way; "" where none was, or where it was one of a batch.
+    """
+
+    instance: str
+    started: float
+    kept: int
+    delivered: int
+    dropped: Mapping[str, int]
+    doubtful: int
+    doubt: str
+
+    @property
+    def missing(self) -> int:
+        """Records that were neither delivered nor counted as dropped."""
+        return self.kept - self.delivered - sum(self.dropped.values())
+
+
+class Page:
+    """The counters of this process.
+
+    Args:
+        folder: Where pages lie; None keeps the counters in memory alone.
+
+    Attributes:
+        instance: The id of this process among all that ever counted.
+        started: When it began to count, seconds since the epoch.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.instance = uuid4().hex
+        self.started = time()
+        self._path: Path | None = None
+        self._file: int | None = None
+        self._map = self._open(folder)
+        self._words = memoryview(self._map).cast("Q")
+        self._shared = Lock()
+        self._free = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
+        high, low = struct.unpack(">QQ", bytes.fromhex(self.instance))
+        self._words[0], self._words[_INSTANCE], self._words[_INSTANCE + 1] = MAGIC, high, low
+        self._words[_STARTED] = int(self.started * 1e6)
+
+    def _open(self, folder: Path | None) -> mmap:
+        size = _WORDS * 8
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._path = folder / f"{self.instance}{_SUFFIX}"
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                _own.add(self._path)
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(self._file, size)
+                return mmap(self._file, size)
+            except OSError:  # a folder nobody may write to: the counters live as long as the process
+                self._forget()
+        return mmap(-1, size)
+
+    def column(self, owner: Any) -> int:
+        """A column for one thread, given back when its owner is gone; 0 where none is left.
+
+        Args:
+            owner: What lives as long as the thread.
+        """
+        try:
+            column = self._free.pop()
+        except IndexError:
+            return 0
+        weakref.finalize(owner, self._free.append, column).atexit = False
+        return column
+
+    def count(self, column: int, what: int) -> None:
+        """Count one call of the thread that has the column."""
+        if column:
+            self._words[column + what] += 1
+        else:
+            with self._shared:
+                self._words[_COLUMNS + what] += 1
+
+    def total(self, what: int) -> int:
+        """What all threads counted."""
+        return sum(self._words[_COLUMNS + what :][::_WIDTH])
+
+    def give(self, n: int, trace_id: str | None = None) -> None:
+        """Note that the sink is given records: one, by its trace id, or several."""
+        self._words[_DOUBT], self._words[_DOUBT + 1] = _halves(trace_id if n == 1 else None)
+        self._words[_GIVEN] += n
+
+    def settle(self, delivered: int, lost: Mapping[str, int], *, given: int = 0) -> None:
+        """Note what became of records.
+
+        Args:
+            delivered: Those that were delivered.
+            lost: Those that were lost, by reason.
+            given: How many of all these the sink was given.
+        """
+        self._words[_SETTLED] += given
+        for reason, n in lost.items():
+            place = REASONS.index(reason) if reason in REASONS else REASONS.index(names.OTHER)
+            self._words[_LOST + place] += n
+        self._words[_DELIVERED] += delivered
+        self._words[_DOUBT] = self._words[_DOUBT + 1] = 0
+
+    @property
+    def delivered(self) -> int:
+        """Records that were delivered."""
+        return self._words[_DELIVERED]
+
+    def dropped(self) -> dict[str, int]:
+        """Records that were lost, by reason."""
+        return _dropped(self._words)
+
+    def close(self) -> None:
+        """Remove the page: what it says has been told."""
+        self._forget()
+
+    def leave_to_parent(self) -> None:
+        """Let go of a page that came along through a fork and is still its parent's."""
+        if self._file is not None:
+            os.close(self._file)
+        self._path = self._file = None
+
+    def _forget(self) -> None:
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+            _own.discard(self._path)
+        if self._file is not None:
+            os.close(self._file)
+        self._path = self._file = None
+
+
+def _dropped(words: memoryview) -> dict[str, int]:
+    found = {reason: words[_LOST + place] for place, reason in enumerate(REASONS)}
+    found[names.QUEUE_FULL] += sum(words[_COLUMNS + FULL :][::_WIDTH])
+    found[names.SHUTDOWN_TIMEOUT] += sum(words[_COLUMNS + CLOSED :][::_WIDTH])
+    return {reason: n for reason, n in found.items() if n}
+
+
+def _halves(trace_id: str | None) -> tuple[int, int]:
+    if trace_id is None or len(trace_id) != 32:
+        return 0, 0
+    number = int(trace_id, 16)
+    return number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def default_folder(identity: str) -> Path:
+    """Where pages of processes lie that say nothing of a place: the machine's folder for passing things.
+
+    Args:
+        identity: Tells applications apart; one reports another's losses only where both are the same.
+    """
+    return Path(tempfile.gettempdir()) / f"ragmon-{os.getuid()}" / identity
+
+
+def adopt(folder: Path | None) -> Iterator[Lost]:
+    """The pages of processes that are gone, each told once and removed.
+
+    Args:
+        folder: Where pages lie; None has none.
+    """
+    for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder is not None and folder.is_dir() else ():
+        lost = _take(path)
+        if lost is not None:
+            yield lost
+
+
+def _take(path: Path) -> Lost | None:
+    """The page of a process that is gone; None where it lives, or another process was faster."""
+    if path in _own:
+        return None
+    try:
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lost = _parse(file.read())
+            path.unlink()
+    except OSError:
+        return None
+    return lost
+
+
+def read(path: Path) -> Lost | None:
+    """What a page says; None where it is none, or its process was gone before it was whole."""
+    return _parse(path.read_bytes())
+
+
+def _parse(data: bytes) -> Lost | None:
+    words = memoryview(data).cast("Q") if len(data) == _WORDS * 8 else None
+    if words is None or words[0] != MAGIC:
+        return None
+    doubt = f"{words[_DOUBT]:016x}{words[_DOUBT + 1]:016x}"
+    return Lost(
+        instance=f"{words[_INSTANCE]:016x}{words[_INSTANCE + 1]:016x}",
+        started=words[_STARTED] / 1e6,
+        kept=sum(words[_COLUMNS + KEPT :][::_WIDTH]),
+        delivered=words[_DELIVERED],
+        dropped=_dropped(words),
+        doubtful=words[_GIVEN] - words[_SETTLED],
+        doubt=doubt if doubt.strip("0") else "",
+    )

@@ -1,0 +1,89 @@
+"""The trace of the application's own tracer that a call runs in, where it has one.
+
+OpenTelemetry is looked up, never imported: whoever does not use it does not pay for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from ragmon.capture.draws import RANDOM_BITS, SPAN, Odds
+
+_HEX_DIGITS = RANDOM_BITS // 4
+
+
+class Parent(NamedTuple):
+    """The span a call runs in.
+
+    Attributes:
+        trace_id: Its trace.
+        sampled: The application's tracer keeps it.
+        draw: The trace's randomness, 56 bits.
+        rejected: Draws below this were not sampled; None where the sampler does not say (`tracestate ot=th`).
+    """
+
+    trace_id: int
+    sampled: bool
+    draw: int
+    rejected: int | None
+
+    def odds(self, rate: float, lowest: int, *, respected: bool) -> Odds | None:
+        """How the audit draw went; None where the parent's sampler had decided against the call.
+
+        Args:
+            rate: The share of calls that is kept.
+            lowest: The smallest draw that is kept at that rate.
+            respected: Only sampled parents count.
+        """
+        won = self.draw >= lowest
+        if not respected:
+            return Odds(won, rate)
+        if not self.sampled:
+            return None
+        if self.rejected is None:
+            return Odds(audit=False, p_audit=0.0, known=False)
+        p_parent = 1 - self.rejected / SPAN
+        return Odds(won, min(rate, p_parent), p_parent)
+
+
+def watcher() -> Callable[[], Mapping[str, Any]] | None:
+    """What tells cheaply whether a call may have a parent; None while the application uses no OpenTelemetry."""
+    module = sys.modules.get("opentelemetry.context")
+    if module is None or "opentelemetry.trace" not in sys.modules:
+        return None
+    # The variable under the public function, where it is still kept there: asked in every call, it is ten times faster.
+    variable = getattr(getattr(module, "_RUNTIME_CONTEXT", None), "_current_context", None)
+    return variable.get if isinstance(variable, ContextVar) else module.get_current
+
+
+def find() -> Parent | None:
+    """The span that is active here."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    span = trace.get_current_span().get_span_context()
+    if not span.is_valid:
+        return None
+    state = _members(span.trace_state.get("ot") or "")
+    chosen = _number(state.get("rv", ""), exact=True)
+    draw = span.trace_id % SPAN if chosen is None else chosen
+    return Parent(span.trace_id, bool(span.trace_flags.sampled), draw, _number(state.get("th", "")))
+
+
+def _members(text: str) -> dict[str, str]:
+    """The members of OpenTelemetry's entry in a tracestate: `th:c;rv:0123456789abcd`."""
+    return dict(part.split(":", 1) for part in text.split(";") if ":" in part)
+
+
+def _number(text: str, *, exact: bool = False) -> int | None:
+    """A threshold or a randomness of up to 14 hex digits, missing ones are zeros on the right; None for none."""
+    fits = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
+    if not fits:
+        return None
+    try:
+        return int(text.ljust(_HEX_DIGITS, "0"), 16)
+    except ValueError:
+        return None

@@ -1,0 +1,170 @@
+"""What `@ragmon.trace` puts around a function: a draw before the call, and the call exactly as it was.
+
+The first half of `traced` runs in every call, kept or not, and is most of what ragmon ever costs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any, cast
+
+from ragmon.capture import runtime
+from ragmon.capture.begin import begin
+from ragmon.capture.calls import Call, Lost, Site, active, here, leave
+from ragmon.capture.draws import random
+from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
+from ragmon.capture.runtime import Plan
+from ragmon.capture.streams import PLAIN, follower_of, wrap_async_generator, wrap_generator
+
+# Bound once: these run in every call.
+_outer, _enter, _leave = active.get, active.set, active.reset
+
+
+def wrap(site: Site) -> Callable[..., Any]:
+    """The traced form of a function, of its own kind: sync, async, generator or async generator."""
+    function, called = site.function, inspect.getattr_static(type(site.function), "__call__")
+    for is_kind, wrapper in (
+        (inspect.iscoroutinefunction, _wrap_async),
+        (inspect.isasyncgenfunction, wrap_async_generator),
+        (inspect.isgeneratorfunction, wrap_generator),
+    ):
+        if is_kind(function) or is_kind(called):
+            return wrapper(site)
+    return _wrap_sync(site)
+
+
+def _wrap_sync(site: Site) -> Callable[..., Any]:
+    function = site.function
+
+    @functools.wraps(function)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        plan = site.plan
+        if plan is None or plan.of is not runtime.current:
+            plan = runtime.prepare(site)
+        lane = here.lane
+        if plan.on and not lane.busy and _outer() is None and (plan.watch is None or not plan.watch()):
+            if random() >= plan.p_lost:
+                call = Call(site, plan, args, kwargs, plan.won)
+            elif plan.detail:
+                call = Call(site, plan, args, kwargs, plan.lost)
+            else:
+                lane.busy = True
+                started = perf_counter() if plan.times else None
+                try:
+                    result = function(*args, **kwargs)
+                except BaseException as error:
+                    lost_error(site, plan, args, kwargs, started, error)
+                    raise
+                finally:
+                    lane.busy = False
+                if started is None and type(result) in PLAIN:
+                    next(plan.rest)
+                    return result
+                return _lost(site, plan, args, kwargs, started, result)
+        else:
+            begun = begin(site, plan, args, kwargs)
+            if begun is None:
+                return function(*args, **kwargs)
+            call = begun
+        return _run(call, function, args, kwargs)
+
+    return traced
+
+
+def _run(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a call whose context must be known inside, and give what its caller gets."""
+    token = _enter(call)
+    started = perf_counter()
+    try:
+        result = function(*args, **kwargs)
+    except BaseException as error:
+        raised(call, perf_counter() - started, error)
+        raise
+    finally:
+        _leave(token)
+    return _returned(call, started, result)
+
+
+def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
+    function = cast("Callable[..., Awaitable[Any]]", site.function)
+
+    @functools.wraps(function)
+    async def traced(*args: Any, **kwargs: Any) -> Any:
+        plan = site.plan
+        if plan is None or plan.of is not runtime.current:
+            plan = runtime.prepare(site)
+        if plan.on and not here.lane.busy and _outer() is None and (plan.watch is None or not plan.watch()):
+            if random() >= plan.p_lost:
+                call = Call(site, plan, args, kwargs, plan.won)
+            elif plan.detail:
+                call = Call(site, plan, args, kwargs, plan.lost)
+            else:
+                mark = Lost()
+                token = _enter(mark)
+                started = perf_counter() if plan.times else None
+                try:
+                    result = await function(*args, **kwargs)
+                except BaseException as error:
+                    lost_error(site, plan, args, kwargs, started, error)
+                    raise
+                finally:
+                    mark.ended = True
+                    leave(token)
+                if started is None and type(result) in PLAIN:
+                    next(plan.rest)
+                    return result
+                return _lost(site, plan, args, kwargs, started, result)
+        else:
+            begun = begin(site, plan, args, kwargs)
+            if begun is None:
+                return await function(*args, **kwargs)
+            call = begun
+        return await _run_async(call, function, args, kwargs)
+
+    return traced
+
+
+async def _run_async(
+    call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The same for an async function."""
+    token = _enter(call)
+    started = perf_counter()
+    try:
+        result = await function(*args, **kwargs)
+    except BaseException as error:
+        raised(call, perf_counter() - started, error)
+        raise
+    finally:
+        leave(token)
+    return _returned(call, started, result)
+
+
+def _lost(
+    site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
+) -> Any:
+    """Count a call that lost the draw and returned, and give what its caller gets; it may be kept for how it ended."""
+    if type(result) not in PLAIN and (follower := follower_of(result)) is not None:
+        call = Call(site, plan, args, kwargs, plan.lost)
+        call.detailed = False
+        return follower(call, perf_counter() if started is None else started, result)
+    seconds = None if started is None else perf_counter() - started
+    if seconds is None or plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result)):
+        next(plan.rest)
+        if seconds is not None:
+            plan.time_rest(seconds)
+    else:
+        lost(site, plan, args, kwargs, seconds, result)
+    return result
+
+
+def _returned(call: Call, started: float, result: Any) -> Any:
+    """Count a call that returned, and give what its caller gets: the result, or the stream it is, followed."""
+    follower = None if type(result) in PLAIN else follower_of(result)
+    if follower is not None:
+        return follower(call, started, result)
+    returned(call, perf_counter() - started, result)
+    return result

@@ -1,0 +1,110 @@
+"""Where captured records go, by configuration: a monitor in this process, a server, a trace log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragmon.assembly import load_gold, rules
+from ragmon.capture.jsonl import JsonlSink
+from ragmon.capture.redact import Content, Redaction
+from ragmon.capture.sinks import BatchSink
+from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.contract import Record
+from ragmon.errors import RagmonError
+from ragmon.gold import GoldIndex, GoldSet
+from ragmon.metrics import Metric
+from ragmon.names import DEFAULT_PIPELINE
+
+if TYPE_CHECKING:
+    from ragmon.capture.otlp import OtlpSink
+
+
+Redact = Callable[[Record], Record]
+
+
+class Redacting:
+    """Takes out of records what must not leave the process, before they go to a sink.
+
+    Args:
+        sink: The sink.
+        redact: Makes of a record what may leave.
+    """
+
+    def __init__(self, sink: OtlpSink, redact: Redact) -> None:
+        self._sink = sink
+        self._redact = redact
+        self.report = sink.report
+        self.close = sink.close
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Deliver records; returns how many were lost, by reason."""
+        return self._sink.deliver([self._redact(record) for record in records])
+
+
+def server(settings: Settings) -> BatchSink | None:
+    """The server the configuration names.
+
+    Raises:
+        RagmonError: Its token cannot be read, or is none.
+    """
+    if settings.export.endpoint is None:
+        return None
+    from ragmon.capture.otlp import OtlpSink  # noqa: PLC0415 - protobuf alone takes longer to load than all of ragmon
+
+    resource = {"service.name": settings.service or settings.pipeline}
+    if settings.build:
+        resource["service.version"] = settings.build
+    token = settings.serve.token_file
+    secret = None if token is None else _read(token)
+    return Redacting(OtlpSink(str(settings.export.endpoint), token=secret, resource=resource), redaction(settings))
+
+
+def _read(token: Path) -> str:
+    try:
+        return token.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RagmonError(f"{token}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
+
+
+def trace_log(settings: Settings) -> JsonlSink | None:
+    """The trace log the configuration names."""
+    export = settings.export
+    if export.jsonl is None:
+        return None
+    return JsonlSink(
+        export.jsonl, redaction(settings), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync
+    )
+
+
+def redaction(settings: Settings) -> Redact:
+    """What makes of a record what may leave the process; how much that is, its pipeline says."""
+    shared = GoldIndex(load_gold(settings.gold))
+    measured = tuple(metric for metric in settings.build_metrics().values() if metric.measured)
+    of = cache(lambda pipeline: _redaction(settings.of(pipeline), shared, measured))
+    for name in settings.pipelines:
+        of(name)  # a broken gold file is found now
+
+    def redact(record: Record) -> Record:
+        return of(record.pipeline or DEFAULT_PIPELINE)(record)
+
+    return redact
+
+
+def _redaction(pipeline: PipelineSettings, shared: GoldIndex, measured: tuple[Metric, ...]) -> Redaction:
+    own, known = pipeline.capture.gold, rules(pipeline)
+    return Redaction(
+        content=_content(pipeline.capture.content),
+        probe_content=_content(pipeline.capture.probe_content),
+        gold=shared if own is None else GoldIndex(GoldSet.load(own)),
+        facts=known.facts,
+        grounded_threshold=known.grounded_threshold,
+        measured=measured,
+    )
+
+
+def _content(configured: str) -> Content:
+    """Text leaves the process only where the whole of it may."""
+    return "full" if configured == "full" else "none"

@@ -1,0 +1,134 @@
+"""Under a real gunicorn: workers forked from a preloaded application, recycled, killed; every request accounted for."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+APP = """
+import os
+import ragmon
+
+@ragmon.trace(sample=1.0)
+def answer(question):
+    return {"answer": question, "citations": []}
+
+def app(environ, start_response):
+    if environ["PATH_INFO"] == "/leave":
+        answer("last words")
+        os._exit(1)
+    body = (answer(environ["PATH_INFO"])["answer"] + " " + str(os.getpid())).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+
+ragmon.install("ragmon.toml")
+"""
+CONFIG = '[capture]\ncontent = "full"\n[serve]\nadmin = "127.0.0.1:0"\n[export]\njsonl = "trace.jsonl"\n'
+
+
+class Server:
+    """A gunicorn with preloaded workers in a folder."""
+
+    def __init__(self, folder, *options):
+        (folder / "service.py").write_text(APP)
+        (folder / "ragmon.toml").write_text(CONFIG)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        command = [sys.executable, "-m", "gunicorn", "--preload", "--bind", f"127.0.0.1:{self.port}", *options]
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        with (folder / "gunicorn.log").open("w") as log:
+            self.process = subprocess.Popen([*command, "service:app"], cwd=folder, env=environment, stderr=log)
+        deadline = time.monotonic() + 30
+        while not self._listens():
+            assert time.monotonic() < deadline, (folder / "gunicorn.log").read_text()
+            assert self.process.poll() is None, (folder / "gunicorn.log").read_text()
+
+    def _listens(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def ask(self, path):
+        """The worker that answered; None where the connection broke."""
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+            connection.request("GET", path)
+            answer = connection.getresponse().read().decode()
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+        return int(answer.split()[-1])
+
+    def end(self):
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(timeout=60) == 0
+
+
+@pytest.fixture
+def serve(tmp_path):
+    servers = []
+
+    def start(*options):
+        servers.append(Server(tmp_path, *options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.process.kill()
+        server.process.wait()
+
+
+def account(folder):
+    """Records in the log, and losses told in it: of each process the last word."""
+    delivered, last = Counter(), {}
+    for line in (folder / "trace.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        if entry.get("kind") != "totals":
+            delivered[entry["q"]] += 1
+        elif "dropped" in entry:
+            last[entry["instance"]] = entry["dropped"]
+    return delivered, sum(map(Counter, last.values()), Counter())
+
+
+def test_four_preloaded_workers_that_are_recycled_deliver_every_request(serve, tmp_path):
+    server = serve("--workers", "4", "--max-requests", "25", "--max-requests-jitter", "10")
+    with ThreadPoolExecutor(4) as pool:
+        answered = [pid for pid in pool.map(server.ask, [f"/{n}" for n in range(300)]) if pid]
+    server.end()
+    delivered, lost = account(tmp_path)
+    assert len(set(answered)) > 4, "workers were recycled"
+    assert delivered.total() >= len(answered)
+    assert lost == Counter()
+    assert max(delivered.values()) == 1, "no request is recorded twice"
+
+
+def test_workers_that_leave_by_os_exit_lose_nothing_uncounted(serve, tmp_path):
+    """The master, or whoever comes next, finds what they left and tells it."""
+    server = serve("--workers", "2")
+    for n in range(40):
+        server.ask("/leave" if n % 10 == 9 else f"/{n}")
+    server.end()
+    subprocess.run(
+        [sys.executable, "-c", "import service, ragmon; assert ragmon.install().flush()"],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=True,
+        timeout=60,
+    )
+    delivered, lost = account(tmp_path)
+    assert delivered.total() + lost.total() == 40
+    assert not list(tmp_path.rglob("*.page"))
