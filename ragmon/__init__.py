@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragmon.capture.decorator import trace
+    from ragmon.capture.processor import RagmonSpanProcessor
     from ragmon.capture.said import propagate, record, stage, trace_id
     from ragmon.gates import Policy
     from ragmon.gold import GoldSet
@@ -29,6 +30,7 @@ _HOMES = {
     "Metric": "ragmon.metrics.base",
     "Monitor": "ragmon.monitor",
     "Policy": "ragmon.gates",
+    "RagmonSpanProcessor": "ragmon.capture.processor",
     "Scorer": "ragmon.scorer",
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",
@@ -47,6 +49,7 @@ __all__ = [
     "Metric",
     "Monitor",
     "Policy",
+    "RagmonSpanProcessor",
     "Scorer",
     "evaluate",
     "install",

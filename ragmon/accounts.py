@@ -10,6 +10,7 @@ from typing import Any, Final
 from ragmon import names
 from ragmon.capture import runtime, sinks
 from ragmon.capture.pages import Lost, adopt
+from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_lost
 from ragmon.capture.worker import Worker
 from ragmon.reading import Books, Captured
@@ -26,6 +27,9 @@ class Accounts:
         calls: Counts all calls.
         sink: Is told of both, where it takes reports.
         folder: Where processes leave their counters; None has none.
+
+    Attributes:
+        requests: Requests that are gathered from the application's own spans, where they are.
     """
 
     def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
@@ -34,40 +38,66 @@ class Accounts:
         self._sink = sink
         self._folder = folder
         self._timings = Timings()
-        self._adopted: Counter[str] = Counter()
+        self._adopted: dict[str, Counter[str]] = {}
         self._due = 0.0
+        self.requests: Requests | None = None
 
     def books(self) -> Books:
         """What capture took in and what became of it, and what was lost in processes that are gone."""
-        counts, adopted = self._worker.counts(), Counter(self._adopted)
-        dropped = Counter(counts.dropped) + adopted
-        return Books(counts.received + adopted.total(), counts.sent, dropped=dropped, pending=counts.pending)
+        counts, adopted = self._worker.counts(), sum(list(self._adopted.values()), Counter())
+        ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
+        return Books(
+            counts.received + adopted.total() + ignored.total(),
+            counts.sent,
+            ignored=ignored,
+            dropped=Counter(counts.dropped) + adopted,
+            pending=counts.pending,
+        )
 
     def captured(self) -> Captured:
         """What capture counted so far."""
-        return Captured(self.books(), self._calls.totals(), self._calls.errors(), runtime.orphans())
+        spans = {} if self.requests is None else dict(self.requests.gathering.dropped)
+        return Captured(
+            books=self.books(),
+            calls=self._calls.totals(),
+            latency=self._latency(),
+            errors=self._calls.errors(),
+            orphans=runtime.orphans(),
+            spans=spans,
+        )
 
-    def look_around(self) -> None:
-        """What is done now and then: tell of all calls, and of processes that are gone."""
+    def _latency(self) -> dict[tuple[str, str], Counter[int]]:
+        found: dict[tuple[str, str], Counter[int]] = {}
+        for (pipeline, source, _), counts in self._timings.read(self._calls).items():
+            found.setdefault((pipeline, source), Counter()).update(counts)
+        return found
+
+    def look_around(self, asked: bool) -> None:
+        """What is done now and then, in the worker's thread: tell of all calls, and of processes that are gone.
+
+        Args:
+            asked: Somebody waits for it.
+        """
         self._calls.look_for_parents()
-        if monotonic() >= self._due:
+        if self.requests is not None:
+            self.requests.sweep()
+        if asked or monotonic() >= self._due:
             self._due = monotonic() + EVERY
-            self.report()
-            self.adopt()
+            self._report()
+            adopt(self._folder, self._tell)
 
-    def report(self) -> None:
+    def _report(self) -> None:
         """Tell of all calls."""
         timings = self._timings.read(self._calls)
         told = lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
         if told:
             sinks.report(self._sink, told)
 
-    def adopt(self) -> None:
-        """Count and tell what was lost in processes that are gone."""
-        for lost in adopt(self._folder):
-            found = self._missing(lost)
-            self._adopted.update(found)
-            sinks.report(self._sink, lines_of_lost(lost, Counter(lost.dropped) + found))
+    def _tell(self, lost: Lost) -> bool:
+        """Count and tell what was lost in a process that is gone; returns whether it could be told."""
+        dropped = Counter(lost.dropped) + self._missing(lost)
+        self._adopted[lost.instance] = dropped
+        return sinks.report(self._sink, lines_of_lost(lost, dropped))
 
     def _missing(self, lost: Lost) -> Counter[str]:
         """Records of a process nobody else counted; one that was being written when it ended may have arrived."""

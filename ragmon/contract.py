@@ -66,6 +66,15 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
         contains_claim: A gold phrase occurs in the claim (C).
         contains_gold_claim: A phrase of the gold claim occurs in it.
         grounded: Groundedness reached its threshold.
+        question_hash: HMAC-SHA256 of the normalised question under the configured key, 64 hex digits.
+        claim_hash: The same of the claim as it stands.
+        context_hashes: The same of each context, in rank order.
+        question_chars: Length of the question in characters.
+        claim_chars: Length of the claim in characters.
+        contexts: How many contexts there were.
+        context_chars: Length of all contexts together, in characters.
+        redacted: Which of `q`, `claim` and `contexts` travel changed. The facts were decided before that, and count
+            in place of those texts.
     """
 
     gold_version: str | None = None
@@ -75,6 +84,14 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
     contains_claim: bool | None = None
     contains_gold_claim: bool | None = None
     grounded: bool | None = None
+    question_hash: str | None = None
+    claim_hash: str | None = None
+    context_hashes: list[str] | None = None
+    question_chars: Count | None = None
+    claim_chars: Count | None = None
+    contexts: Count | None = None
+    context_chars: Count | None = None
+    redacted: list[str] | None = None
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -105,6 +122,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         ended: How the call ended where it neither returned nor raised: `abandoned`, `cancelled`, or `cut` where it
             streamed more than was held. Its answer is unknown.
         exported: The application's own tracer kept this trace.
+        parent_span_id: Its span the call ran in, 16 hex digits.
         tags: Slices.
         verdicts: Recorded relevance of each retrieved document, in rank order.
         measures: Graded scores computed where the text was, by metric name.
@@ -133,6 +151,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     partial: bool = False
     ended: str | None = None
     exported: bool | None = None
+    parent_span_id: str | None = None
     tags: dict[str, str] | None = None
     verdicts: list[bool] | None = None
     measures: dict[str, float] | None = None

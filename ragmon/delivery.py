@@ -7,13 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragmon.assembly import load_gold, rules
+from ragmon.assembly import ScorerPlan, load_gold, rules
 from ragmon.capture.jsonl import JsonlSink
 from ragmon.capture.redact import Content, Redaction
-from ragmon.capture.sinks import BatchSink
+from ragmon.capture.sinks import BatchSink, Sink
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
+from ragmon.feedback import Feedback
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.metrics import Metric
 from ragmon.names import DEFAULT_PIPELINE
@@ -54,12 +55,27 @@ def server(settings: Settings) -> BatchSink | None:
         return None
     from ragmon.capture.otlp import OtlpSink  # noqa: PLC0415 - protobuf alone takes longer to load than all of ragmon
 
-    resource = {"service.name": settings.service or settings.pipeline}
-    if settings.build:
-        resource["service.version"] = settings.build
     token = settings.serve.token_file
     secret = None if token is None else _read(token)
-    return Redacting(OtlpSink(str(settings.export.endpoint), token=secret, resource=resource), redaction(settings))
+    sink = OtlpSink(str(settings.export.endpoint), token=secret, resource=_resource(settings))
+    return Redacting(sink, redaction(settings))
+
+
+def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSink:
+    """The sink, and beside it the tracing backend that gets the scores, where the configuration names one."""
+    if settings.export.scores is None:
+        return sink
+    from ragmon.capture.otlp import ScoreSink  # noqa: PLC0415 - as above
+
+    backend = ScoreSink(str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans)
+    gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))
+    return Feedback(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
+
+
+def _resource(settings: Settings) -> dict[str, str]:
+    """What this process says of itself."""
+    found = {"service.name": settings.service or settings.pipeline}
+    return {**found, "service.version": settings.build} if settings.build else found
 
 
 def _read(token: Path) -> str:

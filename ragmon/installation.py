@@ -7,29 +7,29 @@ import os
 import signal
 import sys
 import weakref
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from ragmon.accounts import Accounts
-from ragmon.capture import runtime, signals
+from ragmon.capture import runtime, signals, sinks
 from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
 from ragmon.capture.forked import Forked
 from ragmon.capture.pages import default_folder
-from ragmon.capture.paths import parse
+from ragmon.capture.requests import Requests
 from ragmon.capture.sinks import BatchSink, BatchTee, Sink, Tee
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
-from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.delivery import server, trace_log
-from ragmon.errors import RagmonError
+from ragmon.config.settings import Settings
+from ragmon.delivery import server, trace_log, with_feedback
+from ragmon.errors import RagmonError, shorten
+from ragmon.feedback import Feedback
 from ragmon.monitor import Monitor
 from ragmon.reading import Books
-from ragmon.text import fold
+from ragmon.terms import asked, terms
 
 DRAIN: Final = 5.0
 """Seconds the exit of the process waits for records on their way."""
@@ -62,15 +62,19 @@ class Installation:
         folder: Path | None = None,
     ) -> None:
         self.settings = settings
-        terms = _terms(settings)
+        known = terms(settings)
         self._own = self._log = None
+        self._mine: list[object] = []
         if not settings.disabled:
-            sink = sink or server(settings)
+            there = server(settings) if sink is None else None
+            sink = sink or there
             self._own = Monitor(settings) if sink is None else None
             self._log = trace_log(settings)
+            self._mine = [one for one in (there, self._log) if one is not None]
         target = sink or self._own
         self.monitor = target if isinstance(target, Monitor) else None
-        self._sink = _together(target, self._log)
+        self._sink = with_feedback(settings, _together(target, self._log))
+        self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
         self._folder = folder
         self._worker = Worker(
             partial(to_record, build=settings.build or None), self._sink, folder=folder, every=self._look_around
@@ -79,10 +83,12 @@ class Installation:
             self._worker.submit,
             awaken=self._awaken,
             pipeline=settings.pipeline,
-            terms=terms,
+            terms=known,
             keep_all=keep_all,
         )
         self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
+        self._requests: Requests | None = None
+        self._watched: list[weakref.ref[Any]] = []
         self._process = os.getpid()
 
     def start(self) -> runtime.Runtime | None:
@@ -107,15 +113,35 @@ class Installation:
         _started.add(self)
         return runtime.use(self._runtime)
 
+    def watch(self, provider: Any) -> None:
+        """Learn from the spans of a TracerProvider; doing so again changes nothing.
+
+        Args:
+            provider: The application's; it stays what it is, with one processor more.
+
+        Raises:
+            RagmonError: It takes no processors.
+        """
+        if self.settings.disabled or any(known() is provider for known in self._watched):
+            return
+        if not hasattr(provider, "add_span_processor"):
+            hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
+            raise RagmonError(f"provider takes no span processors: {shorten(provider)}", hint=hint)
+        from ragmon.capture.processor import RagmonSpanProcessor  # noqa: PLC0415 - the SDK is the application's choice
+
+        if self._requests is None:
+            self._requests = self._accounts.requests = Requests(self._worker, asked(self.settings))
+            self._runtime.claim = self._requests.claim
+        provider.add_span_processor(RagmonSpanProcessor(requests=self._requests))
+        self._watched.append(weakref.ref(provider))
+
     def books(self) -> Books:
         """What capture took in and what became of it."""
         return self._accounts.books()
 
     def flush(self, timeout: float = DRAIN) -> bool:
         """Wait until everything captured so far is delivered and told; returns whether it is."""
-        done = self._worker.flush(timeout)
-        self._accounts.report()
-        return done
+        return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
         """Stop capturing and deliver what is on its way; returns whether there was time for all of it."""
@@ -128,17 +154,19 @@ class Installation:
             runtime.use(None)
         if _current is self:
             _current = None
+        if self._requests is not None:
+            self._requests.end()
         done = self._worker.stop(timeout)
-        self._accounts.report()
         self._close()
         if self._own is not None:
             self._own.stop()
         return done
 
     def _close(self) -> None:
-        self._worker.page.close()
-        if self._log is not None:
-            self._log.close()
+        if self._worker.is_told:
+            self._worker.page.close()
+        for sink in self._mine:
+            sinks.close(sink)
 
     def begin_again(self) -> None:
         """What a forked child must do before its first call: nothing of its parent's is its own to report."""
@@ -150,11 +178,14 @@ class Installation:
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
         self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
+        if self._requests is not None:
+            self._requests.begin_again()
+            self._accounts.requests = self._requests
         if was_current:
             runtime.use(self._runtime)
 
-    def _look_around(self) -> None:
-        self._accounts.look_around()
+    def _look_around(self, asked: bool) -> None:
+        self._accounts.look_around(asked)
 
     def _awaken(self) -> None:
         """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""
@@ -189,11 +220,14 @@ _current: Installation | None = None
 _installing = Lock()
 
 
-def install(config: str | Path | Settings | None = None, *, sink: Sink | None = None) -> Installation:
+def install(
+    config: str | Path | Settings | None = None, *, provider: Any = None, sink: Sink | BatchSink | None = None
+) -> Installation:
     """Start capturing decorated calls. A second call changes nothing and returns the first one's installation.
 
     Args:
         config: A path of ragmon.toml, settings already loaded, or None for the usual places.
+        provider: The application's TracerProvider, to learn from its spans as well; it gets one more processor, once.
         sink: Where records go; default: a `Monitor` in this process that serves `/metrics`. The trace log that
             `[export] jsonl` names is written beside either.
 
@@ -217,6 +251,8 @@ def install(config: str | Path | Settings | None = None, *, sink: Sink | None = 
             installation = Installation(settings, sink, folder=folder)
             installation.start()
             _current = installation
+        if provider is not None:
+            _current.watch(provider)
         return _current
 
 
@@ -247,24 +283,3 @@ def _identity(settings: Settings) -> str:
     export = settings.export
     told = "|".join([settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines])
     return sha256(told.encode()).hexdigest()[:16]
-
-
-def _terms(settings: Settings) -> Callable[[str], runtime.Terms]:
-    """What capture needs to know of a pipeline, found before the first call needs it."""
-    common = _terms_of(settings.common)
-    found = {name: _terms_of(pipeline) for name, pipeline in settings.pipelines.items()}
-    return lambda pipeline: found.get(pipeline, common)
-
-
-def _terms_of(pipeline: PipelineSettings) -> runtime.Terms:
-    id_from = pipeline.capture.id_from
-    return runtime.Terms(
-        rate=pipeline.sampling.rate,
-        keep=pipeline.sampling.keep.model_dump(),
-        time_all=pipeline.sampling.latency == "all",
-        detail=pipeline.sampling.detail,
-        parent=pipeline.sampling.parent,
-        refusals=frozenset(fold(token.strip()) for token in pipeline.refusal.tokens),
-        slow_above=pipeline.sampling.slow_above,
-        id_from=None if id_from is None else parse(id_from, "capture.id_from"),
-    )

@@ -43,14 +43,18 @@ class Captured:
     Attributes:
         books: What it took in and what became of it.
         calls: All calls, sampled or not, by pipeline, source and stratum.
+        latency: How long they took, in log buckets of milliseconds, by pipeline and source; empty where nobody timed.
         errors: User calls that raised, by pipeline and the name of what they raised.
         orphans: What was said outside a traced call.
+        spans: Spans of the application's tracer that belong to no record, by reason.
     """
 
     books: Books = field(default_factory=Books)
     calls: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    latency: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     orphans: int = 0
+    spans: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,16 @@ class Scorer:
             self.unmatched += 1
         return True
 
+    def scores(self, record: Record) -> dict[str, float]:
+        """What each metric says of one record, by metric; nothing is counted."""
+        stream = self._stream(record)
+        item = self.gold.match(record)
+        measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
+        key = stream.rules.facts.read(record, item, grounded)
+        found = zip(self.table.metrics.items(), self.table.scores(key), strict=True)
+        told = {name: measured.get(name) if metric.measured else score for (name, metric), score in found}
+        return {name: score / stats.MICRO for name, score in told.items() if isinstance(score, int)}
+
     def _stream(self, record: Record) -> Stream:
         """The stream a record belongs to, opened when it is the first of it."""
         rules = self._by_pipeline.get(record.pipeline or names.DEFAULT_PIPELINE, self._rules)

@@ -40,6 +40,15 @@ def fold(text: str) -> str:
     return text.lower() if text.isascii() else unicodedata.normalize("NFKC", text).casefold()
 
 
+def clean(text: str) -> str:
+    """Text that has a UTF-8 form: half a surrogate pair has none and becomes a question mark.
+
+    >>> clean("half of a pair: " + chr(0xD83D))
+    'half of a pair: ?'
+    """
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def contains_phrase(folded: str, phrase: str) -> bool:
     """Whether a folded phrase occurs in a folded text, by the rule for gold phrases.
 

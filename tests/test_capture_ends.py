@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture.pages import adopt, read
+from ragmon.capture.pages import read
 
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -202,7 +202,7 @@ def test_sigterm_under_load_drains_and_then_ends_the_process_by_that_signal(star
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGTERM
-    (page,) = adopt(next(tmp_path.rglob("*.page")).parent)
+    page = read(next(tmp_path.rglob("*.page")))
     delivered, _ = account(tmp_path)
     assert delivered >= page.delivered > 0
     assert page.kept == page.delivered + sum(page.dropped.values()) + page.missing
@@ -258,3 +258,45 @@ def test_a_kill_loses_nothing_uncounted(start, tmp_path):
     ended(start("assert installation.flush()"))
     delivered, lost = account(tmp_path)
     assert delivered + lost.total() == kept
+
+
+def test_a_fork_of_a_process_with_a_monitor_of_its_own_says_that_nobody_sees_it(start, tmp_path):
+    """The parent serves `/metrics` from its own memory; what a child keeps is counted as lost, not sent nowhere."""
+    (tmp_path / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:0"')
+    process = start(
+        """
+ask(5)
+child = os.fork()
+if child == 0:
+    ask(7)
+    installation.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+assert installation.flush(30)
+books = installation.books()
+told(books.received, books.scored, dict(books.dropped), books.residual)
+"""
+    )
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert out == "12 5 {'forked': 7} 0\n"
+    assert "name a server in [export] endpoint" in err
+
+
+def test_the_parents_metrics_tell_what_a_child_lost_by_dying(start, tmp_path):
+    process = start(
+        """
+installation.shutdown()
+installation = ragmon.install("ragmon.toml")
+child = os.fork()
+if child == 0:
+    installation._worker.start = lambda: None
+    ask(7)
+    os._exit(0)
+os.waitpid(child, 0)
+assert installation.flush(30)
+books = installation.books()
+told(books.received, dict(books.dropped), books.residual)
+"""
+    )
+    assert ended(process) == ["7", "{'process_died':", "7}", "0"]

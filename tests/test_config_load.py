@@ -103,6 +103,8 @@ endpoint = "http://ragmon:4318"
 rotate_size = "64MiB"
 rotate_every = "1d"
 fsync = "second"
+scores = "http://phoenix:6006"
+score_spans = true
 """
 
 

@@ -26,7 +26,7 @@ def registry(monkeypatch):
 
 
 def metric_named(name):
-    return type("Mine", (Metric,), {"name": name, "score": lambda self, facts: 1.0, "__doc__": "One."})  # noqa: ARG005
+    return type("Mine", (Metric,), {"name": name, "score": lambda self, facts: 1.0, "__doc__": "One."})
 
 
 @pytest.mark.parametrize("name", ["", "Upper", "9lives", "with-dash", "with space", "recall@5", "trailing\n", "größe"])

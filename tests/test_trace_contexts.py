@@ -117,3 +117,58 @@ def test_tasks_and_threads_of_a_call_belong_to_it_where_they_inherit_its_context
     with capture_traces() as records:
         asyncio.run(answer("q"))
     assert [r.candidate_ids for r in records] == [["by task", "by thread"]]
+
+
+def test_a_call_is_carried_into_a_thread_that_does_not_inherit_it():
+    """Executors and plain threads start with an empty context."""
+
+    def search(name):
+        ragmon.record(candidates=[name])
+        return inner(name)["answer"]
+
+    @ragmon.trace
+    def answer(question):
+        with ThreadPoolExecutor(2) as pool:
+            return " ".join(pool.map(ragmon.propagate(search), ["a", "b"]))
+
+    with capture_traces() as records:
+        assert answer("q") == "inner a inner b"
+    (record,) = records
+    assert sorted(record.candidate_ids) == ["a", "b"]
+    assert record.retrieved_ids == ["found inside"]
+
+
+def test_a_call_that_is_not_kept_is_carried_as_well():
+    orphans = runtime.orphans()
+
+    @ragmon.trace
+    def answer(question):
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(ragmon.propagate(inner), question).result()
+
+    with capturing(0.0) as (found, kept):
+        answer("q")
+    assert (sum(found.totals().values()), kept, runtime.orphans()) == (1, [], orphans)
+
+
+def test_carried_into_work_that_outlives_it_a_call_is_over():
+    started = threading.Event()
+
+    @ragmon.trace
+    def answer(question):
+        return threading.Thread(target=ragmon.propagate(later))
+
+    def later():
+        started.wait(timeout=30)
+        traced("background")
+
+    with capture_traces() as records:
+        thread = answer("q")
+        thread.start()
+        started.set()
+        thread.join()
+    assert sorted(r.q for r in records) == ["background", "q"]
+
+
+def test_outside_a_call_there_is_nothing_to_carry():
+    assert ragmon.propagate(pipeline) is pipeline

@@ -20,6 +20,8 @@ def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any])
     if plan.of is None or here.lane.busy or (isinstance(outer, Call | Lost) and not outer.ended):
         return None
     parent = find() if plan.watch is not None and plan.watch() else None
+    if parent is not None and plan.of.claim is not None:
+        plan.of.claim(parent.span_id)
     if isinstance(outer, Probing):
         odds = _PROBE
     elif parent is not None:

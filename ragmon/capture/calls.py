@@ -81,6 +81,8 @@ class Call:
         fields: What was said inside; None while nothing was.
         stages: Name, start and end of the stages inside; None while there was none.
         items: What it streamed; None where it is no stream.
+        spans: Spans of the application's tracer that ended inside it; None while there was none.
+        open: How many of those that began inside it have not ended.
         error: The name of what it raised.
         ending: How it ended where it neither returned nor raised.
         seconds: How long it took; None where it was not timed.
@@ -96,6 +98,8 @@ class Call:
     fields: dict[str, Any] | None = None
     stages: list[tuple[str, float, float]] | None = None
     items: list[Any] | None = None
+    spans: list[Any] | None = None
+    open = 0
     result: Any = None
     error: str | None = None
     ending: str | None = None
@@ -133,7 +137,7 @@ class Probing:
         qid: The question.
     """
 
-    __slots__ = ("qid",)
+    ended = False
 
     def __init__(self, qid: str) -> None:
         self.qid = qid

@@ -7,13 +7,16 @@ from typing import Any
 
 from ragmon import names
 from ragmon.capture.calls import Call
-from ragmon.capture.documents import Documents, as_id, clean, is_listed, read_documents
+from ragmon.capture.documents import Documents, as_id, is_listed, read_documents
 from ragmon.capture.extract import answer, extract, question, text_of
+from ragmon.capture.foreign import neutral
 from ragmon.contract import Latency, Record, Sampling
+from ragmon.spans import fill
+from ragmon.text import clean
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:
-    """The record of a call.
+    """The record of a call; what it does not know, spans of the application's tracer inside it may.
 
     Args:
         call: What was kept of it.
@@ -29,7 +32,7 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
     asked = said.get("question")
     if asked is None:
         asked = question(call.site, call.args, call.kwargs)
-    return Record(
+    record = Record(
         v=names.CONTRACT_VERSION,
         trace_id=call.trace_id,
         ts=call.ts,
@@ -51,8 +54,10 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         partial=not call.detailed or call.ending is not None,
         ended=call.ending,
         exported=None if call.parent is None else call.parent.sampled,
+        parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
         tags=_tags(said.get("tags")),
     )
+    return fill(record, map(neutral, call.spans), id_from=id_from) if call.spans else record
 
 
 def _said(call: Call) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ragmon.capture.notices import warn_once
 from ragmon.capture.paths import Path, look_up, member
+from ragmon.text import clean
 
 _OWN_ID: Final = ("id", "node_id")
 _IN_METADATA: Final = ("id", "chunk_id", "doc_id")
@@ -110,12 +111,3 @@ def _text_of(document: Any) -> str | None:
     place = document if node is None else node
     found = next((text for name in _TEXT if isinstance(text := member(place, name), str)), None)
     return None if found is None else clean(found)
-
-
-def clean(text: str) -> str:
-    """Text that has a UTF-8 form: half a surrogate pair has none and becomes a question mark.
-
-    >>> clean("half of a pair: " + chr(0xD83D))
-    'half of a pair: ?'
-    """
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import perf_counter, time
 from typing import Any, Final
 
@@ -16,7 +17,8 @@ ABANDONED: Final = "abandoned"
 CUT: Final = "cut"
 """How calls end that neither return nor raise; the last one streamed more than is held."""
 _SMALL: Final = 64
-"""Bytes of what is neither text nor a list."""
+_ENTRY: Final = 1024
+"""Bytes of what is neither text nor a list, and of a list's entry."""
 
 
 def is_refusal(plan: Plan, result: Any) -> bool:
@@ -59,6 +61,13 @@ def lost_error(
     site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, error: BaseException
 ) -> None:
     """Count a call that lost the draw and raised; it may be kept for that."""
+    with suppress(Exception):  # the application must see its own error, not one of counting it
+        _lost_error(site, plan, args, kwargs, started, error)
+
+
+def _lost_error(
+    site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, error: BaseException
+) -> None:
     code, ending = _how(error)
     stratum = names.REST if ending else "error"
     seconds = None if started is None else perf_counter() - started
@@ -93,14 +102,15 @@ def _joined(items: list[Any]) -> str | None:
 
 def raised(call: Call, seconds: float, error: BaseException) -> None:
     """Count a call that raised: not the error is held, whose frames hold much, but its name."""
-    code, ending = _how(error)
-    if ending is not None:
-        ended(call, seconds, ending)
-        return
-    if call.probe is None:
-        call.plan.tally.count_error(code)
-    call.error = code
-    _finish(call, "error", seconds)
+    with suppress(Exception):  # as above
+        code, ending = _how(error)
+        if ending is not None:
+            ended(call, seconds, ending)
+            return
+        call.error = code
+        if call.probe is None:
+            call.plan.tally.count_error(code)
+        _finish(call, "error", seconds)
 
 
 def ended(call: Call, seconds: float, ending: str) -> None:
@@ -135,13 +145,19 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
 
 def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
     call.ended = True
-    call.stratum, call.seconds, call.ts = stratum, seconds, time()
+    call.stratum = stratum
+    call.seconds = seconds
+    call.ts = time()
+    plan = call.plan
     try:
         # The application may go on changing what it returned.
-        call.result, call.weight = hold(result)
-        if call.fields or call.items:
-            call.weight += hold(call.fields)[1] + hold(call.items)[1]
-        plan = call.plan
+        kind = type(result)
+        call.result = result.copy() if kind is dict or kind is list else result
+        call.weight = weight(result)
+        if call.fields is not None:
+            call.weight += weight(call.fields)
+        if call.items is not None:
+            call.weight += sum(map(_size, call.items))
         next(plan.kept[stratum] if call.probe is None else plan.tally.kept[names.PROBE, stratum])
         if plan.of is not None:
             plan.of.submit(call)
@@ -149,38 +165,24 @@ def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> 
         warn_once(f"a captured call could not be handed over: {whereabouts(error)}")
 
 
-def hold(value: Any) -> tuple[Any, int]:
-    """A value its owner may go on changing, copied, and roughly how many bytes it keeps alive.
-
-    Lists and dicts are copied, and those a dict holds; what lies deeper is not, nor is it walked through.
-    """
-    kind = type(value)
-    if kind is not dict:
-        return (value.copy() if kind is list else value), _size(value)
-    copied, size = {}, 0
-    for key, part in value.items():
+def weight(value: Any) -> int:
+    """Roughly how many bytes a value keeps alive: what can be seen from outside, without walking through it."""
+    if type(value) is not dict:
+        return _size(value)
+    size = 0
+    for part in value.values():
         kind = type(part)
-        if kind is str:
-            size += len(part)
-        else:
-            size += _size(part)
-            if kind is list or kind is dict:
-                part = part.copy()  # noqa: PLW2901 - what goes into the copy
-        copied[key] = part
-    return copied, size
+        size += len(part) if kind is str else _ENTRY * len(part) if kind is list else _SMALL
+    return size
 
 
 def _size(part: Any) -> int:
-    """The size of a text; of a list, its first entry's times its length."""
+    """The size of a text; of a list, its length in documents."""
     if type(part) is str or type(part) is bytes:
         return len(part)
-    if type(part) is not list or not part:
-        return _SMALL
-    first, size = part[0], _SMALL
-    if type(first) is dict:
-        for value in first.values():
-            if type(value) is str:
-                size += len(value)
-    elif type(first) is str:
-        size = len(first)
-    return len(part) * size
+    return _ENTRY * len(part) if type(part) is list else _SMALL
+
+
+def held(value: Any) -> Any:
+    """A value the application may go on changing: lists and dicts are copied, what lies in them is not."""
+    return value.copy() if type(value) in (list, dict) else value

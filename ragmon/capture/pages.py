@@ -12,7 +12,8 @@ import os
 import struct
 import tempfile
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
@@ -91,6 +92,7 @@ class Page:
     Attributes:
         instance: The id of this process among all that ever counted.
         started: When it began to count, seconds since the epoch.
+        words: The counters; a thread's first one, of calls it kept, stands at its column.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -99,12 +101,12 @@ class Page:
         self._path: Path | None = None
         self._file: int | None = None
         self._map = self._open(folder)
-        self._words = memoryview(self._map).cast("Q")
+        self.words = memoryview(self._map).cast("Q")
         self._shared = Lock()
         self._free = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
         high, low = struct.unpack(">QQ", bytes.fromhex(self.instance))
-        self._words[0], self._words[_INSTANCE], self._words[_INSTANCE + 1] = MAGIC, high, low
-        self._words[_STARTED] = int(self.started * 1e6)
+        self.words[0], self.words[_INSTANCE], self.words[_INSTANCE + 1] = MAGIC, high, low
+        self.words[_STARTED] = int(self.started * 1e6)
 
     def _open(self, folder: Path | None) -> mmap:
         size = _WORDS * 8
@@ -137,19 +139,19 @@ class Page:
     def count(self, column: int, what: int) -> None:
         """Count one call of the thread that has the column."""
         if column:
-            self._words[column + what] += 1
+            self.words[column + what] += 1
         else:
             with self._shared:
-                self._words[_COLUMNS + what] += 1
+                self.words[_COLUMNS + what] += 1
 
     def total(self, what: int) -> int:
         """What all threads counted."""
-        return sum(self._words[_COLUMNS + what :][::_WIDTH])
+        return sum(self.words[_COLUMNS + what :][::_WIDTH])
 
     def give(self, n: int, trace_id: str | None = None) -> None:
         """Note that the sink is given records: one, by its trace id, or several."""
-        self._words[_DOUBT], self._words[_DOUBT + 1] = _halves(trace_id if n == 1 else None)
-        self._words[_GIVEN] += n
+        self.words[_DOUBT], self.words[_DOUBT + 1] = _halves(trace_id if n == 1 else None)
+        self.words[_GIVEN] += n
 
     def settle(self, delivered: int, lost: Mapping[str, int], *, given: int = 0) -> None:
         """Note what became of records.
@@ -159,21 +161,21 @@ class Page:
             lost: Those that were lost, by reason.
             given: How many of all these the sink was given.
         """
-        self._words[_SETTLED] += given
+        self.words[_SETTLED] += given
         for reason, n in lost.items():
             place = REASONS.index(reason) if reason in REASONS else REASONS.index(names.OTHER)
-            self._words[_LOST + place] += n
-        self._words[_DELIVERED] += delivered
-        self._words[_DOUBT] = self._words[_DOUBT + 1] = 0
+            self.words[_LOST + place] += n
+        self.words[_DELIVERED] += delivered
+        self.words[_DOUBT] = self.words[_DOUBT + 1] = 0
 
     @property
     def delivered(self) -> int:
         """Records that were delivered."""
-        return self._words[_DELIVERED]
+        return self.words[_DELIVERED]
 
     def dropped(self) -> dict[str, int]:
         """Records that were lost, by reason."""
-        return _dropped(self._words)
+        return _dropped(self.words)
 
     def close(self) -> None:
         """Remove the page: what it says has been told."""
@@ -189,6 +191,9 @@ class Page:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
             _own.discard(self._path)
+            with suppress(OSError):  # others lie there
+                self._path.parent.rmdir()
+                self._path.parent.parent.rmdir()
         if self._file is not None:
             os.close(self._file)
         self._path = self._file = None
@@ -217,30 +222,27 @@ def default_folder(identity: str) -> Path:
     return Path(tempfile.gettempdir()) / f"ragmon-{os.getuid()}" / identity
 
 
-def adopt(folder: Path | None) -> Iterator[Lost]:
-    """The pages of processes that are gone, each told once and removed.
+def adopt(folder: Path | None, tell: Callable[[Lost], bool]) -> None:
+    """Tell of processes that are gone, and remove their pages.
+
+    A page is held until it has been told, and stays where it could not be: whoever dies over it leaves it to the next.
+    What is told twice says the same.
 
     Args:
         folder: Where pages lie; None has none.
+        tell: Tells one; returns whether it could.
     """
     for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder is not None and folder.is_dir() else ():
-        lost = _take(path)
-        if lost is not None:
-            yield lost
-
-
-def _take(path: Path) -> Lost | None:
-    """The page of a process that is gone; None where it lives, or another process was faster."""
-    if path in _own:
-        return None
-    try:
-        with path.open("r+b") as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            lost = _parse(file.read())
-            path.unlink()
-    except OSError:
-        return None
-    return lost
+        if path in _own:
+            continue
+        try:
+            with path.open("r+b") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lost = _parse(file.read())
+                if lost is None or tell(lost):
+                    path.unlink()
+        except OSError:  # its process lives, or another one was faster
+            continue
 
 
 def read(path: Path) -> Lost | None:

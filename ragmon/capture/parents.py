@@ -20,12 +20,14 @@ class Parent(NamedTuple):
 
     Attributes:
         trace_id: Its trace.
+        span_id: Its own id.
         sampled: The application's tracer keeps it.
         draw: The trace's randomness, 56 bits.
         rejected: Draws below this were not sampled; None where the sampler does not say (`tracestate ot=th`).
     """
 
     trace_id: int
+    span_id: int
     sampled: bool
     draw: int
     rejected: int | None
@@ -70,7 +72,7 @@ def find() -> Parent | None:
     state = _members(span.trace_state.get("ot") or "")
     chosen = _number(state.get("rv", ""), exact=True)
     draw = span.trace_id % SPAN if chosen is None else chosen
-    return Parent(span.trace_id, bool(span.trace_flags.sampled), draw, _number(state.get("th", "")))
+    return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), draw, _number(state.get("th", "")))
 
 
 def _members(text: str) -> dict[str, str]:

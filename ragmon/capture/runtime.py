@@ -148,6 +148,10 @@ class Plan:
 class Runtime:
     """The installed capture.
 
+    Attributes:
+        submit: As given.
+        claim: Told the span a call begins in, where spans are gathered as well.
+
     Args:
         submit: Hands a finished call to the worker; never blocks, never raises.
         pipeline: Name of pipelines that have none of their own.
@@ -166,6 +170,7 @@ class Runtime:
         keep_all: bool = False,
     ) -> None:
         self.submit = submit
+        self.claim: Callable[[int], None] | None = None
         self._awaken = awaken
         self._pipeline = pipeline
         self._terms = terms
@@ -189,6 +194,7 @@ class Runtime:
         child = Runtime(
             self.submit, awaken=self._awaken, pipeline=self._pipeline, terms=self._terms, keep_all=self._keep_all
         )
+        child.claim = self.claim
         self.submit = _leave_to_parent
         return child
 

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from ragmon.capture import runtime
 from ragmon.capture.calls import Call, Probing, active, leave, running
-from ragmon.capture.outcomes import hold
+from ragmon.capture.outcomes import held
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,9 +66,9 @@ def record(
         fields = call.fields = {}
     for name, value in said.items():
         if value is not None:
-            fields[name] = hold(value)[0]
+            fields[name] = held(value)
     if candidates is not None:
-        fields.setdefault("candidates", []).append(hold(candidates)[0])
+        fields.setdefault("candidates", []).append(held(candidates))
 
 
 class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`

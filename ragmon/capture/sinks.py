@@ -53,15 +53,15 @@ class Tee:
         if failed is not None:
             raise failed
 
-    def report(self, totals: Sequence[Totals]) -> None:
-        """Take a producer's counts of all calls."""
-        for sink in self._sinks:
-            report(sink, totals)
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Take a producer's counts of all calls; returns whether all who take them have them."""
+        told = [report(sink, totals) for sink in self._sinks]  # every one of them, also after one that has them not
+        return all(told)
 
-    def holds(self, trace_id: str) -> bool:
-        """Whether every sink that can tell has a record."""
-        answers = [holds(sink, trace_id) for sink in self._sinks]
-        return any(answers) and all(answer is not False for answer in answers)
+    def holds(self, trace_id: str) -> bool | None:
+        """Whether every sink that can tell has a record; None where none can."""
+        answers = [answer for sink in self._sinks if (answer := holds(sink, trace_id)) is not None]
+        return all(answers) if answers else None
 
 
 class BatchTee(Tee):
@@ -87,23 +87,22 @@ class BatchTee(Tee):
                 failed += 1
         return lost if sum(lost.values()) >= failed else {names.EXPORT_FAILED: failed}
 
-    def report(self, totals: Sequence[Totals]) -> None:
-        """Take a producer's counts of all calls."""
-        report(self._batch, totals)
-        super().report(totals)
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Take a producer's counts of all calls; returns whether all who take them have them."""
+        told = [report(self._batch, totals), super().report(totals)]
+        return all(told)
 
 
-def report(sink: Any, totals: Sequence[Totals]) -> None:
-    """Give a sink a producer's counts, where it takes them."""
+def report(sink: Any, totals: Sequence[Totals]) -> bool:
+    """Give a sink a producer's counts, where it takes them; returns whether it has them, or takes none."""
     take = getattr(sink, "report", None)
-    if take is not None:
-        take(totals)
+    return take is None or not totals or take(totals) is not False
 
 
 def holds(sink: Any, trace_id: str) -> bool | None:
     """Whether a sink has a record; None where it cannot tell."""
     ask = getattr(sink, "holds", None)
-    return None if ask is None else bool(ask(trace_id))
+    return None if ask is None else ask(trace_id)
 
 
 def close(sink: Any) -> None:

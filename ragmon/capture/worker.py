@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from threading import Condition, Event, Thread
-from time import monotonic
+from time import monotonic, time
 from typing import Final, NamedTuple
 
 from ragmon import names
@@ -21,8 +21,24 @@ HELD: Final = 64 * 1024 * 1024
 """Calls that may wait, and the bytes they may keep alive; the next one is dropped and counted."""
 BATCH: Final = 512
 """Calls that are delivered at once to a sink that takes batches."""
+LINGER: Final = 0.2
+"""Seconds a call waits for spans inside it that have not ended."""
+_LOOK: Final = 0.2
+"""Seconds between two looks at what else is to be done."""
 _NAP: Final = 0.05
 """Seconds the worker sleeps when there is nothing to do. Waking it would cost the request path a lock."""
+
+
+class Ready(NamedTuple):
+    """A record that was made elsewhere.
+
+    Attributes:
+        record: The record.
+        weight: Estimated bytes it keeps alive.
+    """
+
+    record: Record
+    weight: int
 
 
 class Counts(NamedTuple):
@@ -43,7 +59,8 @@ class Worker:
         capacity: Calls that may wait.
         held: Bytes they may keep alive, as estimated.
         folder: Where the counters lie so that they outlive the process; None keeps them in memory alone.
-        every: Called by the thread now and then, also while there is nothing to deliver.
+        every: Called by the thread now and then, also while there is nothing to deliver; told whether somebody waits
+            for it.
 
     Attributes:
         page: The counters.
@@ -56,7 +73,7 @@ class Worker:
         capacity: int = QUEUE,
         held: int = HELD,
         folder: Path | None = None,
-        every: Callable[[], None] | None = None,
+        every: Callable[[bool], None] | None = None,
     ) -> None:
         self._convert = convert
         self._use(sink)
@@ -69,12 +86,13 @@ class Worker:
     def _prepare(self) -> None:
         self.page = Page(self._folder)
         self._room = self._held
-        self._queue: deque[Call] = deque()
+        self._queue: deque[Call | Ready] = deque()
         self._books = Condition()
         self._done = 0
         self._taken = 0
         self._closed = False
         self._given_up = False
+        self._target = self._asked = self._answered = 0
         self._wake = Event()
         self._thread: Thread | None = None
 
@@ -98,12 +116,15 @@ class Worker:
         self._deliver = sink.deliver if isinstance(sink, BatchSink) else None
         self._submit = None if isinstance(sink, BatchSink) else sink.submit
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: Call | Ready) -> None:
         """Take a finished call: an append, or a drop that is counted. Takes no lock, never blocks, never raises."""
         lane, page = here.lane, self.page
         if lane.page is not page:
             lane.page, lane.column = page, page.column(lane)
-        page.count(lane.column, KEPT)
+        if lane.column:
+            page.words[lane.column] += 1
+        else:
+            page.count(0, KEPT)
         if self._closed:
             page.count(lane.column, CLOSED)
         elif len(self._queue) >= self._capacity or call.weight > self._room:
@@ -121,7 +142,7 @@ class Worker:
             return Counts(received, sent, dropped, received - sent - sum(dropped.values()))
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything submitted so far is with the sink, or lost.
+        """Wait until everything submitted so far is with the sink, or lost, and all there is to tell is told.
 
         Args:
             timeout: Seconds.
@@ -130,12 +151,15 @@ class Worker:
             Whether it is.
         """
         with self._books:
-            target = self._taken + len(self._queue)
+            self._target = self._taken + len(self._queue)
+            self._asked = asked = self._asked + 1
             self._wake.set()
-            return self._books.wait_for(lambda: self._done >= target, timeout if self._thread is not None else 0)
+            if self._thread is None:
+                return self._done >= self._target
+            return self._books.wait_for(lambda: self._answered >= asked and self._done >= self._target, timeout)
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Deliver what waits, then end the thread; what is late is dropped and counted.
+        """Deliver what waits and tell what there is to tell, then end the thread; what is late is dropped and counted.
 
         Args:
             timeout: Seconds.
@@ -156,30 +180,45 @@ class Worker:
             self._done = self._taken
             return not late + under_way
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the thread came to its end, and told all there was to tell."""
+        return self._thread is None or not self._thread.is_alive()
+
     def _run(self) -> None:
         due = monotonic()
         while True:
+            asked = self._asked
+            if monotonic() >= due or (asked > self._answered and self._done >= self._target):
+                due = monotonic() + _LOOK
+                self._look_around(asked)
             if self._step():
                 continue
             if self._closed:
-                return
-            if monotonic() >= due:
-                due = monotonic() + 1.0
-                self._look_around()
+                self._look_around(asked + 1)
+                if not self._queue:
+                    return
             self._wake.wait(_NAP)
             self._wake.clear()
 
-    def _look_around(self) -> None:
+    def _look_around(self, asked: int) -> None:
+        """Do what is done now and then; all of it where somebody asked."""
         try:
             if self._every is not None:
-                self._every()
+                self._every(asked > self._answered)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             warn_once(f"counts could not be told: {whereabouts(error)}")
+        with self._books:
+            if self._done >= self._target:
+                self._answered = asked
+                # What looking around has brought up belongs to what was asked for.
+                self._target = self._taken + len(self._queue)
+            self._books.notify_all()
 
     def _step(self) -> bool:
         """Deliver what waits, a batch at most; returns whether there was anything."""
         with self._books:
-            calls = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+            calls = self._next()
             self._room += sum(call.weight for call in calls)
             self._taken += len(calls)
         if not calls:
@@ -193,14 +232,27 @@ class Worker:
                 self._give(self._one, [record])
         return True
 
-    def _read(self, calls: Sequence[Call]) -> tuple[list[Record], dict[str, int]]:
+    def _next(self) -> list[Call | Ready]:
+        """The calls that are delivered now; one with spans that have not ended holds back those behind it."""
+        taken: list[Call | Ready] = []
+        while self._queue and len(taken) < BATCH and not self._lingers(self._queue[0]):
+            taken.append(self._queue.popleft())
+        return taken
+
+    def _lingers(self, call: Call | Ready) -> bool:
+        """Whether spans inside a call may yet end, and nobody is in a hurry."""
+        if not isinstance(call, Call) or not call.open or self._closed or self._asked > self._answered:
+            return False
+        return 0 <= time() - call.ts < LINGER
+
+    def _read(self, calls: Sequence[Call | Ready]) -> tuple[list[Record], dict[str, int]]:
         """The records of calls, and how many could not be read."""
         records = []
         for call in calls:
             try:
-                records.append(self._convert(call))
+                records.append(self._convert(call) if isinstance(call, Call) else call.record)
             except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and nobody interrupts a thread
-                warn_once(f"a call of {call.plan.pipeline} could not be read and is dropped: {whereabouts(error)}")
+                warn_once(f"a call could not be read and is dropped: {whereabouts(error)}")
         unread = len(calls) - len(records)
         return records, {names.INVALID_SCHEMA: unread} if unread else {}
 

@@ -15,6 +15,7 @@ from ragmon.capture import runtime
 from ragmon.capture.begin import begin
 from ragmon.capture.calls import Call, Lost, Site, active, here, leave
 from ragmon.capture.draws import random
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
 from ragmon.capture.runtime import Plan
 from ragmon.capture.streams import PLAIN, follower_of, wrap_async_generator, wrap_generator
@@ -44,8 +45,8 @@ def _wrap_sync(site: Site) -> Callable[..., Any]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        lane = here.lane
-        if plan.on and not lane.busy and _outer() is None and (plan.watch is None or not plan.watch()):
+        lane, outer = here.lane, _outer()
+        if plan.on and not lane.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
             if random() >= plan.p_lost:
                 call = Call(site, plan, args, kwargs, plan.won)
             elif plan.detail:
@@ -96,14 +97,19 @@ def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        if plan.on and not here.lane.busy and _outer() is None and (plan.watch is None or not plan.watch()):
+        outer = _outer()
+        if (
+            plan.on
+            and not here.lane.busy
+            and (outer is None or outer.ended)
+            and (plan.watch is None or not plan.watch())
+        ):
             if random() >= plan.p_lost:
                 call = Call(site, plan, args, kwargs, plan.won)
             elif plan.detail:
                 call = Call(site, plan, args, kwargs, plan.lost)
             else:
-                mark = Lost()
-                token = _enter(mark)
+                _enter(mark := Lost())  # stays there when it has ended: it says nothing then
                 started = perf_counter() if plan.times else None
                 try:
                     result = await function(*args, **kwargs)
@@ -112,7 +118,6 @@ def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
                     raise
                 finally:
                     mark.ended = True
-                    leave(token)
                 if started is None and type(result) in PLAIN:
                     next(plan.rest)
                     return result
@@ -151,20 +156,32 @@ def _lost(
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed = False
         return follower(call, perf_counter() if started is None else started, result)
-    seconds = None if started is None else perf_counter() - started
-    if seconds is None or plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result)):
-        next(plan.rest)
-        if seconds is not None:
+    try:
+        seconds = None if started is None else perf_counter() - started
+        if seconds is None:
+            next(plan.rest)
+        elif plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result)):
+            next(plan.rest)
             plan.time_rest(seconds)
-    else:
-        lost(site, plan, args, kwargs, seconds, result)
+        else:
+            lost(site, plan, args, kwargs, seconds, result)
+    except Exception as error:  # noqa: BLE001 - a result may raise whatever it is asked
+        warn_once(f"a call could not be counted: {whereabouts(error)}")
     return result
 
 
 def _returned(call: Call, started: float, result: Any) -> Any:
     """Count a call that returned, and give what its caller gets: the result, or the stream it is, followed."""
-    follower = None if type(result) in PLAIN else follower_of(result)
-    if follower is not None:
+    if type(result) not in PLAIN and (follower := follower_of(result)) is not None:
         return follower(call, started, result)
-    returned(call, perf_counter() - started, result)
+    try:
+        seconds, plan = perf_counter() - started, call.plan
+        if call.odds is plan.lost and (plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))):
+            call.ended = True
+            next(plan.rest)
+            plan.time_rest(seconds)
+        else:
+            returned(call, seconds, result)
+    except Exception as error:  # noqa: BLE001 - as above
+        warn_once(f"a call could not be counted: {whereabouts(error)}")
     return result

@@ -192,6 +192,8 @@ class Export(Table):
         rotate_size: From which size the log is put aside and a new one begun.
         rotate_every: After which time.
         fsync: When the disk must have a line of the log.
+        scores: The application's own tracing backend, which gets the scores of the traces it keeps, over OTLP.
+        score_spans: Send them as OpenInference EVALUATOR spans as well.
     """
 
     endpoint: Url | None = None
@@ -199,6 +201,8 @@ class Export(Table):
     rotate_size: Size | None = None
     rotate_every: Duration | None = None
     fsync: Literal["never", "second", "record"] = "never"
+    scores: Url | None = None
+    score_spans: bool = False
 
     @model_validator(mode="after")
     def _one_sink(self) -> Export:

@@ -43,7 +43,10 @@ def accounting(reading: Reading) -> Iterator[Metric]:
     orphans = CounterMetricFamily(
         "ragmon_orphan_records", "What was said outside a traced call", value=reading.captured.orphans
     )
-    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans)
+    spans = CounterMetricFamily("ragmon_spans_dropped", "Spans that belong to no record", labels=("reason",))
+    for reason, n in sorted(reading.captured.spans.items()):
+        spans.add_metric((reason,), n)
+    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans)
 
 
 def unassessed(reading: Reading) -> Iterator[Metric]:

@@ -21,9 +21,9 @@ _MILLISECONDS: Final = 1000
 
 
 def families(reading: Reading) -> Iterator[Metric]:
-    """Requests and errors of all calls; latency and documents of the sampled ones."""
+    """Requests, errors and latency of all calls where they were captured; stages and documents of the sampled ones."""
     yield from requests(reading.captured)
-    yield from latency(reading.snapshot)
+    yield from latency(reading.snapshot, reading.captured.latency)
     documents = HistogramMetricFamily(
         "rag_retrieved_documents", "Documents retrieval brought back", labels=("pipeline", "source")
     )
@@ -44,23 +44,33 @@ def requests(captured: Captured) -> Iterator[Metric]:
     yield from (calls, errors)
 
 
-def latency(snapshot: Snapshot) -> Iterator[Metric]:
-    """Latency from end to end and per stage. A question that matched a gold item counts as user traffic, once."""
+def latency(snapshot: Snapshot, timed: Mapping[tuple[str, str], Mapping[int, int]]) -> Iterator[Metric]:
+    """Latency from end to end and per stage. A question that matched a gold item counts as user traffic, once.
+
+    Args:
+        snapshot: What was sampled.
+        timed: All calls in log buckets of milliseconds, by pipeline and source; empty where nobody timed them.
+    """
     whole = HistogramMetricFamily("rag_e2e_latency_seconds", "Latency of calls", labels=("pipeline", "source"))
     by_stage = HistogramMetricFamily(
         "rag_stage_latency_seconds", "Latency of a stage of a call", labels=("pipeline", "source", "stage")
     )
+    for (pipeline, source), histogram in sorted(timed.items()):
+        whole.add_metric((label(pipeline), source), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
     for series in snapshot.series:
         if series.window != ALL or series.slice or series.gold or series.source == names.MATCH:
             continue
         labels = (label(series.pipeline), series.source)
         for stage, histogram in sorted(series.latency.items()):
-            seconds = {stats.bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
-            if stage == "total":
-                whole.add_metric(labels, *_histogram(seconds, LATENCY_BOUNDS))
-            else:
-                by_stage.add_metric((*labels, stage), *_histogram(seconds, LATENCY_BOUNDS))
+            if stage != "total":
+                by_stage.add_metric((*labels, stage), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
+            elif not timed:
+                whole.add_metric(labels, *_histogram(_seconds(histogram), LATENCY_BOUNDS))
     yield from (whole, by_stage)
+
+
+def _seconds(histogram: Mapping[int, int]) -> dict[float, int]:
+    return {stats.bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
 
 
 def _histogram(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, assert_type
 
 import ragmon
@@ -22,6 +22,16 @@ async def called(question: str) -> list[str]:
 @ragmon.trace(extract=lambda result: {"claim": result}, question=lambda text, n: text * n)
 def with_callables(text: str, n: int) -> str:
     return text * n
+
+
+@ragmon.trace(reduce=lambda items: {"claim": " ".join(items)})
+def streamed(question: str) -> Iterator[str]:
+    yield question
+
+
+@ragmon.trace
+async def streamed_async(question: str) -> AsyncIterator[bytes]:
+    yield question.encode()
 
 
 class Service:
@@ -49,6 +59,9 @@ def results() -> None:
     assert_type(with_callables("Is it?", 2), str)
     as_written: Callable[[str], Coroutine[Any, Any, list[str]]] = called
     asyncio.run(as_written("Is it?"))
+    assert_type(list(streamed("Is it?")), list[str])
+    assert_type(streamed_async("Is it?"), AsyncIterator[bytes])
+    assert_type(ragmon.propagate(bare)("Is it?"), dict[str, str])
     assert_type(ragmon.trace_id(), str | None)
 
 

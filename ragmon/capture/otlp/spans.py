@@ -66,6 +66,7 @@ class SpanWriter:
         root = spans.add(
             trace_id=trace_id(record.trace_id) or new_trace_id(),
             span_id=own_id,
+            parent_span_id=span_id(record.parent_span_id) or b"",
             name=f"{keys.INVOKE_WORKFLOW} {pipeline}",
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=nanoseconds(max(0.0, end - (latency.total or 0.0) / _MILLISECONDS)),

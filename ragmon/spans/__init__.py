@@ -1,0 +1,11 @@
+"""Finished OpenTelemetry spans, ragmon's own and other instrumentations', as records of the trace contract.
+
+Pure functions on plain values: the span processor and the OTLP receiver bring their spans into the shape of `Span`.
+"""
+
+from ragmon.spans.filling import fill
+from ragmon.spans.grouping import per_request
+from ragmon.spans.model import Event, Mapped, Merge, Path, Span
+from ragmon.spans.record import to_record
+
+__all__ = ["Event", "Mapped", "Merge", "Path", "Span", "fill", "per_request", "to_record"]

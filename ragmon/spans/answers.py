@@ -1,0 +1,132 @@
+"""The answer of a request: what its outermost spans returned, else what the last model call said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from ragmon import attributes as keys
+from ragmon.contract import Answer
+from ragmon.spans.messages import ASSISTANT, USER, answered, last, message, messages
+from ragmon.spans.model import Span
+from ragmon.spans.roles import Role
+from ragmon.spans.trace import Trace
+from ragmon.spans.values import as_id, cut_off, decode, mapping, opened, plain, text_of
+from ragmon.text import split_citations
+
+_CLAIM: Final = ("claim", "answer", "response", "result", "output", "outputs", "output_text", "text", "content")
+_FIRST: Final = ("replies", "generations")
+"""Lists of alternatives: the first one was used."""
+_OTHERS: Final = (USER, "system", "tool")
+_IDS: Final = ("id", "doc_id", "chunk_id")
+_NESTED: Final = 6
+_UNFINISHED: Final = re.compile(r"<(?:async_)?generator object\b.*>")
+"""What LlamaIndex's instrumentation writes for a stream nobody has read yet."""
+
+
+def answer(trace: Trace) -> Answer | None:
+    """What was answered; None where no span says so."""
+    told = (found for span in _latest_first(trace) for found in _told(span))
+    return next((found for found in told if found is not None), None)
+
+
+def _latest_first(trace: Trace) -> Iterator[Span]:
+    """The spans that may have answered: the request itself, then each outermost one and the model calls inside it."""
+    if trace.root is not None and trace.root not in trace.outermost:
+        yield trace.root
+    for span in reversed(trace.having(Role.WORKFLOW, Role.GENERATION)):
+        if span in trace.outermost:
+            yield span
+            yield from (call for call in reversed(trace.calls) if trace.lies_in(call, span))
+
+
+def _told(span: Span) -> Iterator[Answer | None]:
+    held = span.attributes
+    said = answered(span)
+    text = last(said, ASSISTANT, "")
+    yield None if text is None else parse(text)
+    for value in (held.get(keys.OUTPUT_VALUE), decode(held.get(keys.ENTITY_OUTPUT)), held.get(keys.TRULENS_OUTPUT)):
+        yield _in(value)
+
+
+def parse(text: str) -> Answer:
+    """An answer's claim and citations: JSON as a whole or in a fenced block, else `citations: [...]` in the text.
+
+    >>> parse('{"claim": "X is 1", "citations": ["d1", 2]}')
+    Answer(claim='X is 1', citations=['d1', '2'])
+    >>> parse("X is 1")
+    Answer(claim='X is 1', citations=None)
+    """
+    for found in (decode(text), *_fenced(text)):
+        structured = _structured(found) if isinstance(found, Mapping) else None
+        if structured is not None:
+            return structured
+    claim, citations = split_citations(text)
+    return Answer(claim=claim, citations=citations)
+
+
+def _fenced(text: str) -> Iterator[Any]:
+    """What the fenced blocks of a text hold as JSON."""
+    return (decode(block.removeprefix("json")) for block in text.split("```")[1::2])
+
+
+def _structured(found: Mapping[str, Any], depth: int = _NESTED) -> Answer | None:
+    """An answer the model gave as an object."""
+    name = next((name for name in ("claim", "answer") if name in found), None)
+    if name is None or not depth:
+        return None
+    if isinstance(found[name], Mapping):
+        return _structured(found[name], depth - 1)
+    return Answer(claim=text_of(found[name]), citations=_citations(found.get("citations")))
+
+
+def _citations(found: Any) -> list[str] | None:
+    """A list of ids or of objects that have one; one entry without an id leaves all of them unknown."""
+    if not isinstance(found, list):
+        return None
+    ids = [as_id(entry) or next(_ids(mapping(entry)), None) for entry in found]
+    return None if None in ids else [name for name in ids if name is not None]
+
+
+def _ids(entry: Mapping[str, Any]) -> Iterator[str]:
+    return (found for name in _IDS if (found := as_id(entry.get(name))) is not None)
+
+
+def _in(value: Any, depth: int = _NESTED) -> Answer | None:
+    """The answer in an output: itself, or under one of the names frameworks give it."""
+    found = opened(value)
+    if isinstance(found, str):
+        text = None if cut_off(found) or _UNFINISHED.fullmatch(found) else plain(found)
+    elif isinstance(found, list):
+        text = last(messages(found), ASSISTANT)
+    else:
+        text = text_of(found) if isinstance(found, int | float) else None
+    if text is not None:
+        return parse(text)
+    return _in_mapping(found, depth) if isinstance(found, Mapping) and depth else None
+
+
+def _in_mapping(found: Mapping[str, Any], depth: int) -> Answer | None:
+    if "claim" in found:
+        return _structured(found)
+    said = message(found)
+    if said is not None and said.role in (ASSISTANT, *_OTHERS):
+        return parse(said.text) if said.role == ASSISTANT and said.text is not None else None
+    inner = _first((found[name] for name in _CLAIM if name in found), depth)
+    if inner is not None:
+        if inner.citations is None:
+            inner.citations = _citations(found.get("citations"))
+        return inner
+    alternatives: list[Any] = next((found[name] for name in _FIRST if isinstance(found.get(name), list)), [])
+    while alternatives and isinstance(alternatives[0], list):
+        alternatives = alternatives[0]
+    inner = _first([*alternatives[:1], found.get("messages")], depth)
+    if inner is not None:
+        return inner
+    # Haystack's pipelines return what each component returned.
+    return _first((value for value in found.values() if isinstance(value, Mapping) and set(value) & {*_FIRST}), depth)
+
+
+def _first(values: Iterable[Any], depth: int) -> Answer | None:
+    return next((found for value in values if (found := _in(value, depth - 1)) is not None), None)

@@ -1,0 +1,85 @@
+"""Messages to and from a model, in the shapes conventions and frameworks write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ragmon import attributes as keys
+from ragmon.spans.model import Span
+from ragmon.spans.values import mapping, numbered, opened, text_of
+
+USER: Final = "user"
+ASSISTANT: Final = "assistant"
+_ROLES: Final = {"human": USER, "HumanMessageChunk": USER, "ai": ASSISTANT, "AIMessageChunk": ASSISTANT}
+"""LangChain's words for them."""
+_LISTS: Final = 3
+"""How deep lists of messages lie in each other: LangChain writes batches of batches."""
+
+
+class Message(NamedTuple):
+    """Who said what; a role nobody named is ""."""
+
+    role: str
+    text: str | None
+
+
+def message(value: Any) -> Message | None:
+    """One message: a mapping with a role or LangChain's `type`, its serialised object, or a pair of role and text."""
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str):
+        return Message(_ROLES.get(value[0], value[0]), text_of(value[1]))
+    held = mapping(value) if isinstance(value, Mapping) else {}
+    if held.get("lc") == 1:
+        held = mapping(held.get("kwargs"))
+    inner = mapping(held.get("data")) or held
+    role = next((role for name in ("role", "type") if isinstance(role := held.get(name), str)), None)
+    if role is None or not {"content", "parts"} & set(inner):
+        return None
+    said = inner["content"] if inner.get("content") is not None else inner.get("parts")
+    return Message(_ROLES.get(role, role), text_of(said))
+
+
+def messages(value: Any, depth: int = _LISTS) -> list[Message]:
+    """The messages in a list, be it written as JSON; anything else holds none."""
+    found = opened(value)
+    if not isinstance(found, list) or not depth:
+        return []
+    said: list[Message] = []
+    for entry in found:
+        one = message(entry)
+        said += [one] if one is not None else messages(entry, depth - 1) if isinstance(entry, list) else []
+    return said
+
+
+def flattened(span: Span, name: str, member: str = "") -> list[Message]:
+    """The messages in flattened attributes: `name.N.role`, or `name.N.member.role`."""
+    entries = numbered(span.attributes, name)
+    start = f"{member}." if member else ""
+    said = []
+    for place in sorted(entries):
+        entry = entries[place]
+        role, text = entry.get(f"{start}role"), text_of(entry.get(f"{start}content"))
+        if text is None:
+            parts = numbered(entry, f"{start}contents")
+            text = text_of([parts[part].get("message_content.text") for part in sorted(parts)])
+        said.append(Message(role if isinstance(role, str) else "", text))
+    return said
+
+
+def asked(span: Span) -> list[Message]:
+    """What a span's input messages say."""
+    return messages(span.attributes.get(keys.INPUT_MESSAGES)) or flattened(span, keys.LLM_INPUT, keys.MESSAGE)
+
+
+def answered(span: Span) -> list[Message]:
+    """What a span's output messages say."""
+    return (
+        messages(span.attributes.get(keys.OUTPUT_MESSAGES))
+        or flattened(span, keys.LLM_OUTPUT, keys.MESSAGE)
+        or flattened(span, keys.LEGACY_COMPLETIONS)
+    )
+
+
+def last(said: list[Message], *roles: str) -> str | None:
+    """The last text somebody said."""
+    return next((one.text for one in reversed(said) if one.role in roles and one.text is not None), None)

@@ -1,0 +1,125 @@
+"""The spans of one request become a record; what a record lacks is filled from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ragmon import attributes as keys
+from ragmon import names
+from ragmon.contract import Record
+from ragmon.spans import labels
+from ragmon.spans.answers import answer
+from ragmon.spans.documents import DocumentReader, Found
+from ragmon.spans.filling import fill
+from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, Merge, Path, Span
+from ragmon.spans.questions import question
+from ragmon.spans.rankings import ids_of, scores_of, texts_of
+from ragmon.spans.retrievals import Retrievals
+from ragmon.spans.roles import Role
+from ragmon.spans.trace import Trace
+
+_decode = msgspec.json.Decoder(Record).decode
+
+
+def to_record(
+    spans: Iterable[Span],
+    *,
+    id_from: Path | None = None,
+    content_hash: bool = False,
+    merge: Merge = "concat",
+    pipeline: str | None = None,
+    service: str | None = None,
+    build: str | None = None,
+) -> Mapped:
+    """The record of one request.
+
+    A root span of ragmon's is the whole record; the other spans fill what it lacks. Without one the request is read
+    off the spans other instrumentations left: OpenTelemetry's GenAI conventions, OpenInference, OpenLLMetry, TruLens.
+
+    Args:
+        spans: All of the request's spans, in any order.
+        id_from: Where a document's id is, `("metadata", "chunk_id")`; None tries its own id, then the metadata's id,
+            chunk_id and doc_id.
+        content_hash: Call documents without an id by the first 16 hex digits of their text's SHA-256.
+        merge: What several independent retrievals make.
+        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        service: The service's name (`service.name`).
+        build: The application's version (`service.version`).
+
+    Example:
+        >>> from ragmon.attributes import DOCUMENTS, OPERATION, QUERY_TEXT
+        >>> held = {OPERATION: "retrieval", QUERY_TEXT: "Is it?", DOCUMENTS: '[{"id": "d1"}, {"id": "d2"}]'}
+        >>> mapped = to_record([Span("0" * 31 + "1", "0" * 15 + "1", None, "retrieval", 1, 2, held)])
+        >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
+        ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
+    """
+    spans = list(spans)
+    trace = Trace(spans)
+    own = next((span for span in trace.spans if keys.RAGMON_RECORD in span.attributes), None)
+    if own is not None:
+        record = _own(own)
+        if isinstance(record, str):
+            return Mapped(None, record)
+        return Mapped(fill(record, spans, id_from=id_from, content_hash=content_hash, merge=merge))
+    if not trace.is_rag:
+        return Mapped(None, NOT_RAG)
+    found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    failed = labels.error(trace)
+    record = Record(
+        v=names.CONTRACT_VERSION,
+        trace_id=trace.spans[0].trace_id,
+        ts=labels.ended(trace),
+        pipeline=pipeline or labels.workflow(trace) or service or names.DEFAULT_PIPELINE,
+        source=names.LIVE,
+        qid=labels.qid(trace),
+        q=question(trace),
+        retrieved_ids=ids_of(found.final),
+        candidate_ids=ids_of(found.candidates),
+        scores=scores_of(found.final),
+        contexts=texts_of(found.final),
+        answer_json=answer(trace) if failed is None else None,
+        error=failed,
+        latency_ms=labels.latency(trace),
+        build=build,
+        session=labels.session(trace),
+        exported=(trace.root or trace.spans[0]).sampled,
+    )
+    return Mapped(record, "", _missing(record, trace, found.final))
+
+
+def _own(span: Span) -> Record | str:
+    """The record on a root span of ragmon's, or why it cannot be read."""
+    line = span.attributes[keys.RAGMON_RECORD]
+    try:
+        record = _decode(line) if isinstance(line, str) else None
+    except msgspec.ValidationError:
+        return names.INVALID_SCHEMA
+    except RecursionError:
+        return names.DEPTH
+    except ValueError:  # msgspec's own errors, and text without a UTF-8 form
+        return names.MALFORMED_JSON
+    if record is None or record.v != names.CONTRACT_VERSION or record.kind is not None:
+        return names.INVALID_SCHEMA
+    if record.source is not None and record.source not in names.SOURCES:
+        return names.INVALID_SCHEMA
+    if record.trace_id is None:
+        record.trace_id = span.trace_id
+    if record.ts is None:
+        record.ts = labels.moment(span.end_ns)
+    return record
+
+
+def _missing(record: Record, trace: Trace, found: Found) -> dict[str, str]:
+    """Why a record's fields are unknown."""
+    hidden = ATTRIBUTES_DROPPED if any(span.dropped for span in trace.tops) else CONTENT_NOT_CAPTURED
+    answered = trace.having(Role.GENERATION, Role.WORKFLOW)
+    reasons = {
+        "q": hidden if record.q is None else "",
+        "retrieved_ids": found.reason if record.retrieved_ids is None else "",
+        "answer_json": hidden if answered else names.NO_ANSWER,
+    }
+    if record.answer_json is not None or record.error is not None:
+        reasons["answer_json"] = ""
+    return {field: reason for field, reason in reasons.items() if reason}

@@ -1,0 +1,98 @@
+"""What a request retrieved: which of its spans count, and what reranking made of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ragmon.spans.documents import DocumentReader, Found
+from ragmon.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Merge, Span
+from ragmon.spans.naming import Naming
+from ragmon.spans.rankings import chosen_from, ids_of, merged
+from ragmon.spans.roles import Role
+from ragmon.spans.trace import Trace
+
+
+class Retrieved(NamedTuple):
+    """What a request retrieved.
+
+    Attributes:
+        final: What was left after reranking.
+        candidates: What the retrievers had found, where a reranker chose among it.
+    """
+
+    final: Found
+    candidates: Found | None
+
+
+class Retrievals:
+    """Follows the retrievals and rerankers of a request in the order they ended.
+
+    A step inside another one is part of it, where the outer one tells of its documents.
+
+    Args:
+        trace: The request's spans.
+        reader: Reads the documents of one span.
+    """
+
+    def __init__(self, trace: Trace, reader: DocumentReader) -> None:
+        self._trace = trace
+        self._reader = reader
+        self._naming = Naming(trace, reader)
+        self._told = {span.span_id: self._read(span) for span in trace.steps}
+        self._final: list[Found] = []
+        self._candidates: list[Found] = []
+
+    def read(self, merge: Merge) -> Retrieved:
+        """What the request retrieved.
+
+        Args:
+            merge: What several independent retrievals make.
+        """
+        for span in self._trace.steps:
+            around = (above.span_id for above in self._trace.above(span))
+            if all(self._told.get(span_id) is None for span_id in around):
+                (self._rerank if self._reranks(span) else self._retrieve)(span)
+        if not self._final:
+            attached = [found for span in self._trace.tops if (found := self._reader.attached(span)) is not None]
+            unknown = Found(None, CONTENT_NOT_CAPTURED if self._told else NO_RETRIEVAL)
+            self._final = [self._naming.complete(found) for found in attached] or [unknown]
+        return Retrieved(merged(self._final, merge), merged(self._candidates) if self._candidates else None)
+
+    def _reranks(self, span: Span) -> bool:
+        return self._trace.role(span) is Role.RERANKING
+
+    def _read(self, span: Span) -> Found | None:
+        return self._reader.reranked(span) if self._reranks(span) else self._reader.retrieved(span)
+
+    def _retrieve(self, span: Span) -> None:
+        """A retriever that reranks or fuses what others inside it found has candidates of its own."""
+        inner = self._inside(span)
+        told = self._told[span.span_id]
+        if told is not None:
+            found = self._naming.complete(told, inner)
+            self._final.append(found)
+            pool = [self._naming.complete(other) for other in inner]
+            if pool and chosen_from(found, merged(pool)):
+                self._candidates += pool
+        elif not inner and not span.failed:
+            self._final.append(Found(None, CONTENT_NOT_CAPTURED))
+
+    def _rerank(self, span: Span) -> None:
+        """A reranker replaces the lists it shares documents with; all of them where that cannot be told."""
+        found = self._naming.complete(self._told[span.span_id] or Found(None, CONTENT_NOT_CAPTURED))
+        given = self._naming.complete(self._reader.given(span) or Found(None))
+        seen = {*(ids_of(found) or ()), *(ids_of(given) or ())}
+        replaced = [before for before in self._final if seen & set(ids_of(before) or ())] or list(self._final)
+        pool = replaced if ids_of(given) is None or ids_of(merged(replaced)) else [given]
+        # What an earlier reranker left is no candidate: what it chose from stands there already.
+        self._candidates += [before for before in pool if not chosen_from(before, merged(self._candidates))]
+        self._final = [before for before in self._final if not any(before is other for other in replaced)] + [found]
+
+    def _inside(self, span: Span) -> list[Found]:
+        """What the retrievals inside a step tell."""
+        inner = (
+            self._told[other.span_id]
+            for other in self._trace.steps
+            if not self._reranks(other) and self._trace.lies_in(other, span)
+        )
+        return [found for found in inner if found is not None]

@@ -1,0 +1,93 @@
+"""The places on a span where instrumentations put lists of documents, the most trustworthy first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ragmon import attributes as keys
+from ragmon import names
+from ragmon.spans.model import ATTRIBUTES_DROPPED, Span
+from ragmon.spans.values import REDACTED, count, is_json, numbered, opened
+
+Source = Callable[[Span], "Sequence[Any] | str | None"]
+"""Reads a list of documents off a span: the whole list, or why it cannot be had, or None where there is none."""
+_LISTS: Final = ("documents", "nodes", "results", "chunks")
+
+
+def _flattened(name: str) -> Source:
+    def read(span: Span) -> Sequence[Any] | str | None:
+        entries = numbered(span.attributes, name)
+        if not entries:
+            return None
+        if span.dropped or sorted(entries) != list(range(len(entries))):
+            return ATTRIBUTES_DROPPED
+        start = f"{keys.DOCUMENT}."
+        return [{key.removeprefix(start): entries[place][key] for key in entries[place]} for place in sorted(entries)]
+
+    return read
+
+
+def _listed(key: str, member: str | None = None) -> Source:
+    """Documents in one attribute: a list, or an object that has one, be it written as JSON."""
+
+    def read(span: Span) -> Sequence[Any] | str | None:
+        value = span.attributes.get(key)
+        if value == REDACTED:
+            return None
+        found = opened(value)
+        if isinstance(found, Mapping):
+            wanted = _LISTS if member is None else (member,)
+            found = next((entries for name in wanted if isinstance(entries := found.get(name), list)), None)
+        elif member is not None:
+            found = None
+        if isinstance(found, list):
+            return None if REDACTED in found else found
+        return names.MALFORMED_JSON if is_json(found) else None
+
+    return read
+
+
+def _hits(span: Span) -> Sequence[Any] | str | None:
+    """What a vector database's client found: one event a hit."""
+    events = [event for event in span.events if event.name in (keys.QUERY_RESULT, keys.SEARCH_RESULT)]
+    if not events:
+        return None
+    # OpenLLMetry's older Chroma instrumentation recorded the first hit alone.
+    if span.dropped_events or (len(events) == 1 and count(span.attributes.get(keys.CHROMA_RESULTS)) > 1):
+        return ATTRIBUTES_DROPPED
+    hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
+    return list(_once({**hit, "content": hit.get("document")} for hit in hits))
+
+
+def _once(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Hits of several queries at once, each document at its first place."""
+    seen: list[Any] = []
+    for hit in hits:
+        found = hit.get("id")
+        if found is None or found not in seen:
+            seen.append(found)
+            yield hit
+
+
+RETRIEVED: Final = (
+    _listed(keys.DOCUMENTS),
+    _flattened(keys.RETRIEVED),
+    _listed(keys.OUTPUT_VALUE),
+    _listed(keys.ENTITY_OUTPUT),
+    _hits,
+    _listed(keys.TRULENS_CONTEXTS),
+)
+ATTACHED: Final = (_listed(keys.DOCUMENTS),)
+RERANKED: Final = (
+    _flattened(keys.RERANKER_OUTPUT),
+    _listed(keys.DOCUMENTS),
+    _listed(keys.OUTPUT_VALUE),
+    _listed(keys.ENTITY_OUTPUT),
+    _listed(keys.TRULENS_RERANKED),
+)
+GIVEN: Final = (
+    _flattened(keys.RERANKER_INPUT),
+    _listed(keys.INPUT_VALUE, "nodes"),
+    _listed(keys.ENTITY_INPUT, "nodes"),
+)

@@ -1,0 +1,136 @@
+"""Attribute values as they come: JSON in text, flattened lists, redacted placeholders."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ragmon.text import clean
+
+REDACTED: Final = "__REDACTED__"
+"""What OpenInference writes in place of what it was told to hide."""
+_OPENINGS: Final = ('{"', '[{"', '["', "[[")
+_LONGEST_PLACE: Final = 9
+"""Digits of a place in a flattened list; a longer number is no place."""
+_NESTED: Final = 5
+"""How deep a text may lie in the parts of a message."""
+_UNSAID: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
+"""Parts of a message that nobody said to anybody."""
+
+
+def decode(text: Any) -> Any:
+    """What a JSON text holds; None where it is none, as where a limit cut it off.
+
+    >>> decode('{"score": NaN}'), decode('[1, 2'), decode(7)
+    ({'score': nan}, None, None)
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def opened(value: Any) -> Any:
+    """A mapping or list, be it written as JSON; anything else as it is.
+
+    >>> opened('["a"]'), opened("[sic]"), opened('"quoted"')
+    (['a'], '[sic]', '"quoted"')
+    """
+    if isinstance(value, tuple):
+        return list(value)
+    if not is_json(value):
+        return value
+    found = decode(value)
+    return value if found is None else found
+
+
+def is_json(value: Any) -> bool:
+    """Whether a value is text that starts like a JSON object or array."""
+    return isinstance(value, str) and value.lstrip()[:1] in ("{", "[")
+
+
+def cut_off(value: Any) -> bool:
+    """Whether a text is JSON that a limit on its length cut off, not the words of somebody.
+
+    >>> cut_off('{"answer": "Ye'), cut_off("[sic] Yes."), cut_off('{"answer": "Yes."}')
+    (True, False, False)
+    """
+    return isinstance(value, str) and value.startswith(_OPENINGS) and decode(value) is None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """The members of an object, be it written as JSON; anything else has none."""
+    found = opened(value)
+    return found if isinstance(found, Mapping) else {}
+
+
+def plain(value: Any) -> str | None:
+    """A text attribute; None where there is none, or where it was hidden."""
+    return clean(value) if isinstance(value, str) and value != REDACTED else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number, be it written as text.
+
+    >>> number("0.5"), number(True), number("nan")
+    (0.5, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def count(value: Any) -> int:
+    """A number of things; 0 where it says none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def text_of(value: Any, depth: int = _NESTED) -> str | None:
+    """The text of a message's content: itself, a number written out, or what its parts say."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, bool) or not depth:
+        return None
+    if isinstance(value, int | float):
+        return str(value) if number(value) is not None else None
+    if isinstance(value, list | tuple):
+        texts = [text for part in value if (text := text_of(part, depth - 1)) is not None]
+        return "".join(texts) if texts else None
+    if isinstance(value, Mapping) and value.get("type") not in _UNSAID:
+        said = (text_of(value.get(name), depth - 1) for name in ("content", "text", "parts"))
+        return next((text for text in said if text is not None), None)
+    return None
+
+
+def as_id(value: Any) -> str | None:
+    """An id: text, or a whole number written out; nothing else is one.
+
+    >>> as_id("a"), as_id(7), as_id(True), as_id(7.0)
+    ('a', '7', None, None)
+    """
+    whole = isinstance(value, int) and not isinstance(value, bool) and number(value) is not None
+    return str(value) if whole else plain(value)
+
+
+def numbered(attributes: Mapping[str, Any], name: str) -> dict[int, dict[str, Any]]:
+    """The entries of a flattened list by place: what follows `name.N.` in the keys.
+
+    >>> numbered({"docs.0.document.id": "a", "docs.1.document.id": "b", "docs.x": 1}, "docs")
+    {0: {'document.id': 'a'}, 1: {'document.id': 'b'}}
+    """
+    entries: dict[int, dict[str, Any]] = {}
+    start = f"{name}."
+    for key, value in attributes.items():
+        if key.startswith(start):
+            place, _, rest = key[len(start) :].partition(".")
+            if place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE:
+                entries.setdefault(int(place), {})[rest] = value
+    return entries

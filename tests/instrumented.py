@@ -1,0 +1,57 @@
+"""What the programs have in common that run a real RAG framework under a real instrumentation.
+
+They are programs of their own, because instrumentations patch a framework for the whole process and some cannot be
+taken off again. Each prints one line a run: what the framework returned, and the spans the run left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from openinference.instrumentation import TraceConfig
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from recorded_spans import from_sdk
+
+QUESTION = "Who ruled Normandy?"
+ANSWER = '{"claim": "Rollo did", "citations": ["n#2", "n#0"]}'
+MANY = 80
+"""Documents whose flattened attributes pass the SDK's limit of 128."""
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+
+def report(case, ids=None, answer=None, **more):
+    """Print one run."""
+    spans = [from_sdk(span)._asdict() for span in exporter.get_finished_spans()]
+    for span in spans:
+        span["attributes"] = dict(span["attributes"])
+        span["events"] = [[event.name, dict(event.attributes)] for event in span["events"]]
+    sys.stdout.write(json.dumps({"case": case, "ids": ids, "answer": answer, **more, "spans": spans}) + "\n")
+    exporter.clear()
+
+
+def main(instrumentors, runs):
+    """Do all runs under the convention the command line names, then one whose content stays out of the spans.
+
+    Args:
+        instrumentors: By convention.
+        runs: Does the runs and returns what asks a question.
+    """
+    convention = sys.argv[1]
+    instrumentor = instrumentors[convention]()
+    instrumentor.instrument(tracer_provider=provider)
+    ask = runs()
+    if convention == "openllmetry":
+        os.environ["TRACELOOP_TRACE_CONTENT"] = "false"
+    else:
+        instrumentor.uninstrument()
+        hidden = TraceConfig(hide_inputs=True, hide_outputs=True, hide_llm_invocation_parameters=True)
+        instrumentor.instrument(tracer_provider=provider, config=hidden)
+    ask(QUESTION)
+    report("hidden content")

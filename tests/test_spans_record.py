@@ -1,0 +1,193 @@
+"""A record from the spans of a request: which span is the request, its times, its end, its labels."""
+
+from __future__ import annotations
+
+import pytest
+from recorded_spans import START, TRACE, made
+
+from ragmon import attributes as keys
+from ragmon import names
+from ragmon.contract import Latency
+from ragmon.spans import Event, to_record
+from ragmon.spans.model import NOT_RAG
+
+CHAIN = {keys.SPAN_KIND: keys.CHAIN}
+LLM = {keys.SPAN_KIND: keys.LLM, keys.OUTPUT_VALUE: "Yes."}
+RETRIEVER = {keys.SPAN_KIND: keys.RETRIEVER, keys.DOCUMENTS: '[{"id": "d1"}]'}
+HTTP = {"http.request.method": "POST"}
+
+
+def record_of(*spans, **options):
+    mapped = to_record(spans, **options)
+    assert mapped.record is not None, mapped.reason
+    return mapped.record
+
+
+class TestTheRequest:
+    """Its span is the outermost one around all that has to do with RAG."""
+
+    @pytest.mark.parametrize("chain", [CHAIN, {}], ids=["chain", "step"])
+    def test_a_web_request_around_a_pipeline(self, chain):
+        web = made(HTTP, end=10)
+        inner = made(chain, parent=web, start=2, end=5)
+        spans = made(RETRIEVER, parent=inner, start=2, end=3), made(LLM, parent=inner, start=3, end=4), inner, web
+        record = record_of(*spans)
+        assert (record.trace_id, record.ts) == (TRACE, START / 1e9 + 10)
+        assert record.latency_ms == Latency(total=10_000.0, retrieve=1000.0, generate=1000.0)
+        assert (record.retrieved_ids, record.answer_json.claim) == (["d1"], "Yes.")
+
+    def test_a_parent_in_another_service_is_not_waited_for(self):
+        chain = made(CHAIN, end=2)._replace(parent_id="f" * 16)
+        assert record_of(chain, made(LLM, parent=chain)).latency_ms.total == 2000.0
+
+    def test_without_a_span_around_them_their_own_time_counts(self):
+        """OpenLLMetry's LlamaIndex instrumentation never ends the spans around a stream."""
+        record = record_of(made(RETRIEVER, start=1, end=2), made(LLM, start=3, end=4))
+        assert (record.ts, record.latency_ms.total) == (START / 1e9 + 4, 3000.0)
+
+    def test_a_time_outside_the_calendar_is_none(self):
+        assert record_of(made(LLM)._replace(start_ns=0, end_ns=0)).ts is None
+        assert record_of(made(LLM)._replace(end_ns=2**63 * 1000)).ts is None
+
+
+def test_what_happens_at_once_counts_once():
+    chain = made(CHAIN, end=10)
+    times = [(0, 2), (1, 3), (1.5, 1.75), (5, 6)]
+    steps = [made(RETRIEVER, parent=chain, start=start, end=end) for start, end in times]
+    calls = [made(LLM, parent=chain, start=6, end=8), made(LLM, parent=steps[0], start=0, end=2)]
+    latency = record_of(chain, *steps, *calls).latency_ms
+    assert latency == Latency(total=10_000.0, retrieve=4000.0, generate=2000.0)
+
+
+def test_a_span_that_ends_before_it_starts_took_no_time():
+    assert record_of(made(LLM, start=2, end=1)).latency_ms == Latency(total=0.0, generate=0.0)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("attributes", "fields", "expected"),
+        [
+            ({}, {"failed": True}, names.ERROR),
+            ({keys.ERROR_TYPE: "Timeout"}, {}, "Timeout"),
+            ({keys.ERROR_TYPE: "Timeout"}, {"failed": True}, "Timeout"),
+            ({keys.TASK_STATUS: "failure"}, {}, names.ERROR),
+            ({keys.TRULENS_ERROR: "it said: secret"}, {}, names.ERROR),
+            ({}, {"failed": True, "events": [Event("exception", {"exception.type": "KeyError"})]}, "KeyError"),
+            ({keys.TASK_STATUS: "success"}, {"events": [Event("exception", {"exception.type": "KeyError"})]}, None),
+        ],
+    )
+    def test_the_type_of_an_error_never_its_message(self, attributes, fields, expected):
+        record = record_of(made(CHAIN | {keys.OUTPUT_VALUE: "Yes."} | attributes, end=9, **fields), made(LLM))
+        assert record.error == expected
+        assert (record.answer_json is None) == (expected is not None)
+
+    def test_a_step_that_failed_inside_a_request_that_went_well(self):
+        chain = made(CHAIN, end=9)
+        record = record_of(chain, made(RETRIEVER, parent=chain, failed=True), made(LLM, parent=chain))
+        assert (record.error, record.answer_json.claim) == (None, "Yes.")
+
+    def test_a_web_request_that_failed_around_a_retriever_that_did_not(self):
+        web = made(HTTP, end=9, failed=True, events=[Event("exception", {"exception.type": "KeyError"})])
+        assert record_of(web, made(RETRIEVER, parent=web)).error == "KeyError"
+
+    def test_a_chain_that_failed_tells_more_than_the_web_request_around_it(self):
+        """Also where the server made an apology of it."""
+        web = made(HTTP | {keys.ERROR_TYPE: "500"}, end=9, failed=True)
+        chain = made(CHAIN | {keys.ERROR_TYPE: "KeyError"}, parent=web, end=8)
+        assert record_of(web, chain, made(LLM, parent=chain)).error == "KeyError"
+        assert (
+            record_of(web._replace(attributes=HTTP, failed=False), chain, made(LLM, parent=chain)).error == "KeyError"
+        )
+
+    def test_without_a_span_around_it_the_last_step_decides(self):
+        assert record_of(made(RETRIEVER, failed=True), made(LLM, end=2)).error is None
+        assert record_of(made(RETRIEVER), made(LLM, end=2, failed=True)).error == names.ERROR
+
+
+class TestLabels:
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {keys.RAGMON_QID: "A1"},
+            {keys.METADATA: '{"qid": "A1"}'},
+            {f"{keys.ASSOCIATION}.qid": "A1"},
+            {keys.TRULENS_INPUT_ID: "A1"},
+        ],
+    )
+    def test_the_gold_questions_id_on_any_span(self, attributes):
+        chain = made(CHAIN, end=9)
+        assert record_of(chain, made(LLM | attributes, parent=chain)).qid == "A1"
+
+    @pytest.mark.parametrize(
+        "attributes",
+        [
+            {keys.SESSION: "s1"},
+            {keys.CONVERSATION: "s1"},
+            {keys.METADATA: '{"thread_id": "s1"}'},
+            {f"{keys.ASSOCIATION}.session_id": "s1"},
+            {keys.TRULENS_CONVERSATION: "s1"},
+        ],
+    )
+    def test_the_conversation(self, attributes):
+        assert record_of(made(LLM | attributes)).session == "s1"
+
+    def test_the_outer_span_says_it_first(self):
+        chain = made(CHAIN | {keys.SESSION: "outer"}, end=9)
+        assert record_of(made(LLM | {keys.SESSION: "inner"}, parent=chain), chain).session == "outer"
+
+    def test_a_number_is_an_id_and_an_empty_text_is_none(self):
+        assert record_of(made(LLM | {keys.SESSION: 7, keys.RAGMON_QID: ""})).session == "7"
+        assert record_of(made(LLM | {keys.SESSION: 7, keys.RAGMON_QID: ""})).qid is None
+
+    def test_the_pipeline_is_what_the_caller_says_else_the_workflow_else_the_service(self):
+        named = made(LLM | {keys.WORKFLOW_NAME: "support"})
+        unnamed = made(LLM | {keys.TRACELOOP_WORKFLOW: "RunnableSequence"})
+        assert record_of(named, pipeline="faq", service="shop").pipeline == "faq"
+        assert record_of(named, service="shop").pipeline == "support"
+        assert record_of(unnamed, service="shop").pipeline == "shop"
+        assert record_of(unnamed).pipeline == names.DEFAULT_PIPELINE
+
+    def test_build_and_whether_the_trace_can_be_opened(self):
+        record = record_of(made(LLM, sampled=False), build="1.2")
+        assert (record.build, record.exported) == ("1.2", False)
+
+
+class TestNotMonitored:
+    @pytest.mark.parametrize(
+        "spans",
+        [
+            [],
+            [made(HTTP)],
+            [made(CHAIN)],
+            [made({keys.SPAN_KIND: "EMBEDDING"})],
+            [made({keys.TRACELOOP_KIND: "workflow", keys.OPERATION: "embeddings"})],
+        ],
+    )
+    def test_what_neither_retrieves_nor_asks_a_model(self, spans):
+        assert to_record(spans) == (None, NOT_RAG, {})
+
+    @pytest.mark.parametrize(
+        "judge",
+        [{keys.RAGMON_INTERNAL: True}, {keys.SPAN_KIND: keys.EVALUATOR}, {keys.TRULENS_KIND: "eval_root"}],
+    )
+    def test_the_work_of_judges(self, judge):
+        outer = made(judge, start=5, end=9)
+        call = made(LLM | {keys.OUTPUT_VALUE: "Relevant."}, parent=outer, start=6, end=8)
+        assert to_record([outer, call]).reason == NOT_RAG
+        assert record_of(outer, call, made(LLM, start=1)).answer_json.claim == "Yes."
+
+    def test_haystacks_prompt_builder_is_no_model(self):
+        """OpenInference says so."""
+        builder = made({keys.SPAN_KIND: keys.LLM, keys.PROMPT_TEMPLATE: "{{q}}", keys.OUTPUT_VALUE: "Is it?"})
+        assert to_record([builder]).reason == NOT_RAG
+
+
+def test_a_span_that_came_twice_counts_once():
+    call = made(LLM)
+    assert record_of(call, call, made(LLM, end=3)) == record_of(call, made(LLM, end=3))
+
+
+def test_parents_in_a_circle_are_survived():
+    one, other = made(LLM), made(RETRIEVER)
+    one, other = one._replace(parent_id=other.span_id), other._replace(parent_id=one.span_id)
+    assert record_of(one, other).retrieved_ids == ["d1"]
