@@ -13,6 +13,7 @@ from ragmon.capture.pages import Lost, adopt
 from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_lost
 from ragmon.capture.worker import Worker
+from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
 
 EVERY: Final = 10.0
@@ -29,6 +30,7 @@ class Accounts:
         folder: Where processes leave their counters; None has none.
 
     Attributes:
+        redactions: What takes text out of records, where they leave the process.
         requests: Requests that are gathered from the application's own spans, where they are.
     """
 
@@ -40,6 +42,7 @@ class Accounts:
         self._timings = Timings()
         self._adopted: dict[str, Counter[str]] = {}
         self._due = 0.0
+        self.redactions: Redactions | None = None
         self.requests: Requests | None = None
 
     def books(self) -> Books:
@@ -64,6 +67,7 @@ class Accounts:
             errors=self._calls.errors(),
             orphans=runtime.orphans(),
             spans=spans,
+            withheld=0 if self.redactions is None else self.redactions.failed,
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:

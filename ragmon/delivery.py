@@ -7,23 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragmon.assembly import ScorerPlan, load_gold, rules
+from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.jsonl import JsonlSink
-from ragmon.capture.redact import Content, Redaction
 from ragmon.capture.sinks import BatchSink, Sink
-from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.config.settings import Settings
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.feedback import Feedback
-from ragmon.gold import GoldIndex, GoldSet
-from ragmon.metrics import Metric
-from ragmon.names import DEFAULT_PIPELINE
+from ragmon.privacy import Redactions
 
 if TYPE_CHECKING:
     from ragmon.capture.otlp import OtlpSink
-
-
-Redact = Callable[[Record], Record]
 
 
 class Redacting:
@@ -34,7 +28,7 @@ class Redacting:
         redact: Makes of a record what may leave.
     """
 
-    def __init__(self, sink: OtlpSink, redact: Redact) -> None:
+    def __init__(self, sink: OtlpSink, redact: Redactions) -> None:
         self._sink = sink
         self._redact = redact
         self.report = sink.report
@@ -45,7 +39,7 @@ class Redacting:
         return self._sink.deliver([self._redact(record) for record in records])
 
 
-def server(settings: Settings) -> BatchSink | None:
+def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchSink | None:
     """The server the configuration names.
 
     Raises:
@@ -58,7 +52,7 @@ def server(settings: Settings) -> BatchSink | None:
     token = settings.serve.token_file
     secret = None if token is None else _read(token)
     sink = OtlpSink(str(settings.export.endpoint), token=secret, resource=_resource(settings))
-    return Redacting(sink, redaction(settings))
+    return Redacting(sink, redact())
 
 
 def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSink:
@@ -85,42 +79,9 @@ def _read(token: Path) -> str:
         raise RagmonError(f"{token}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
 
 
-def trace_log(settings: Settings) -> JsonlSink | None:
+def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlSink | None:
     """The trace log the configuration names."""
     export = settings.export
     if export.jsonl is None:
         return None
-    return JsonlSink(
-        export.jsonl, redaction(settings), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync
-    )
-
-
-def redaction(settings: Settings) -> Redact:
-    """What makes of a record what may leave the process; how much that is, its pipeline says."""
-    shared = GoldIndex(load_gold(settings.gold))
-    measured = tuple(metric for metric in settings.build_metrics().values() if metric.measured)
-    of = cache(lambda pipeline: _redaction(settings.of(pipeline), shared, measured))
-    for name in settings.pipelines:
-        of(name)  # a broken gold file is found now
-
-    def redact(record: Record) -> Record:
-        return of(record.pipeline or DEFAULT_PIPELINE)(record)
-
-    return redact
-
-
-def _redaction(pipeline: PipelineSettings, shared: GoldIndex, measured: tuple[Metric, ...]) -> Redaction:
-    own, known = pipeline.capture.gold, rules(pipeline)
-    return Redaction(
-        content=_content(pipeline.capture.content),
-        probe_content=_content(pipeline.capture.probe_content),
-        gold=shared if own is None else GoldIndex(GoldSet.load(own)),
-        facts=known.facts,
-        grounded_threshold=known.grounded_threshold,
-        measured=measured,
-    )
-
-
-def _content(configured: str) -> Content:
-    """Text leaves the process only where the whole of it may."""
-    return "full" if configured == "full" else "none"
+    return JsonlSink(export.jsonl, redact(), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync)

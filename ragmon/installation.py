@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import weakref
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -28,6 +28,7 @@ from ragmon.delivery import server, trace_log, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
 from ragmon.monitor import Monitor
+from ragmon.privacy import Redactions
 from ragmon.reading import Books
 from ragmon.terms import asked, terms
 
@@ -63,13 +64,15 @@ class Installation:
     ) -> None:
         self.settings = settings
         known = terms(settings)
-        self._own = self._log = None
+        self._own = self._log = self._redact = None
         self._mine: list[object] = []
         if not settings.disabled:
-            there = server(settings) if sink is None else None
+            redact = cache(lambda: Redactions(settings))
+            there = server(settings, redact) if sink is None else None
             sink = sink or there
             self._own = Monitor(settings) if sink is None else None
-            self._log = trace_log(settings)
+            self._log = trace_log(settings, redact)
+            self._redact = redact() if redact.cache_info().currsize else None
             self._mine = [one for one in (there, self._log) if one is not None]
         target = sink or self._own
         self.monitor = target if isinstance(target, Monitor) else None
@@ -87,6 +90,7 @@ class Installation:
             keep_all=keep_all,
         )
         self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
+        self._accounts.redactions = self._redact
         self._requests: Requests | None = None
         self._watched: list[weakref.ref[Any]] = []
         self._process = os.getpid()
@@ -178,6 +182,7 @@ class Installation:
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
         self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
+        self._accounts.redactions = self._redact
         if self._requests is not None:
             self._requests.begin_again()
             self._accounts.requests = self._requests

@@ -113,9 +113,10 @@ class FactReader:
         flags = 0 if citations is None else COMPLIANT
         if record.error:
             return ERROR
-        if claim is None:
-            if record.facts is not None:
-                told = self._told(record.facts, item)
+        facts = record.facts
+        if claim is None or (facts is not None and redacted(record, "claim")):  # mostly there are none: spare the call
+            if facts is not None:
+                told = self._told(facts, item)
                 # An own-words refusal with nothing cited has left the template, whatever list it carries.
                 return told | (flags if citations or not told & REFUSAL_LIKE else 0)
             return flags | OUTCOME_UNKNOWN if record.partial and record.answer_json is None else flags
@@ -168,10 +169,16 @@ class FactReader:
                 return (flags, 0, 0, 0, 0, verdicts, ())
             prefixes = tuple(item.sections)
             return (flags | RANKED, 0, len(ids), bits_of(name.startswith(prefixes) for name in ids), 0, verdicts, ())
-        if record.contexts is None or not item.texts:
+        if record.contexts is None or not item.texts or redacted(record, "contexts"):
             return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
         relevant, found = match_texts(record.contexts, item)
         return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, found)
+
+
+def redacted(record: Record, text: str) -> bool:
+    """Whether a text of a record (`q`, `claim`, `contexts`) is for people to read: redaction changed it."""
+    told = record.facts
+    return told is not None and told.redacted is not None and text in told.redacted
 
 
 def _contained(folded: str, item: GoldItem) -> int:

@@ -46,6 +46,7 @@ class Captured:
         latency: How long they took, in log buckets of milliseconds, by pipeline and source; empty where nobody timed.
         errors: User calls that raised, by pipeline and the name of what they raised.
         orphans: What was said outside a traced call.
+        withheld: Records that went without their text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
     """
 
@@ -54,6 +55,7 @@ class Captured:
     latency: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     orphans: int = 0
+    withheld: int = 0
     spans: Mapping[str, int] = field(default_factory=dict)
 
 

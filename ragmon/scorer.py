@@ -15,7 +15,7 @@ from ragmon.gold.sets import Items
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.reader import FactReader
+from ragmon.reader import FactReader, redacted
 from ragmon.rows import CELLS
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, Snapshot, take
@@ -118,7 +118,7 @@ class Scorer:
         if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
             return self._drop(names.TOO_FUTURE)
         item = stream.items.by_qid.get(record.qid)
-        if item is None and record.q is not None:
+        if item is None and record.q is not None and not redacted(record, "q"):
             item = stream.items.by_wording(record.q)
         told = record.facts
         measured, grounded = _NOTHING, told.grounded if told is not None else None
@@ -175,13 +175,15 @@ class Scorer:
     ) -> tuple[Mapping[str, int], bool | None]:
         """The measured scores in micro-units, and whether the answer is grounded, where text was captured.
 
-        A score that travelled with the record was measured where the text was, and counts as it stands.
+        A score that travelled with the record was measured where the text was, and counts as it stands. Text that
+        redaction changed is not measured.
         """
-        told = record.measures or {}
+        told, facts = record.measures or {}, record.facts
         measured: dict[str, int] = {}
-        grounded = record.facts.grounded if record.facts is not None else None
+        grounded = facts.grounded if facts is not None else None
+        changed = facts is not None and facts.redacted
         for metric in self._measured:
-            score = told[metric.key] if metric.key in told else metric.measure(record, item)
+            score = told.get(metric.key) if changed or metric.key in told else metric.measure(record, item)
             if score is None or not math.isfinite(score):
                 continue
             measured[metric.key] = stats.micro(min(1.0, max(0.0, score)))

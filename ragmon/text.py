@@ -41,12 +41,12 @@ def fold(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that has a UTF-8 form: half a surrogate pair has none and becomes a question mark.
+    """Text as it is written: half a surrogate pair has no UTF-8 form and becomes a question mark, a subclass its text.
 
     >>> clean("half of a pair: " + chr(0xD83D))
     'half of a pair: ?'
     """
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+    return text if type(text) is str and text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def contains_phrase(folded: str, phrase: str) -> bool:

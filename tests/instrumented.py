@@ -1,7 +1,8 @@
 """What the programs have in common that run a real RAG framework under a real instrumentation.
 
 They are programs of their own, because instrumentations patch a framework for the whole process and some cannot be
-taken off again. Each prints one line a run: what the framework returned, and the spans the run left.
+taken off again. Each prints one line a run: what the framework returned, the spans the run left, and the record
+ragmon's span processor made of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from recorded_spans import from_sdk
 
+import ragmon
+from ragmon.capture.gathering import Limits
+from ragmon.contract import encode
+from ragmon.testing import Collected
+
 QUESTION = "Who ruled Normandy?"
 ANSWER = '{"claim": "Rollo did", "citations": ["n#2", "n#0"]}'
 MANY = 80
@@ -24,6 +30,9 @@ MANY = 80
 exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
+sink = Collected()
+processor = ragmon.RagmonSpanProcessor(sink, limits=Limits(linger=0.0))
+provider.add_span_processor(processor)
 
 
 def report(case, ids=None, answer=None, **more):
@@ -32,8 +41,18 @@ def report(case, ids=None, answer=None, **more):
     for span in spans:
         span["attributes"] = dict(span["attributes"])
         span["events"] = [[event.name, dict(event.attributes)] for event in span["events"]]
-    sys.stdout.write(json.dumps({"case": case, "ids": ids, "answer": answer, **more, "spans": spans}) + "\n")
+    processor.force_flush()
+    records = [json.loads(encode(record)) for record in sink.records]
+    told = {"case": case, "ids": ids, "answer": answer, **more, "spans": spans, "records": records}
+    sys.stdout.write(json.dumps(told) + "\n")
+    forget()
+
+
+def forget():
+    """Begin the next run with nothing of the last one."""
+    processor.force_flush()
     exporter.clear()
+    sink.records.clear()
 
 
 def main(instrumentors, runs):

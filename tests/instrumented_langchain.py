@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from instrumented import ANSWER, MANY, QUESTION, exporter, main, report
+from instrumented import ANSWER, MANY, QUESTION, forget, main, report
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models import FakeListChatModel
@@ -42,7 +42,7 @@ def joined(documents):
 def found(retriever):
     """What a retriever returns, its spans forgotten."""
     documents = retriever.invoke(QUESTION)
-    exporter.clear()
+    forget()
     return [document.id for document in documents]
 
 

@@ -22,7 +22,7 @@ FLOORS = {
     "memory": "rows tables windows scores gold snapshot",
     "brain": "scorer gates judging presets compare",
     "edges": "ingest export reading",
-    "app": "config assembly feedback delivery terms accounts monitor offline parallel baseline installation",
+    "app": "config assembly privacy feedback delivery terms accounts monitor offline parallel baseline installation",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -135,7 +135,7 @@ APART = {
     "capture.worker": {"names", "contract", "capture.calls", "capture.notices", "capture.pages", "capture.sinks"},
 }
 # Doors the app may use into rooms apart.
-INTO_CAPTURE = {"accounts", "delivery", "feedback", "terms", "monitor", "installation", "testing"}
+INTO_CAPTURE = {"accounts", "delivery", "feedback", "privacy", "terms", "monitor", "installation", "testing"}
 LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}
 
 

@@ -24,6 +24,7 @@ def answer(question):
     return {"answer": question, "citations": []}
 
 def app(environ, start_response):
+    os.write(asked, b"x")
     if environ["PATH_INFO"] == "/leave":
         answer("last words")
         os._exit(1)
@@ -31,6 +32,7 @@ def app(environ, start_response):
     start_response("200 OK", [("Content-Length", str(len(body)))])
     return [body]
 
+asked = os.open("asked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 ragmon.install("ragmon.toml")
 """
 CONFIG = '[capture]\ncontent = "full"\n[serve]\nadmin = "127.0.0.1:0"\n[export]\njsonl = "trace.jsonl"\n'
@@ -93,15 +95,22 @@ def serve(tmp_path):
 
 
 def account(folder):
-    """Records in the log, and losses told in it: of each process the last word."""
-    delivered, last = Counter(), {}
+    """Records in the log by question, losses told there by reason, and calls: of each process the last word."""
+    delivered, losses, calls = Counter(), {}, {}
     for line in (folder / "trace.jsonl").read_text().splitlines():
         entry = json.loads(line)
         if entry.get("kind") != "totals":
             delivered[entry["q"]] += 1
-        elif "dropped" in entry:
-            last[entry["instance"]] = entry["dropped"]
-    return delivered, sum(map(Counter, last.values()), Counter())
+        elif entry["dropped"]:
+            losses[entry["instance"]] = entry["dropped"]
+        else:
+            calls[entry["instance"], entry["stratum"]] = entry["calls"]
+    return delivered, sum(map(Counter, losses.values()), Counter()), sum(calls.values())
+
+
+def asked(folder):
+    """How many requests the application itself counted."""
+    return (folder / "asked").stat().st_size
 
 
 def test_four_preloaded_workers_that_are_recycled_deliver_every_request(serve, tmp_path):
@@ -109,9 +118,9 @@ def test_four_preloaded_workers_that_are_recycled_deliver_every_request(serve, t
     with ThreadPoolExecutor(4) as pool:
         answered = [pid for pid in pool.map(server.ask, [f"/{n}" for n in range(300)]) if pid]
     server.end()
-    delivered, lost = account(tmp_path)
+    delivered, lost, calls = account(tmp_path)
     assert len(set(answered)) > 4, "workers were recycled"
-    assert delivered.total() >= len(answered)
+    assert delivered.total() == calls == asked(tmp_path) >= len(answered)
     assert lost == Counter()
     assert max(delivered.values()) == 1, "no request is recorded twice"
 
@@ -129,6 +138,6 @@ def test_workers_that_leave_by_os_exit_lose_nothing_uncounted(serve, tmp_path):
         check=True,
         timeout=60,
     )
-    delivered, lost = account(tmp_path)
-    assert delivered.total() + lost.total() == 40
+    delivered, lost, _ = account(tmp_path)
+    assert delivered.total() + lost.total() == asked(tmp_path) == 40
     assert not list(tmp_path.rglob("*.page"))

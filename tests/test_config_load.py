@@ -28,6 +28,7 @@ content = "hash"
 probe_content = "redacted"
 id_from = "metadata.chunk_id"
 gold = "gold.jsonl"
+redactors = ["json:dumps"]
 hash_key_file = "hash.key"
 [refusal]
 tokens = ["not in context", "no answer"]

@@ -67,6 +67,41 @@ def test_the_text_of_users_stays_unless_it_was_asked_for(installed, receiver):
     assert b"secret" not in b"".join(request.message.SerializeToString() for request in receiver.requests)
 
 
+REDACTED = """
+[capture]
+content = "redacted"
+redactors = ["{redactor}"]
+[export]
+jsonl = "trace.jsonl"
+"""
+
+
+def test_redactors_of_the_application_are_named_in_the_configuration(installed, tmp_path):
+    one = installed(REDACTED.format(redactor="builtins:ascii"), Collected())
+    answer("wo wohnt someone@example.org?")
+    assert one.shutdown(30)
+    (line, *_) = (tmp_path / "trace.jsonl").read_text().splitlines()
+    assert json.loads(line)["q"] == "'wo wohnt [email]?'"
+
+
+def test_a_redactor_that_fails_costs_the_text_and_is_counted(installed, tmp_path):
+    one = installed(REDACTED.format(redactor="builtins:int"), Collected())
+    answer("a secret question")
+    assert one.flush(30)
+    assert one._accounts.captured().withheld == 1
+    assert one.books().scored == 1
+    assert "secret" not in (tmp_path / "trace.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("redactor", "said"),
+    [("nowhere:clear", "is not there"), ("json:nothing", "is not there"), ("sys:path", "no function")],
+)
+def test_a_redactor_that_is_not_there_is_refused_at_the_start(configured, redactor, said):
+    with pytest.raises(RagmonError, match=said):
+        Installation(configured(REDACTED.format(redactor=redactor)), Collected())
+
+
 def test_a_token_that_cannot_be_read_is_refused_at_the_start(configured, tmp_path):
     (tmp_path / "token").write_bytes(b"\xff")
     with pytest.raises(RagmonError, match="token cannot be read"):

@@ -43,10 +43,11 @@ on_llama_index = pytest.mark.parametrize("setup", LLAMA_INDEX, ids="-".join)
 
 
 class Run(NamedTuple):
-    """What a framework returned, and the spans that were left, all of one trace."""
+    """What a framework returned, the spans that were left, all of one trace, and the processor's records."""
 
     told: dict
     spans: list[Span]
+    records: list[dict]
 
     def record(self, **options):
         mapped = to_record(self.spans, **options)
@@ -85,7 +86,7 @@ def runs(setup):
         told = json.loads(line)
         spans = [Span(**(span | {"events": [Event(*event) for event in span["events"]]})) for span in told.pop("spans")]
         assert len({span.trace_id for span in spans}) == 1, "each run leaves one trace"
-        found[told.pop("case")] = Run(told, spans)
+        found[told.pop("case")] = Run(told, spans, told.pop("records"))
     return found
 
 
@@ -105,6 +106,16 @@ def test_a_chain_or_query_engine(setup):
     assert record.candidate_ids is None
     assert 0 < record.latency_ms.retrieve < record.latency_ms.total
     assert 0 < record.latency_ms.generate < record.latency_ms.total
+
+
+@everywhere
+def test_the_processor_in_the_applications_provider_yields_what_the_framework_returned(setup):
+    """One record a request, with the ids and the answer of the framework itself."""
+    run = runs(setup)["invoke"]
+    (record,) = run.records
+    assert record["retrieved_ids"] == run.told["ids"]
+    assert record["answer_json"] == json.loads(run.told["answer"])
+    assert (record["q"], record.get("partial", False)) == (QUESTION, False)
 
 
 @everywhere

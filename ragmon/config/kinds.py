@@ -158,6 +158,16 @@ def files(value: object) -> tuple[Path, ...]:
     return tuple(file(entry) for entry in found)
 
 
+FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+def function(value: str) -> str:
+    """A function by its module and name."""
+    if not FUNCTION.fullmatch(value):
+        raise wrong("must be a function", '"myapp.privacy:clear"')
+    return value
+
+
 def url(value: object) -> str:
     """An http or https address."""
     try:

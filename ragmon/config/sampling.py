@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from ragmon.config.kinds import Count, Duration, File, Many, Seconds, Share, Table, Text, some, wrong
+from ragmon.config.kinds import Count, Duration, File, Many, Seconds, Share, Table, Text, function, some, wrong
 from ragmon.names import REFUSAL_TOKEN
 from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
 
@@ -50,6 +50,7 @@ class Capture(Table):
         probe_content: The same for gold questions, which are not user data.
         id_from: Where a document's id is; None tries the usual places.
         gold: A gold file that lets claim metrics be computed in the application when no text leaves it.
+        redactors: Functions of the application's own, `module:function`, that text goes through as well.
         hash_key_file: The HMAC key of question hashes.
     """
 
@@ -57,6 +58,7 @@ class Capture(Table):
     probe_content: Content = "full"
     id_from: Text | None = None
     gold: File | None = None
+    redactors: Many[Annotated[str, AfterValidator(function)]] = ()
     hash_key_file: File | None = None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, model_validator
 
 from ragmon.config.kinds import (
+    FUNCTION,
     Address,
     Bytes,
     Count,
@@ -29,13 +29,12 @@ from ragmon.errors import nearest
 
 RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
 """What can be read from a reply; `ragmon.record` takes the same names."""
-_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def _target(value: str) -> str:
     if value.startswith(("http://", "https://")):
         return url(value)
-    if not _FUNCTION.fullmatch(value):
+    if not FUNCTION.fullmatch(value):
         raise wrong("must be a function or an address", '"myapp.rag:answer" or "https://rag.example/answer"')
     return value
 

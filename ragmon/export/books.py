@@ -46,7 +46,9 @@ def accounting(reading: Reading) -> Iterator[Metric]:
     spans = CounterMetricFamily("ragmon_spans_dropped", "Spans that belong to no record", labels=("reason",))
     for reason, n in sorted(reading.captured.spans.items()):
         spans.add_metric((reason,), n)
-    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans)
+    failures = reading.captured.withheld
+    withheld = CounterMetricFamily("ragmon_redaction_failures", "Records without text: a redactor failed", failures)
+    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, withheld)
 
 
 def unassessed(reading: Reading) -> Iterator[Metric]:

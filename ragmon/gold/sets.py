@@ -14,6 +14,7 @@ from ragmon import names
 from ragmon.contract import Record
 from ragmon.errors import GoldError
 from ragmon.item import GoldItem, Match
+from ragmon.reader import redacted
 from ragmon.snapshot import GoldInfo
 from ragmon.text import normalise_question
 
@@ -163,7 +164,9 @@ class Items:
     def match(self, record: Record) -> GoldItem | None:
         """The record's gold item, if any."""
         item = self.by_qid.get(record.qid)
-        return self.by_wording(record.q) if item is None and record.q is not None else item
+        return (
+            self.by_wording(record.q) if item is None and record.q is not None and not redacted(record, "q") else item
+        )
 
     def by_wording(self, question: str) -> GoldItem | None:
         """The item that asks this question, in one of its wordings."""
