@@ -61,6 +61,7 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.groundedness
 	$(PY) -m bench.capture
 	$(PY) -m bench.otlp
+	$(PY) -m bench.imports
 
 clean:                        ## drop the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from ragmon import names
 from ragmon.capture import runtime, sinks
-from ragmon.capture.pages import Lost, adopt
+from ragmon.capture.adoption import adopt
+from ragmon.capture.pages import Lost
 from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_lost
 from ragmon.capture.worker import Worker
@@ -82,9 +83,10 @@ class Accounts:
         Args:
             asked: Somebody waits for it.
         """
-        self._calls.look_for_parents()
+        self._calls.look_again()
         if self.requests is not None:
-            self.requests.sweep()
+            self.requests.sweep(asked)
+        self._timings.read(self._calls)
         if asked or monotonic() >= self._due:
             self._due = monotonic() + EVERY
             self._report()
@@ -100,8 +102,10 @@ class Accounts:
     def _tell(self, lost: Lost) -> bool:
         """Count and tell what was lost in a process that is gone; returns whether it could be told."""
         dropped = Counter(lost.dropped) + self._missing(lost)
-        self._adopted[lost.instance] = dropped
-        return sinks.report(self._sink, lines_of_lost(lost, dropped))
+        told = sinks.report(self._sink, lines_of_lost(lost, dropped))
+        if told:
+            self._adopted[lost.instance] = dropped
+        return told
 
     def _missing(self, lost: Lost) -> Counter[str]:
         """Records of a process nobody else counted; one that was being written when it ended may have arrived."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.jsonl import JsonlSink
-from ragmon.capture.sinks import BatchSink, Sink
+from ragmon.capture.sinks import BatchSink, BatchTee, Sink, Tee
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
@@ -85,3 +86,19 @@ def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlSink
     if export.jsonl is None:
         return None
     return JsonlSink(export.jsonl, redact(), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync)
+
+
+def together(target: Sink | BatchSink | None, log: Sink | None) -> Sink | BatchSink:
+    """One sink of both."""
+    if log is None:
+        return Tee() if target is None else target
+    if target is None:
+        return log
+    return BatchTee(target, log) if isinstance(target, BatchSink) else Tee(target, log)
+
+
+def identity(settings: Settings) -> str:
+    """What tells this application from others on the machine: whose lost records it may report."""
+    export = settings.export
+    told = "|".join([settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines])
+    return sha256(told.encode()).hexdigest()[:16]

@@ -8,29 +8,31 @@ import signal
 import sys
 import weakref
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ragmon.accounts import Accounts
 from ragmon.capture import runtime, signals, sinks
 from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
+from ragmon.capture.folders import default_folder
 from ragmon.capture.forked import Forked
-from ragmon.capture.pages import default_folder
 from ragmon.capture.requests import Requests
-from ragmon.capture.sinks import BatchSink, BatchTee, Sink, Tee
+from ragmon.capture.sinks import BatchSink, Sink
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.delivery import server, trace_log, with_feedback
+from ragmon.delivery import identity, server, together, trace_log, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions
 from ragmon.reading import Books
 from ragmon.terms import asked, terms
+
+if TYPE_CHECKING:
+    from ragmon.capture.processor import RagmonSpanProcessor
 
 DRAIN: Final = 5.0
 """Seconds the exit of the process waits for records on their way."""
@@ -69,14 +71,14 @@ class Installation:
         if not settings.disabled:
             redact = cache(lambda: Redactions(settings))
             there = server(settings, redact) if sink is None else None
-            sink = sink or there
+            sink = there if sink is None else sink
             self._own = Monitor(settings) if sink is None else None
             self._log = trace_log(settings, redact)
             self._redact = redact() if redact.cache_info().currsize else None
             self._mine = [one for one in (there, self._log) if one is not None]
-        target = sink or self._own
+        target = self._own if sink is None else sink
         self.monitor = target if isinstance(target, Monitor) else None
-        self._sink = with_feedback(settings, _together(target, self._log))
+        self._sink = with_feedback(settings, together(target, self._log))
         self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
         self._folder = folder
         self._worker = Worker(
@@ -92,8 +94,9 @@ class Installation:
         self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
         self._accounts.redactions = self._redact
         self._requests: Requests | None = None
-        self._watched: list[weakref.ref[Any]] = []
+        self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
+        self._ends_with_children = False
 
     def start(self) -> runtime.Runtime | None:
         """Start capturing, in place of whoever captured before, whose runtime is returned.
@@ -126,7 +129,7 @@ class Installation:
         Raises:
             RagmonError: It takes no processors.
         """
-        if self.settings.disabled or any(known() is provider for known in self._watched):
+        if self.settings.disabled or any(known() is provider for known, _ in self._watched):
             return
         if not hasattr(provider, "add_span_processor"):
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
@@ -136,8 +139,9 @@ class Installation:
         if self._requests is None:
             self._requests = self._accounts.requests = Requests(self._worker, asked(self.settings))
             self._runtime.claim = self._requests.claim
-        provider.add_span_processor(RagmonSpanProcessor(requests=self._requests))
-        self._watched.append(weakref.ref(provider))
+        processor = RagmonSpanProcessor(requests=self._requests)
+        provider.add_span_processor(processor)
+        self._watched.append((weakref.ref(provider), processor))
 
     def books(self) -> Books:
         """What capture took in and what became of it."""
@@ -158,6 +162,8 @@ class Installation:
             runtime.use(None)
         if _current is self:
             _current = None
+        for _, processor in self._watched:
+            processor.switch_off()
         if self._requests is not None:
             self._requests.end()
         done = self._worker.stop(timeout)
@@ -175,9 +181,10 @@ class Installation:
     def begin_again(self) -> None:
         """What a forked child must do before its first call: nothing of its parent's is its own to report."""
         self._process = os.getpid()
-        if self._own is not None:  # its server and its thread are the parent's
+        self._ends_with_children = False
+        if self.monitor is not None:  # whoever reads it reads the parent's
             self._own = self.monitor = None
-            self._sink = self._log or Forked()
+            self._sink = Forked() if self._log is None else self._log
         self._worker.begin_again(self._sink)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
@@ -196,16 +203,10 @@ class Installation:
         """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""
         self._worker.start()
         process = sys.modules.get("multiprocessing.process")
-        if process is not None and process.parent_process() is not None:
+        if process is not None and process.parent_process() is not None and not self._ends_with_children:
+            self._ends_with_children = True
             # Such children leave by os._exit, past atexit, but not past these.
             sys.modules["multiprocessing.util"].Finalize(None, self.shutdown, exitpriority=0)
-
-
-def _together(target: Sink | BatchSink | None, log: Sink | None) -> Sink | BatchSink:
-    """One sink of both."""
-    if target is None or log is None:
-        return target or log or Tee()
-    return BatchTee(target, log) if isinstance(target, BatchSink) else Tee(target, log)
 
 
 _started: weakref.WeakSet[Installation] = weakref.WeakSet()
@@ -252,7 +253,7 @@ def install(
         if _current is None:
             # Without a monitor nothing is judged, and the application need not have the metrics' plugins installed.
             settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
-            folder = None if settings.disabled else default_folder(_identity(settings))
+            folder = None if settings.disabled else default_folder(identity(settings))
             installation = Installation(settings, sink, folder=folder)
             installation.start()
             _current = installation
@@ -281,10 +282,3 @@ def install_signal_handlers() -> None:
 def _drain() -> None:
     if _current is not None:
         _current.flush()
-
-
-def _identity(settings: Settings) -> str:
-    """What tells this application from others on the machine: whose lost records it may report."""
-    export = settings.export
-    told = "|".join([settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines])
-    return sha256(told.encode()).hexdigest()[:16]

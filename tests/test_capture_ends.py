@@ -45,7 +45,7 @@ jsonl = "trace.jsonl"
 def start(tmp_path):
     """Starts programs in a folder of their own, and ends them."""
     (tmp_path / "ragmon.toml").write_text(CONFIG)
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}  # where counters lie
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "RAGMON_SAMPLE": "1.0"}  # where counters lie
     started = []
 
     def run(program):
@@ -227,25 +227,33 @@ signal.pause()
 
 
 def test_a_second_signal_passes_straight_through(start):
-    """A drain that hangs must not make a process immortal."""
+    """A drain that hangs must not make a process immortal; this one would take five seconds."""
     process = start(
         """
 class Hangs:
     def submit(self, record):
-        told("hangs")
         threading.Event().wait()
+
+def watch(handler):
+    while signal.getsignal(signal.SIGTERM) is handler:
+        time.sleep(0.001)
+    os.write(1, b"draining\\n")
 
 installation.shutdown()
 ragmon.install("ragmon.toml", sink=Hangs())
 ragmon.install_signal_handlers()
 ask(1)
-signal.pause()
+threading.Thread(target=watch, args=(signal.getsignal(signal.SIGTERM),), daemon=True).start()
+told("ready")
+while True:
+    signal.pause()
 """
     )
-    assert process.stdout.readline() == "hangs\n"
+    assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "draining\n"
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=60) == -signal.SIGTERM
+    assert process.wait(timeout=4) == -signal.SIGTERM
 
 
 def test_a_kill_loses_nothing_uncounted(start, tmp_path):
@@ -300,3 +308,24 @@ told(books.received, dict(books.dropped), books.residual)
 """
     )
     assert ended(process) == ["7", "{'process_died':", "7}", "0"]
+
+
+def test_a_fork_with_spans_alone_delivers_them(start, tmp_path):
+    """Nothing is decorated in the child: its first span must wake the thread the fork did not copy."""
+    ended(
+        start(
+            """
+from opentelemetry.sdk.trace import TracerProvider
+provider = TracerProvider(shutdown_on_exit=False)
+installation.watch(provider)
+child = os.fork()
+if child == 0:
+    with provider.get_tracer("app").start_as_current_span("retrieval") as span:
+        span.set_attribute("gen_ai.operation.name", "retrieval")
+    assert installation.flush(30)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+        )
+    )
+    assert account(tmp_path) == (1, Counter())

@@ -14,8 +14,8 @@ from opentelemetry.instrumentation.utils import suppress_instrumentation
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, AlwaysRecordSampler, TraceIdRatioBased
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, AlwaysRecordSampler, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 import ragmon
 from ragmon.capture.draws import SPAN, threshold
@@ -276,6 +276,34 @@ def test_force_flush_keeps_its_timeout_where_the_sink_hangs(traced):
     gate.opened.set()
     assert app.processor.force_flush(timeout_millis=30_000)
     assert len(gate.records) == 1
+
+
+def test_force_flush_does_not_linger(traced):
+    """A function that is frozen after its answer gets no other moment."""
+    app = traced(limits=Limits(linger=60.0))
+    with app.request():
+        app.retrieve("d1")
+    assert [record.retrieved_ids for record in app.records()] == [["d1"]]
+
+
+@pytest.mark.parametrize(
+    ("ot", "flags", "rate", "expected"),
+    [
+        ("th:8", 1, 0.9, (True, 0.5, 0.5)),  # both keep it: the stricter one says how likely that was
+        ("th:8", 1, 0.2, (True, 0.2, 0.2)),
+        ("th:8", 0, 0.9, (True, 0.9, 0.9)),  # recorded, not sampled: everything is seen
+        (None, 1, 0.9, (True, 0.9, 0.9)),  # nobody says: of what was exported
+        ("rv:00000000000000", 1, 0.9, None),
+    ],
+)
+def test_the_probability_knows_of_the_applications_own_sampler(traced, ot, flags, rate, expected):
+    app = traced(AlwaysRecordSampler(ParentBased(ALWAYS_ON)), rate=rate)
+    state = TraceState([("ot", ot)]) if ot else TraceState()
+    remote = SpanContext(SPAN - 1, 7, is_remote=True, trace_flags=TraceFlags(flags), trace_state=state)
+    with use_span(NonRecordingSpan(remote)), app.request():
+        app.retrieve("d1")
+    found = [(r.sampling.audit, r.sampling.p_audit, r.sampling.p) for r in app.records()]
+    assert found == ([] if expected is None else [expected])
 
 
 def test_shutdown_takes_requests_as_they_are_and_says_that_something_is_missing(traced):

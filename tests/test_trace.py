@@ -196,7 +196,7 @@ def test_a_cancelled_call_is_recorded_as_cancelled_which_is_no_error():
     assert [(r.error, r.ended, r.partial, r.answer_json) for r in records] == [(None, "cancelled", True, None)]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_programs_passes_through_and_is_recorded(error):
     with capture_traces() as records, pytest.raises(error):
         ragmon.trace(raises(error))("q")

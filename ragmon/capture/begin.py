@@ -6,7 +6,8 @@ from typing import Any
 
 from ragmon.capture.calls import Call, Lost, Probing, Site, active, here
 from ragmon.capture.draws import Odds, random
-from ragmon.capture.parents import find
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.parents import Parent, find
 from ragmon.capture.runtime import Plan
 
 _PROBE = Odds(audit=True, p_audit=1.0)
@@ -19,10 +20,11 @@ def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any])
     outer = active.get()
     if plan.of is None or here.lane.busy or (isinstance(outer, Call | Lost) and not outer.ended):
         return None
-    parent = find() if plan.watch is not None and plan.watch() else None
+    parent = _parent() if plan.watch is not None and plan.watch() else None
     if parent is not None and plan.of.claim is not None:
         plan.of.claim(parent.span_id)
-    if isinstance(outer, Probing):
+    probe = outer.qid if isinstance(outer, Probing) and not outer.ended else None
+    if probe is not None:
         odds = _PROBE
     elif parent is not None:
         odds = parent.odds(plan.won.p_audit, plan.threshold, respected=plan.respected) or _REFUSED
@@ -30,7 +32,15 @@ def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any])
         odds = plan.lost if random() < plan.p_lost else plan.won
     call = Call(site, plan, args, kwargs, odds)
     call.parent = parent
-    if isinstance(outer, Probing):
-        call.probe = outer.qid
+    call.probe = probe
     call.detailed = odds.audit or plan.detail
     return call
+
+
+def _parent() -> Parent | None:
+    """The span the call runs in; None where there is none, or what is there is no span after all."""
+    try:
+        return find()
+    except Exception as error:  # noqa: BLE001 - whatever the application has put there
+        warn_once(f"the span around a call could not be read: {whereabouts(error)}")
+        return None

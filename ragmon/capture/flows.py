@@ -45,7 +45,7 @@ class Flow:
     def add(self, item: Any) -> None:
         """Hold a part that was made."""
         call = self._call
-        if call is None or call.items is None:
+        if self._over or call is None or call.items is None:
             return
         self._room -= len(item) if isinstance(item, str | bytes) else 1
         if self._room < 0 or len(call.items) >= ITEMS:

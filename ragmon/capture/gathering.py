@@ -68,10 +68,10 @@ class Gathered:
         self.claimed = False
         self.complete = True
 
-    def is_due(self, now: float, limits: Limits) -> bool:
-        """Whether nothing more is to be waited for."""
+    def is_due(self, now: float, limits: Limits, *, hurried: bool) -> bool:
+        """Whether nothing more is to be waited for; in a hurry only for what is known to run."""
         if self.root_ended is not None and not self.open:
-            return now - self.changed >= limits.linger
+            return hurried or now - self.changed >= limits.linger
         late = self.root_ended is not None and now - self.root_ended >= limits.after_root
         return late or now - self.began >= limits.age
 
@@ -141,15 +141,16 @@ class Gathering:
             found.root_ended = now
         found.open.discard(span_id)
 
-    def due(self, *, all_of_them: bool = False) -> Iterator[Gathered]:
+    def due(self, *, hurried: bool = False, all_of_them: bool = False) -> Iterator[Gathered]:
         """Requests nothing more is to be waited for; each is given once.
 
         Args:
+            hurried: Do not linger after the last span.
             all_of_them: Give those as well that still run.
         """
         now = self._clock()
         for root, found in list(self._requests.items()):
-            if all_of_them or found.is_due(now, self.limits):
+            if all_of_them or found.is_due(now, self.limits, hurried=hurried):
                 del self._requests[root]
                 found.complete = found.complete and not found.open
                 self._forget(found)

@@ -23,7 +23,20 @@ class _Followed:
         self._flow = Flow(call, started)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_inner", "_flow"):  # a copy that has nothing yet
+            raise AttributeError(name)
         return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_inner", "_flow"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._inner, name, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` sees: the iterator's own class."""
+        return type(self._inner)
 
     def __del__(self) -> None:
         if flow := self.__dict__.get("_flow"):
@@ -52,9 +65,9 @@ class FollowedIterator(_Followed, Iterator[Any]):
         flow.add(item)
         return item
 
-    def __enter__(self) -> Self:
-        self._inner.__enter__()
-        return self
+    def __enter__(self) -> Any:
+        entered = self._inner.__enter__()
+        return self if entered is self._inner else entered
 
     def __exit__(self, *raised: object) -> Any:
         try:
@@ -92,9 +105,9 @@ class FollowedAsyncIterator(_Followed, AsyncIterator[Any]):
         flow.add(item)
         return item
 
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
+    async def __aenter__(self) -> Any:
+        entered = await self._inner.__aenter__()
+        return self if entered is self._inner else entered
 
     async def __aexit__(self, *raised: object) -> Any:
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import BinaryIO, Final, Literal
 
+from ragmon.capture.notices import warn_once
 from ragmon.contract import Record, Totals, encode
 from ragmon.errors import RagmonError
 
@@ -124,6 +125,9 @@ class JsonlSink:
             if _is_at(own, self._path):
                 moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
                 self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
+        except OSError as error:
+            warn_once(f"{self._path} cannot be put aside ({error.strerror}) and goes on growing")
+            self._size = self._age = None
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
 

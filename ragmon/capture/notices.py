@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import PurePath
-from typing import Final
+import os
 
-logger: Final = logging.getLogger("ragmon")
 _said: set[str] = set()
 
 
 def warn_once(message: str) -> None:
     """Log a warning the first time it comes up."""
     if message not in _said:
+        import logging  # noqa: PLC0415 - most processes never warn, and all of them import this
+
         _said.add(message)
-        logger.warning(message)
+        logging.getLogger("ragmon").warning(message)
 
 
 def whereabouts(error: BaseException) -> str:
@@ -31,4 +30,4 @@ def whereabouts(error: BaseException) -> str:
         trace = trace.tb_next
     if trace is None:
         return type(error).__name__
-    return f"{type(error).__name__} at {PurePath(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}"
+    return f"{type(error).__name__} at {trace.tb_frame.f_code.co_filename.rpartition(os.sep)[2]}:{trace.tb_lineno}"

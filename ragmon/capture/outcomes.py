@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from time import perf_counter, time
 from typing import Any, Final
@@ -16,6 +17,8 @@ CANCELLED: Final = "cancelled"
 ABANDONED: Final = "abandoned"
 CUT: Final = "cut"
 """How calls end that neither return nor raise; the last one streamed more than is held."""
+_CANCELLATIONS: Final = ("CancelledError", "Cancelled")
+"""What asyncio and trio raise in a task that is cancelled."""
 _SMALL: Final = 64
 _ENTRY: Final = 1024
 """Bytes of what is neither text nor a list, and of a list's entry."""
@@ -122,7 +125,9 @@ def ended(call: Call, seconds: float, ending: str) -> None:
 def _how(error: BaseException) -> tuple[str, str | None]:
     """The name of an error, and what it stands for where it is none."""
     code = type(error).__name__
-    return code, CANCELLED if code == "CancelledError" else None
+    if isinstance(error, GeneratorExit):  # a coroutine that was closed
+        return code, ABANDONED
+    return code, CANCELLED if code in _CANCELLATIONS else None
 
 
 def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> None:
@@ -139,6 +144,7 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
         if not odds.audit and odds.known:
             keep = plan.keep.get(stratum) if odds.p_parent else None
             if keep is None or random() >= keep:
+                call.forget()
                 return
     _hand_over(call, stratum, seconds, result)
 
@@ -153,11 +159,12 @@ def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> 
         # The application may go on changing what it returned.
         kind = type(result)
         call.result = result.copy() if kind is dict or kind is list else result
-        call.weight = weight(result)
-        if call.fields is not None:
-            call.weight += weight(call.fields)
-        if call.items is not None:
-            call.weight += sum(map(_size, call.items))
+        call.weight = weight((*result.values(), *call.args) if kind is dict else (result, *call.args))
+        for more in (call.kwargs, call.fields):
+            if more:
+                call.weight += weight(more.values())
+        if call.items:
+            call.weight += weight(call.items)
         next(plan.kept[stratum] if call.probe is None else plan.tally.kept[names.PROBE, stratum])
         if plan.of is not None:
             plan.of.submit(call)
@@ -165,22 +172,30 @@ def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> 
         warn_once(f"a captured call could not be handed over: {whereabouts(error)}")
 
 
-def weight(value: Any) -> int:
-    """Roughly how many bytes a value keeps alive: what can be seen from outside, without walking through it."""
-    if type(value) is not dict:
-        return _size(value)
+def weight(parts: Iterable[Any]) -> int:
+    """Roughly how many bytes values keep alive: what can be seen from outside, without walking through them."""
     size = 0
-    for part in value.values():
+    for part in parts:
         kind = type(part)
-        size += len(part) if kind is str else _ENTRY * len(part) if kind is list else _SMALL
+        if kind is str or kind is bytes:
+            size += len(part)
+        elif kind is list and part:
+            size += len(part) * _of_entry(part[0])
+        else:
+            size += _SMALL
     return size
 
 
-def _size(part: Any) -> int:
-    """The size of a text; of a list, its length in documents."""
-    if type(part) is str or type(part) is bytes:
-        return len(part)
-    return _ENTRY * len(part) if type(part) is list else _SMALL
+def _of_entry(first: Any) -> int:
+    """The size of a list's first entry, which stands for all of them."""
+    if type(first) is str:
+        return len(first)
+    size = _ENTRY
+    if type(first) is dict:
+        for value in first.values():
+            if type(value) is str:
+                size += len(value)
+    return size
 
 
 def held(value: Any) -> Any:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
@@ -23,6 +22,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from ragmon import names
+from ragmon.capture.folders import make_private
 
 MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
 THREADS: Final = 1000
@@ -47,12 +47,13 @@ KEPT, FULL, CLOSED = 0, 1, 2
 """What a thread counts: calls it kept, and of these the ones it dropped because the queue was full or closed."""
 _WIDTH: Final = 3
 _WORDS: Final = _COLUMNS + (THREADS + 1) * _WIDTH
-_SUFFIX: Final = ".page"
+SIZE: Final = 8 * _WORDS
+SUFFIX: Final = ".page"
 
 
-_own: set[Path] = set()
+own_pages: set[Path] = set()
 """Pages of this process: locking and closing one of these again would give its lock away."""
-os.register_at_fork(after_in_child=_own.clear)
+os.register_at_fork(after_in_child=own_pages.clear)
 
 
 @dataclass(frozen=True)
@@ -109,19 +110,18 @@ class Page:
         self.words[_STARTED] = int(self.started * 1e6)
 
     def _open(self, folder: Path | None) -> mmap:
-        size = _WORDS * 8
         if folder is not None:
             try:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._path = folder / f"{self.instance}{_SUFFIX}"
+                make_private(folder)
+                self._path = folder / f"{self.instance}{SUFFIX}"
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                _own.add(self._path)
+                own_pages.add(self._path)
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(self._file, size)
-                return mmap(self._file, size)
+                os.posix_fallocate(self._file, 0, SIZE)  # a store into a hole of a full disk would kill the process
+                return mmap(self._file, SIZE)
             except OSError:  # a folder nobody may write to: the counters live as long as the process
                 self._forget()
-        return mmap(-1, size)
+        return mmap(-1, SIZE)
 
     def column(self, owner: Any) -> int:
         """A column for one thread, given back when its owner is gone; 0 where none is left.
@@ -189,9 +189,9 @@ class Page:
 
     def _forget(self) -> None:
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
-            _own.discard(self._path)
-            with suppress(OSError):  # others lie there
+            own_pages.discard(self._path)
+            with suppress(OSError):  # the folder may hold others, or be written to no more
+                self._path.unlink(missing_ok=True)
                 self._path.parent.rmdir()
                 self._path.parent.parent.rmdir()
         if self._file is not None:
@@ -213,45 +213,14 @@ def _halves(trace_id: str | None) -> tuple[int, int]:
     return number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def default_folder(identity: str) -> Path:
-    """Where pages of processes lie that say nothing of a place: the machine's folder for passing things.
-
-    Args:
-        identity: Tells applications apart; one reports another's losses only where both are the same.
-    """
-    return Path(tempfile.gettempdir()) / f"ragmon-{os.getuid()}" / identity
-
-
-def adopt(folder: Path | None, tell: Callable[[Lost], bool]) -> None:
-    """Tell of processes that are gone, and remove their pages.
-
-    A page is held until it has been told, and stays where it could not be: whoever dies over it leaves it to the next.
-    What is told twice says the same.
-
-    Args:
-        folder: Where pages lie; None has none.
-        tell: Tells one; returns whether it could.
-    """
-    for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder is not None and folder.is_dir() else ():
-        if path in _own:
-            continue
-        try:
-            with path.open("r+b") as file:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                lost = _parse(file.read())
-                if lost is None or tell(lost):
-                    path.unlink()
-        except OSError:  # its process lives, or another one was faster
-            continue
-
-
 def read(path: Path) -> Lost | None:
     """What a page says; None where it is none, or its process was gone before it was whole."""
-    return _parse(path.read_bytes())
+    return parse(path.read_bytes())
 
 
-def _parse(data: bytes) -> Lost | None:
-    words = memoryview(data).cast("Q") if len(data) == _WORDS * 8 else None
+def parse(data: bytes) -> Lost | None:
+    """The same of its bytes."""
+    words = memoryview(data).cast("Q") if len(data) == SIZE else None
     if words is None or words[0] != MAGIC:
         return None
     doubt = f"{words[_DOUBT]:016x}{words[_DOUBT + 1]:016x}"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ragmon.capture.draws import RANDOM_BITS, SPAN, Odds
 
 _HEX_DIGITS = RANDOM_BITS // 4
+_HEX = frozenset("0123456789abcdef")
 
 
 class Parent(NamedTuple):
@@ -64,15 +65,22 @@ def watcher() -> Callable[[], Mapping[str, Any]] | None:
 def find() -> Parent | None:
     """The span that is active here."""
     trace = sys.modules.get("opentelemetry.trace")
-    if trace is None:
-        return None
-    span = trace.get_current_span().get_span_context()
-    if not span.is_valid:
-        return None
+    span = None if trace is None else trace.get_current_span().get_span_context()
+    return read(span) if span is not None and span.is_valid else None
+
+
+def read(span: Any) -> Parent:
+    """What a span's context says (`opentelemetry.trace.SpanContext`)."""
     state = _members(span.trace_state.get("ot") or "")
-    chosen = _number(state.get("rv", ""), exact=True)
-    draw = span.trace_id % SPAN if chosen is None else chosen
-    return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), draw, _number(state.get("th", "")))
+    rejected = _number(state.get("th", ""))
+    return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), drawn(span), rejected)
+
+
+def drawn(span: Any) -> int:
+    """The randomness of a span's trace: its own, or the one it carries (`tracestate ot=rv`)."""
+    told: str = span.trace_state.get("ot") if span.trace_state else ""
+    chosen = _number(_members(told).get("rv", ""), exact=True) if told else None
+    return int(span.trace_id % SPAN) if chosen is None else chosen
 
 
 def _members(text: str) -> dict[str, str]:
@@ -83,9 +91,4 @@ def _members(text: str) -> dict[str, str]:
 def _number(text: str, *, exact: bool = False) -> int | None:
     """A threshold or a randomness of up to 14 hex digits, missing ones are zeros on the right; None for none."""
     fits = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
-    if not fits:
-        return None
-    try:
-        return int(text.ljust(_HEX_DIGITS, "0"), 16)
-    except ValueError:
-        return None
+    return int(text.ljust(_HEX_DIGITS, "0"), 16) if fits and _HEX.issuperset(text) else None

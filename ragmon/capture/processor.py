@@ -18,14 +18,16 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from ragmon.attributes import RAGMON_INTERNAL
 from ragmon.capture.calls import Call, running
 from ragmon.capture.convert import to_record
-from ragmon.capture.draws import SPAN
 from ragmon.capture.gathering import ORPHAN, Limits
 from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.parents import drawn
 from ragmon.capture.paths import parse
 from ragmon.capture.requests import Asked, Requests
 from ragmon.capture.sinks import BatchSink, Sink, Tee
 from ragmon.capture.worker import Worker
 
+OPEN: Final = 10_000
+"""Spans inside decorated calls that may be open at once."""
 DRAIN: Final = 5.0
 """Seconds the shutdown waits for records on their way."""
 _SUPPRESSED: Final = getattr(otel, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation")
@@ -76,13 +78,13 @@ class RagmonSpanProcessor(SpanProcessor):
         requests: Requests | None = None,
     ) -> None:
         self._worker: Worker | None = None
+        self._sink = Tee() if sink is None else sink
         if requests is None:
             path = None if id_from is None else parse(id_from, "id_from")
             asked = Asked(rate, keep or {}, slow_above, pipeline=pipeline, id_from=path, limits=limits or Limits())
-            self._worker = Worker(to_record, sink or Tee(), every=self._sweep)
+            self._worker = Worker(to_record, self._sink, every=self._sweep)
             requests = Requests(self._worker, asked)
         self._requests = requests
-        self._sink = sink
         self._calls: dict[int, Call] = {}
         self._apart: set[int] = set()
         self._on = True
@@ -95,11 +97,11 @@ class RagmonSpanProcessor(SpanProcessor):
         self._calls.clear()
         self._requests.begin_again()
         if self._worker is not None:
-            self._worker.begin_again(self._sink or Tee())
+            self._worker.begin_again(self._sink)
             self._worker.start()
 
-    def _sweep(self, _asked: bool) -> None:
-        self._requests.sweep()
+    def _sweep(self, asked: bool) -> None:
+        self._requests.sweep(asked)
 
     def on_start(self, span: Span, parent_context: otel.Context | None = None) -> None:
         """A span began; called on the application's thread."""
@@ -121,8 +123,11 @@ class RagmonSpanProcessor(SpanProcessor):
         if isinstance(call, Call):
             call.open += 1
             self._calls[own.span_id] = call
-        elif call is None and own.trace_id % SPAN >= self._requests.lowest:
+            if len(self._calls) > OPEN:  # spans nobody ends must not hold calls for ever
+                self._calls.pop(next(iter(self._calls)), None)
+        elif call is None and drawn(own) >= self._requests.lowest:
             if above is None:
+                self._requests.awaken()
                 gathering.begin_request(own.trace_id, own.span_id)
             elif not gathering.begin(own.span_id, above):
                 gathering.dropped[ORPHAN] += 1
@@ -132,6 +137,8 @@ class RagmonSpanProcessor(SpanProcessor):
         try:
             own = span.context
             if own is None:
+                return
+            if not self._on:
                 return
             gathering, call = self._requests.gathering, self._calls.pop(own.span_id, None)
             if call is not None:
@@ -150,12 +157,16 @@ class RagmonSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Take every request as it is, and deliver; called once, by the provider."""
         if self._on:
-            self._on = False
+            self.switch_off()
             self._requests.end()
             self._requests.flush(DRAIN)
             if self._worker is not None:
                 self._worker.stop(DRAIN)
                 self._worker.page.close()
+
+    def switch_off(self) -> None:
+        """Look at no more spans; a provider cannot be told to let a processor go."""
+        self._on = False
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Deliver the requests that are over.

@@ -14,6 +14,7 @@ from ragmon.capture.draws import SPAN, Odds, random, threshold
 from ragmon.capture.foreign import neutral, resource
 from ragmon.capture.gathering import Gathered, Gathering, Limits
 from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.capture.parents import read
 from ragmon.capture.paths import Path
 from ragmon.capture.worker import Ready, Worker
 from ragmon.contract import Record, Sampling
@@ -74,14 +75,22 @@ class Requests:
         self.gathering = Gathering(self._asked.limits)
         self.ignored: Counter[str] = Counter()
 
-    def sweep(self) -> None:
-        """Hand over requests nothing more is to be waited for, in the worker's thread."""
-        for found in self.gathering.due(all_of_them=self._ending):
+    def sweep(self, asked: bool = False) -> None:
+        """Hand over requests nothing more is to be waited for, in the worker's thread.
+
+        Args:
+            asked: Somebody waits: do not linger.
+        """
+        for found in self.gathering.due(hurried=asked, all_of_them=self._ending):
             try:
                 self._take(found)
             except Exception as error:  # noqa: BLE001 - attributes are foreign data
                 self.ignored[names.INVALID_SCHEMA] += 1
                 warn_once(f"a request's spans could not be read: {whereabouts(error)}")
+
+    def awaken(self) -> None:
+        """See that what is gathered will be delivered: a fork does not copy the thread."""
+        self._worker.start()
 
     def claim(self, span_id: int) -> None:
         """A decorated call began in a span; what lies around it is no request of its own."""
@@ -108,7 +117,7 @@ class Requests:
 
     def _sampled(self, record: Record, found: Gathered) -> Record | None:
         """The record with how it came to be kept; None where it is not."""
-        odds = Odds(found.trace_id % SPAN >= self._threshold, self._asked.rate)
+        odds = self._odds(found)
         stratum = self._stratum(record)
         keep = self._asked.keep.get(stratum, 0.0)
         if not odds.audit and random() >= keep:
@@ -118,6 +127,15 @@ class Requests:
             partial=record.partial or not found.complete,
             sampling=Sampling(audit=odds.audit, stratum=stratum, p_audit=odds.p_audit, p=odds.p(keep)),
         )
+
+    def _odds(self, found: Gathered) -> Odds:
+        """How the draw went; where the application's sampler tells its own rate, only what it let through is seen."""
+        if not found.spans:
+            return Odds(found.trace_id % SPAN >= self._threshold, self._asked.rate)
+        parent = read(found.spans[-1].context)
+        told = parent.sampled and parent.rejected is not None
+        odds = parent.odds(self._asked.rate, self._threshold, respected=told)
+        return odds if odds is not None else Odds(audit=False, p_audit=0.0)
 
     def _stratum(self, record: Record) -> str:
         if not self._asked.keep:

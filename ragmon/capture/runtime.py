@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ragmon import names
 from ragmon.capture.calls import Call, Site, running, seen
 from ragmon.capture.draws import Odds, threshold
-from ragmon.capture.notices import warn_once
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.parents import watcher
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Plan:
         times: Read the clock for every call.
         blind: Nobody looks at results: all that return are alike.
         on: A runtime is installed.
+        remembers: A call that lost the draw is remembered while it runs: for what is said inside, or because its thread
+            cannot be marked.
         watch: Tells cheaply whether a call may have a parent; None while there can be none.
     """
 
@@ -107,6 +110,7 @@ class Plan:
         "peeks",
         "pipeline",
         "refusals",
+        "remembers",
         "respected",
         "rest",
         "slow_above",
@@ -133,6 +137,7 @@ class Plan:
         self.longest = max(map(len, terms.refusals), default=0) + _PADDING
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.keep)
+        self.look_again()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
         self.tally = tally
@@ -142,7 +147,11 @@ class Plan:
         self.on = of is not None
         self.timings = {stratum: tally.latencies[names.LIVE, stratum] for stratum in names.CALL_STRATA}
         self.time_rest = self.timings[names.REST].append
+
+    def look_again(self) -> None:
+        """Notice what the application has begun to use: OpenTelemetry's spans, and greenlets, which share threads."""
         self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
+        self.remembers = self.detail or "greenlet" in sys.modules
 
 
 class Runtime:
@@ -175,7 +184,7 @@ class Runtime:
         self._pipeline = pipeline
         self._terms = terms
         self._keep_all = keep_all
-        self._plans: list[Plan] = []
+        self._plans: dict[tuple[str, float], Plan] = {}
         self.tallies: dict[str, Tally] = {}
 
     def plan(self, site: Site) -> Plan:
@@ -183,10 +192,15 @@ class Runtime:
         pipeline = self._pipeline if site.name is None else site.name
         terms = self._terms(pipeline)
         rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
-        plan = Plan(self, pipeline, rate, terms, self.tallies.setdefault(pipeline, Tally()))
-        self._plans.append(plan)
-        if self._awaken is not None:
-            self._awaken()
+        plan = self._plans.get((pipeline, rate))
+        if plan is None:
+            plan = Plan(self, pipeline, rate, terms, self.tallies.setdefault(pipeline, Tally()))
+            self._plans[pipeline, rate] = plan
+        try:
+            if self._awaken is not None:
+                self._awaken()
+        except Exception as error:  # noqa: BLE001 - a process out of threads goes on without this one
+            warn_once(f"capture could not be started: {whereabouts(error)}")
         return plan
 
     def begin_again(self) -> Runtime:
@@ -198,11 +212,10 @@ class Runtime:
         self.submit = _leave_to_parent
         return child
 
-    def look_for_parents(self) -> None:
-        """Notice that the application has begun to use OpenTelemetry; called now and then, off the request path."""
-        watch = watcher()
-        for plan in self._plans:
-            plan.watch = watch
+    def look_again(self) -> None:
+        """Notice what the application has begun to use; called now and then, off the request path."""
+        for plan in list(self._plans.values()):
+            plan.look_again()
 
     def totals(self) -> dict[tuple[str, str, str], int]:
         """All calls so far by pipeline, source and stratum; of rare ones only what there was."""

@@ -107,10 +107,12 @@ def probe(qid: str) -> Iterator[None]:
     Args:
         qid: The gold question.
     """
-    token = active.set(Probing(qid))
+    mark = Probing(qid)
+    token = active.set(mark)
     try:
         yield
     finally:
+        mark.ended = True  # tasks that were started inside go on in this context
         active.reset(token)
 
 

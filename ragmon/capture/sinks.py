@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ragmon import names
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.contract import Record, Totals
+
+BATCH: Final = 512
+"""Records a sink that takes batches is given at once."""
 
 
 class Sink(Protocol):
@@ -26,6 +30,46 @@ class BatchSink(Protocol):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
+
+
+class Door:
+    """The way to a sink of either form; nothing it raises or says comes through unchecked.
+
+    Args:
+        sink: The sink.
+
+    Attributes:
+        at_once: How many records it is given at once.
+    """
+
+    def __init__(self, sink: Sink | BatchSink) -> None:
+        self._deliver = sink.deliver if isinstance(sink, BatchSink) else None
+        self._submit = None if isinstance(sink, BatchSink) else sink.submit
+        self.at_once = 1 if self._deliver is None else BATCH
+
+    def give(self, records: Sequence[Record]) -> dict[str, int]:
+        """Give records to the sink; returns how many were lost, by reason."""
+        try:
+            if self._deliver is not None:
+                return _checked(self._deliver(records), len(records))
+            if self._submit is not None:
+                self._submit(records[0])
+        except BaseException as error:  # noqa: BLE001 - a sink may raise anything, and nobody can interrupt a thread
+            warn_once(f"records could not be delivered and are dropped: {whereabouts(error)}")
+            return {names.EXPORT_FAILED: len(records)}
+        return {}
+
+
+def _checked(lost: Mapping[str, int], given: int) -> dict[str, int]:
+    """What a sink says it lost, where that can be.
+
+    Raises:
+        Exception: It cannot.
+    """
+    found = {reason: int(n) for reason, n in lost.items()}
+    if any(n < 0 for n in found.values()) or sum(found.values()) > given:
+        raise ValueError(f"a sink says it lost {found} of {given} records")
+    return found
 
 
 class Tee:

@@ -6,7 +6,9 @@ A stream that nobody ever asks for its first part never ran, and is neither coun
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from io import IOBase
 from time import perf_counter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -29,6 +31,8 @@ Follower = Callable[[Call, float, Any], Any]
 def follower_of(result: Any) -> Follower | None:
     """What follows a result to its end; None where it has ended already, or nobody can tell."""
     try:
+        if type(result) in PLAIN:
+            return None
         for kind, follower in _KINDS:
             if isinstance(result, kind):
                 return None if isinstance(result, IOBase) else follower
@@ -39,17 +43,26 @@ def follower_of(result: Any) -> Follower | None:
         return None
 
 
-def _follow(flow: Flow, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """A generator in place of another: same items, same answers to `send` and `throw`, same return value."""
-    step, given = inner.send, None
+def _follow(flow: Flow, inner: Generator[Any, Any, Any], *, begun: bool = False) -> Generator[Any, Any, Any]:
+    """A generator in place of another: same items, same answers to `send` and `throw`, same return value.
+
+    Args:
+        flow: What is known of it.
+        inner: The other one.
+        begun: Stop once before the first item, so that whoever closes or drops it from then on is noticed.
+    """
+    step, given, item = inner.send, None, None
     try:
         while True:
-            mark = flow.enter()
-            try:
-                item = step(given)
-            finally:
-                flow.leave(mark)
-            flow.add(item)
+            if not begun:
+                mark = flow.enter()
+                try:
+                    item = step(given)
+                finally:
+                    flow.leave(mark)
+                    given = None
+                flow.add(item)
+            begun = False
             try:
                 given = yield item
                 step = inner.send
@@ -72,21 +85,29 @@ def _follow(flow: Flow, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, 
 
 
 def _following_async(
-    begun: Callable[..., tuple[Flow, AsyncGenerator[Any, Any]]],
+    begun: Callable[..., tuple[Flow, AsyncGenerator[Any, Any]]], *, waits: bool = False
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """An async generator function in place of another: same items, same answers to `asend` and `athrow`."""
+    """An async generator function in place of another: same items, same answers to `asend` and `athrow`.
+
+    Args:
+        begun: Gives what is known of it, and the other one.
+        waits: Stop once before the first item, as above.
+    """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         flow, inner = begun(*args, **kwargs)
-        step, given = inner.asend, None
+        step, given, item, waiting = inner.asend, None, None, waits
         try:
             while True:
-                mark = flow.enter()
-                try:
-                    item = await step(given)
-                finally:
-                    flow.leave(mark)
-                flow.add(item)
+                if not waiting:
+                    mark = flow.enter()
+                    try:
+                        item = await step(given)
+                    finally:
+                        flow.leave(mark)
+                        given = None
+                    flow.add(item)
+                waiting = False
                 try:
                     given = yield item
                     step = inner.asend
@@ -109,6 +130,23 @@ def _following_async(
     return traced
 
 
+def _follow_returned(call: Call, started: float, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """A generator a function returned, perhaps one that has given items already."""
+    followed = _follow(Flow(call, started), inner, begun=True)
+    next(followed)
+    return followed
+
+
+def _follow_returned_async(call: Call, started: float, inner: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
+    """The same for an async generator; outside a loop nobody would close it, and it is left as it is."""
+    looped = sys.get_asyncgen_hooks().firstiter is not None
+    followed = _following_async(lambda: (Flow(call, started), inner), waits=looped)()
+    if looped:
+        with suppress(StopIteration):
+            followed.asend(None).__await__().__next__()
+    return followed
+
+
 async def _follow_coroutine(call: Call, started: float, inner: Coroutine[Any, Any, Any]) -> Any:
     """A coroutine a sync function returned: the call ends when it does."""
     flow = Flow(call, started)
@@ -120,7 +158,7 @@ async def _follow_coroutine(call: Call, started: float, inner: Coroutine[Any, An
         raise
     finally:
         flow.leave(mark)
-    follower = None if type(result) in PLAIN else follower_of(result)
+    follower = follower_of(result)
     if follower is not None:
         return follower(call, started, result)
     call.items = None
@@ -130,14 +168,17 @@ async def _follow_coroutine(call: Call, started: float, inner: Coroutine[Any, An
 
 def _follow_response(call: Call, started: float, response: Any) -> Any:
     """A response whose body is still to be made (Starlette, FastAPI): the very response, its body followed."""
-    body = aiter(getattr(response, _BODY))
-    setattr(response, _BODY, FollowedAsyncIterator(call, started, body))
+    try:
+        body = FollowedAsyncIterator(call, started, aiter(getattr(response, _BODY)))
+        setattr(response, _BODY, body)
+    except Exception:  # noqa: BLE001 - a response that cannot be followed is sent as it is, and counted as it stands
+        returned(call, perf_counter() - started, response)
     return response
 
 
 _KINDS: Final[tuple[tuple[type, Follower], ...]] = (
-    (GeneratorType, lambda call, started, inner: _follow(Flow(call, started), inner)),
-    (AsyncGeneratorType, lambda call, started, inner: _following_async(lambda: (Flow(call, started), inner))()),
+    (GeneratorType, _follow_returned),
+    (AsyncGeneratorType, _follow_returned_async),
     (CoroutineType, _follow_coroutine),
     (Iterator, FollowedIterator),
     (AsyncIterator, FollowedAsyncIterator),

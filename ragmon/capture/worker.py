@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Condition, Event, Thread
+from queue import Empty, SimpleQueue
+from threading import Condition, Thread
 from time import monotonic, time
 from typing import Final, NamedTuple
 
@@ -13,14 +15,12 @@ from ragmon import names
 from ragmon.capture.calls import Call, here
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.pages import CLOSED, FULL, KEPT, Page
-from ragmon.capture.sinks import BatchSink, Sink
+from ragmon.capture.sinks import BATCH, BatchSink, Door, Sink
 from ragmon.contract import Record
 
 QUEUE: Final = 4096
 HELD: Final = 64 * 1024 * 1024
 """Calls that may wait, and the bytes they may keep alive; the next one is dropped and counted."""
-BATCH: Final = 512
-"""Calls that are delivered at once to a sink that takes batches."""
 LINGER: Final = 0.2
 """Seconds a call waits for spans inside it that have not ended."""
 _LOOK: Final = 0.2
@@ -76,7 +76,7 @@ class Worker:
         every: Callable[[bool], None] | None = None,
     ) -> None:
         self._convert = convert
-        self._use(sink)
+        self._door = Door(sink)
         self._capacity = capacity
         self._held = held
         self._folder = folder
@@ -93,14 +93,17 @@ class Worker:
         self._closed = False
         self._given_up = False
         self._target = self._asked = self._answered = 0
-        self._wake = Event()
+        self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it at any moment
         self._thread: Thread | None = None
 
     def start(self) -> None:
         """Start the thread; a second start does nothing."""
-        if self._thread is None:
-            self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
-            self._thread.start()
+        if self._thread is not None:
+            return
+        with self._books:
+            if self._thread is None:
+                self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
+                self._thread.start()
 
     def begin_again(self, sink: Sink | BatchSink) -> None:
         """Begin anew in a forked child: the queue, the locks and the counters that came along are its parent's.
@@ -109,12 +112,8 @@ class Worker:
             sink: Where the child's records go.
         """
         self.page.leave_to_parent()
-        self._use(sink)
+        self._door = Door(sink)
         self._prepare()
-
-    def _use(self, sink: Sink | BatchSink) -> None:
-        self._deliver = sink.deliver if isinstance(sink, BatchSink) else None
-        self._submit = None if isinstance(sink, BatchSink) else sink.submit
 
     def submit(self, call: Call | Ready) -> None:
         """Take a finished call: an append, or a drop that is counted. Takes no lock, never blocks, never raises."""
@@ -153,8 +152,8 @@ class Worker:
         with self._books:
             self._target = self._taken + len(self._queue)
             self._asked = asked = self._asked + 1
-            self._wake.set()
-            if self._thread is None:
+            self._wake.put(None)
+            if self.is_told:
                 return self._done >= self._target
             return self._books.wait_for(lambda: self._answered >= asked and self._done >= self._target, timeout)
 
@@ -168,7 +167,7 @@ class Worker:
             Whether there was time for all of it.
         """
         self._closed = True
-        self._wake.set()
+        self._wake.put(None)
         if self._thread is not None:
             self._thread.join(timeout)
         with self._books:
@@ -198,8 +197,8 @@ class Worker:
                 self._look_around(asked + 1)
                 if not self._queue:
                     return
-            self._wake.wait(_NAP)
-            self._wake.clear()
+            with suppress(Empty):
+                self._wake.get(timeout=_NAP)
 
     def _look_around(self, asked: int) -> None:
         """Do what is done now and then; all of it where somebody asked."""
@@ -219,17 +218,18 @@ class Worker:
         """Deliver what waits, a batch at most; returns whether there was anything."""
         with self._books:
             calls = self._next()
-            self._room += sum(call.weight for call in calls)
+            weight = sum(call.weight for call in calls)
+            self._room += weight
             self._taken += len(calls)
         if not calls:
             return False
         records, unread = self._read(calls)
         self._settle(0, unread)
-        if self._deliver is not None:
-            self._give(self._deliver, records)
-        else:
-            for record in records:
-                self._give(self._one, [record])
+        for start in range(0, len(records), self._door.at_once):
+            given = records[start : start + self._door.at_once]
+            self.page.give(len(given), given[0].trace_id)
+            lost = self._door.give(given)
+            self._settle(len(given) - sum(lost.values()), lost, given=len(given))
         return True
 
     def _next(self) -> list[Call | Ready]:
@@ -251,28 +251,12 @@ class Worker:
         for call in calls:
             try:
                 records.append(self._convert(call) if isinstance(call, Call) else call.record)
+                if isinstance(call, Call):
+                    call.forget()  # tasks it started may hold it for as long as they run
             except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and nobody interrupts a thread
                 warn_once(f"a call could not be read and is dropped: {whereabouts(error)}")
         unread = len(calls) - len(records)
         return records, {names.INVALID_SCHEMA: unread} if unread else {}
-
-    def _one(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Hand one record to a sink that takes one at a time."""
-        if self._submit is not None:
-            self._submit(records[0])
-        return {}
-
-    def _give(self, deliver: Callable[[Sequence[Record]], Mapping[str, int]], records: Sequence[Record]) -> None:
-        """Give records to the sink, and note before and after what became of them."""
-        if not records:
-            return
-        self.page.give(len(records), records[0].trace_id)
-        try:
-            lost = dict(deliver(records))
-        except BaseException as error:  # noqa: BLE001 - as above, for sinks
-            warn_once(f"records could not be delivered and are dropped: {whereabouts(error)}")
-            lost = {names.EXPORT_FAILED: len(records)}
-        self._settle(len(records) - sum(lost.values()), lost, given=len(records))
 
     def _settle(self, delivered: int, lost: Mapping[str, int], given: int = 0) -> None:
         with self._books:

@@ -18,7 +18,7 @@ from ragmon.capture.draws import random
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
 from ragmon.capture.runtime import Plan
-from ragmon.capture.streams import PLAIN, follower_of, wrap_async_generator, wrap_generator
+from ragmon.capture.streams import follower_of, wrap_async_generator, wrap_generator
 
 # Bound once: these run in every call.
 _outer, _enter, _leave = active.get, active.set, active.reset
@@ -49,19 +49,21 @@ def _wrap_sync(site: Site) -> Callable[..., Any]:
         if plan.on and not lane.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
             if random() >= plan.p_lost:
                 call = Call(site, plan, args, kwargs, plan.won)
-            elif plan.detail:
+            elif plan.remembers:
                 call = Call(site, plan, args, kwargs, plan.lost)
             else:
-                lane.busy = True
                 started = perf_counter() if plan.times else None
                 try:
+                    lane.busy = True
                     result = function(*args, **kwargs)
                 except BaseException as error:
                     lost_error(site, plan, args, kwargs, started, error)
                     raise
                 finally:
                     lane.busy = False
-                if started is None and type(result) in PLAIN:
+                    if lane.mark is not None:
+                        lane.mark.ended, lane.mark = True, None
+                if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
                     return result
                 return _lost(site, plan, args, kwargs, started, result)
@@ -77,15 +79,16 @@ def _wrap_sync(site: Site) -> Callable[..., Any]:
 
 def _run(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a call whose context must be known inside, and give what its caller gets."""
-    token = _enter(call)
-    started = perf_counter()
+    token, started = None, perf_counter()
     try:
+        token = _enter(call)
         result = function(*args, **kwargs)
     except BaseException as error:
         raised(call, perf_counter() - started, error)
         raise
     finally:
-        _leave(token)
+        if token is not None:
+            _leave(token)
     return _returned(call, started, result)
 
 
@@ -109,16 +112,16 @@ def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
             elif plan.detail:
                 call = Call(site, plan, args, kwargs, plan.lost)
             else:
-                _enter(mark := Lost())  # stays there when it has ended: it says nothing then
-                started = perf_counter() if plan.times else None
+                mark, started = Lost(), perf_counter() if plan.times else None
                 try:
+                    _enter(mark)  # it stays there when it has ended: it says nothing then
                     result = await function(*args, **kwargs)
                 except BaseException as error:
                     lost_error(site, plan, args, kwargs, started, error)
                     raise
                 finally:
                     mark.ended = True
-                if started is None and type(result) in PLAIN:
+                if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
                     return result
                 return _lost(site, plan, args, kwargs, started, result)
@@ -136,15 +139,16 @@ async def _run_async(
     call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The same for an async function."""
-    token = _enter(call)
-    started = perf_counter()
+    token, started = None, perf_counter()
     try:
+        token = _enter(call)
         result = await function(*args, **kwargs)
     except BaseException as error:
         raised(call, perf_counter() - started, error)
         raise
     finally:
-        leave(token)
+        if token is not None:
+            leave(token)
     return _returned(call, started, result)
 
 
@@ -152,7 +156,7 @@ def _lost(
     site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
 ) -> Any:
     """Count a call that lost the draw and returned, and give what its caller gets; it may be kept for how it ended."""
-    if type(result) not in PLAIN and (follower := follower_of(result)) is not None:
+    if type(result) is not dict and (follower := follower_of(result)) is not None:
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed = False
         return follower(call, perf_counter() if started is None else started, result)
@@ -172,7 +176,7 @@ def _lost(
 
 def _returned(call: Call, started: float, result: Any) -> Any:
     """Count a call that returned, and give what its caller gets: the result, or the stream it is, followed."""
-    if type(result) not in PLAIN and (follower := follower_of(result)) is not None:
+    if type(result) is not dict and (follower := follower_of(result)) is not None:
         return follower(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan
