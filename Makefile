@@ -4,7 +4,7 @@ PY     := $(VENV)/bin/python
 SHELL  := /bin/bash
 PYTHON ?= python3
 
-.PHONY: help install setup servers demo test check format bench docs clean
+.PHONY: help install setup servers demo test check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -53,6 +53,9 @@ format: setup                 ## rewrite to the house format
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+peers: setup                  ## what the decorator costs beside other tracers' (installed apart)
+	$(PY) -m bench.peers $(ARGS)
+
 docs: setup                   ## run the documentation: README, examples, links
 	$(PY) -m pytest -q tests/test_docs.py
 
@@ -64,4 +67,4 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.imports
 
 clean:                        ## drop the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis

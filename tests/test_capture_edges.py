@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import os
+import subprocess
 import sys
 import weakref
 
@@ -279,3 +281,40 @@ def test_a_pipeline_decorated_a_thousand_times_has_one_plan():
         for _ in range(1000):
             ragmon.trace(pipeline)("q")
     assert len(found._plans) == 1
+
+
+GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, ragmon, time
+from ragmon.config.load import defaults
+from ragmon.testing import Collected
+
+@ragmon.trace(sample=0.3)
+def answer(question):
+    ragmon.record(retrieved=[question])
+    time.sleep(0.001)
+    return {"answer": question}
+
+sink = Collected()
+installation = ragmon.install(defaults(), sink=sink)
+gevent.joinall([gevent.spawn(answer, str(n)) for n in range(1000)])
+assert installation.flush(30)
+assert sum(installation._runtime.totals().values()) == 1000
+assert 200 < len(sink.records) < 400
+assert all(record.retrieved_ids == [record.answer_json.claim] for record in sink.records)
+"""
+
+
+def test_under_gevent_a_thousand_greenlets_keep_their_calls_apart():
+    done = subprocess.run([sys.executable, "-c", GEVENT], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_switched_off_by_the_environment_a_decorated_function_is_the_function_itself():
+    script = "import ragmon\ndef f(question): ...\nprint(ragmon.trace(f) is f, ragmon.trace(name='a')(f) is f)"
+    environment = {**os.environ, "RAGMON_DISABLED": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["True", "True"]

@@ -80,8 +80,8 @@ def test_redactors_of_the_application_are_named_in_the_configuration(installed, 
     one = installed(REDACTED.format(redactor="builtins:ascii"), Collected())
     answer("wo wohnt someone@example.org?")
     assert one.shutdown(30)
-    (line, *_) = (tmp_path / "trace.jsonl").read_text().splitlines()
-    assert json.loads(line)["q"] == "'wo wohnt [email]?'"
+    written = map(json.loads, (tmp_path / "trace.jsonl").read_text().splitlines())
+    assert [line["q"] for line in written if line.get("kind") != "totals"] == ["'wo wohnt [email]?'"]
 
 
 def test_a_redactor_that_fails_costs_the_text_and_is_counted(installed, tmp_path):
@@ -109,7 +109,7 @@ def test_a_token_that_cannot_be_read_is_refused_at_the_start(configured, tmp_pat
 
 
 def test_what_a_server_refuses_is_counted_by_reason(installed, receiver):
-    receiver.answers.extend([Answer(status=400)])
+    receiver.answers.extend([Answer(status=400)] * 2)  # whatever comes first, counts or records
     one = installed(f'[export]\nendpoint = "{receiver.endpoint}"')
     answer("first")
     assert one.flush(30)

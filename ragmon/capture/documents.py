@@ -51,6 +51,8 @@ def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") ->
 
 def is_listed(found: Any) -> TypeGuard[Collection[Any]]:
     """Whether something is a collection that may be read twice: reading an iterator would take it from its owner."""
+    if found is None or type(found) is list:  # asking the abstract classes takes ten times as long
+        return found is not None
     return isinstance(found, Collection) and not isinstance(found, str | bytes | Mapping | AbstractSet)
 
 
@@ -64,16 +66,24 @@ def ids_of(found: Iterable[Any], id_from: Path | None) -> list[str] | None:
 
 
 def _id_of(document: Any, id_from: Path | None) -> str | None:
-    own = as_id(document)
-    if own is not None or isinstance(document, str | int | float):
-        return own
+    if type(document) is not dict:
+        own = as_id(document)
+        if own is not None or isinstance(document, str | int | float):
+            return own
     if id_from is not None:
         return as_id(look_up(document, id_from))
     node = member(document, "node")
     place = document if node is None else node
+    for name in _OWN_ID:
+        found = as_id(member(place, name))
+        if found is not None:
+            return found
     metadata = member(place, "metadata")
-    named = [(place, name) for name in _OWN_ID] + [(metadata, name) for name in _IN_METADATA]
-    return next((found for owner, name in named if (found := as_id(member(owner, name))) is not None), None)
+    for name in _IN_METADATA if metadata is not None else ():
+        found = as_id(member(metadata, name))
+        if found is not None:
+            return found
+    return None
 
 
 def as_id(value: Any) -> str | None:
@@ -82,8 +92,8 @@ def as_id(value: Any) -> str | None:
     >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
     ('a', '7', None, None)
     """
-    if isinstance(value, str):
-        return clean(value)
+    if value is None or isinstance(value, str):
+        return None if value is None else clean(value)
     if isinstance(value, bool) or not isinstance(value, Integral | UUID):
         return None
     return str(value)
@@ -93,21 +103,26 @@ def _with_score(document: Any) -> tuple[Any, float | None]:
     """A document and its score, its own or the second of a pair."""
     if type(document) is tuple and len(document) == 2:
         return document[0], _number(document[1])
-    return document, None if isinstance(document, str | int | float) else _number(member(document, "score"))
+    if type(document) is not dict and isinstance(document, str | int | float):
+        return document, None
+    return document, _number(member(document, "score"))
 
 
 def _number(value: Any) -> float | None:
     """A finite number; JSON has no others."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if value is None or isinstance(value, bool) or not isinstance(value, float | int | Real):
         return None
     number = float(value)
     return number if math.isfinite(number) else None
 
 
 def _text_of(document: Any) -> str | None:
-    if isinstance(document, str | int | float):
+    if type(document) is not dict and isinstance(document, str | int | float):
         return None
     node = member(document, "node")
     place = document if node is None else node
-    found = next((text for name in _TEXT if isinstance(text := member(place, name), str)), None)
-    return None if found is None else clean(found)
+    for name in _TEXT:
+        text = member(place, name)
+        if isinstance(text, str):
+            return clean(text)
+    return None

@@ -30,9 +30,13 @@ def question(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """
     if callable(site.question):
         return site.question(*args, **kwargs)
-    given = arguments(site, args, kwargs)
     if site.question is not None:
-        return look_up(given, site.question)
+        return look_up(arguments(site, args, kwargs), site.question)
+    given = arguments(site, args, kwargs, defaults=False)
+    named = next((given[name] for name in _QUESTION if isinstance(given.get(name), str)), None)
+    if named is not None:
+        return named
+    given = arguments(site, args, kwargs)
     texts = {name: value for name, value in given.items() if isinstance(value, str)}
     named = next((texts[name] for name in _QUESTION if name in texts), None)
     defaults = set(given) - set(arguments(site, args, kwargs, defaults=False))
@@ -104,7 +108,11 @@ def _has_parts(value: Any) -> bool:
 
 
 def _first(value: Any, wanted: Sequence[str]) -> Any:
-    return next((found for name in wanted if (found := member(value, name)) is not None), None)
+    for name in wanted:
+        found = member(value, name)
+        if found is not None:
+            return found
+    return None
 
 
 def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:

@@ -1,0 +1,1 @@
+"""What `@ragmon.trace` costs beside the decorators of other tracers."""
