@@ -55,6 +55,13 @@ class Site:
         except (TypeError, ValueError):
             return None
 
+    @cached_property
+    def places(self) -> tuple[str, ...] | None:
+        """The names of its parameters by place; None where a catch-all or a nameless one is among them."""
+        parameters = () if self.signature is None else self.signature.parameters.values()
+        named = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+        return tuple(parameter.name for parameter in parameters) if parameters and named else None
+
 
 @final
 class Lost:

@@ -52,6 +52,9 @@ def arguments(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], *, def
         kwargs: By name.
         defaults: Name those as well that nobody gave.
     """
+    places = None if defaults else site.places
+    if places is not None and len(args) <= len(places):
+        return {**dict(zip(places, args, strict=False)), **kwargs}
     try:
         bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
     except TypeError:  # a call that does not fit has raised already, for the caller to see

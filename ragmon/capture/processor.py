@@ -43,7 +43,7 @@ class RagmonSpanProcessor(SpanProcessor):
         sink: Where records go.
         rate: Share of requests that are kept, by the draw their trace id is.
         keep: Rates at which others are kept for their outcome, by stratum: `error`, `refusal`, `slow`.
-        slow_above: Seconds from which a request counts as slow.
+        slow_above: Seconds above which a request counts as slow.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         id_from: Dotted path from a document to its id.
         limits: How long and how much is waited for.

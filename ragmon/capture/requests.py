@@ -33,7 +33,7 @@ class Asked:
     Args:
         rate: Share that is kept, by the draw their trace id is.
         keep: Rates at which others are kept for their outcome.
-        slow_above: Seconds from which a request counts as slow.
+        slow_above: Seconds above which a request counts as slow.
         refusals: Folded refusal tokens.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         id_from: Path from a document to its id.

@@ -34,7 +34,7 @@ class Terms:
         rate: Share of all calls that are kept.
         keep: Rates at which calls are kept for their outcome, by stratum.
         refusals: Folded refusal tokens, to tell a refusal by a cheap look.
-        slow_above: Seconds from which a call counts as slow; None where nothing is slow.
+        slow_above: Seconds above which a call counts as slow; None where nothing is slow.
         time_all: Time all calls, not the kept ones alone.
         detail: What is said inside a call survives where the call is kept for its outcome.
         parent: Whether calls under a parent the application's tracer did not sample are kept (`ignore`) or not.

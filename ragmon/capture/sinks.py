@@ -121,7 +121,7 @@ class BatchTee(Tee):
         self._batch = batch
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Deliver records; one that any sink lost is lost."""
+        """Deliver records; as many count as lost as the sink lost that lost most."""
         lost = self._batch.deliver(records)
         failed = 0
         for record in records:

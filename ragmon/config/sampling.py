@@ -28,7 +28,7 @@ class Sampling(Table):
     Attributes:
         rate: The audit share, uniform over all calls.
         keep: Outcome strata kept as well.
-        slow_above: From which total latency a call is slow.
+        slow_above: Above which total latency a call is slow.
         detail: Whether what was recorded inside a call survives in calls kept for their outcome.
         latency: Whether `all` calls are timed, or the `kept` ones alone; keeping refusals or slow calls times all.
         parent: `respect` restricts the draw to parents the application's tracer sampled.
