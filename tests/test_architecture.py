@@ -48,10 +48,12 @@ APART = {
         "capture.outcomes",
         "capture.runtime",
     },
+    "capture.exact": {"capture.calls"},
     "capture.wrappers": {
         "capture.begin",
         "capture.calls",
         "capture.draws",
+        "capture.exact",
         "capture.notices",
         "capture.outcomes",
         "capture.runtime",

@@ -286,3 +286,82 @@ def test_functions_decorated_before_install_are_captured_from_then_until_shutdow
     runtime.use(before)
     module_level("too late")
     assert [r.q for r in sink.records] == ["in time"]
+
+
+def sample(question, limit=5, /, *, mode="fast", **rest):
+    return question, limit, mode, rest
+
+
+def shaped(first, /, question, limit=5, *names, mode="fast"):
+    return first, question, limit, names, mode
+
+
+def keyword_only(*, question, mode="fast"):
+    return question, mode
+
+
+def positional_only(question, limit=5, /):
+    return question, limit
+
+
+def clashing(call, plan=1, result=2):
+    return call, plan, result
+
+
+def nothing():
+    return "nothing"
+
+
+CALLS = [
+    (sample, ("q",), {}),
+    (sample, ("q", 7), {"mode": "slow", "more": 1}),
+    (shaped, (1, "q"), {}),
+    (shaped, (1, "q", 2, "a", "b"), {"mode": "slow"}),
+    (shaped, (1,), {"question": "q", "limit": 3}),
+    (keyword_only, (), {"question": "q"}),
+    (keyword_only, (), {"mode": "slow", "question": "q"}),
+    (positional_only, ("q",), {}),
+    (clashing, ("q",), {"result": 3}),
+    (nothing, (), {}),
+    (sample, (), {}),
+    (shaped, (1,), {}),
+    (keyword_only, ("q",), {}),
+    (positional_only, (), {"question": "q"}),
+    (positional_only, ("q", 1, 2), {}),
+    (clashing, ("q",), {"plan": 1, "plans": 2}),
+    (nothing, ("q",), {}),
+]
+
+
+def outcome(function, args, kwargs):
+    """What a call gives or raises, as the caller sees it."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError as error:
+        return str(error)
+
+
+@kept_or_not
+@pytest.mark.parametrize(("function", "args", "kwargs"), CALLS)
+def test_every_kind_of_parameter_arrives_and_what_does_not_fit_is_refused_as_before(function, args, kwargs, rate):
+    with capturing(rate):
+        assert outcome(ragmon.trace(function), args, kwargs) == outcome(function, args, kwargs)
+
+
+def test_a_default_is_the_very_object_and_no_question():
+    marker = ["a default"]
+
+    def answer(payload, held=marker, *, mode="fast"):
+        return held
+
+    with capture_traces() as records:
+        assert ragmon.trace(answer)({"text": "q"}) is marker
+    assert records[0].q is None
+
+
+def test_a_function_without_source_is_wrapped_all_the_same():
+    namespace = {}
+    exec("def answer(question, limit=5):\n    return question * limit", namespace)
+    with capture_traces() as records:
+        assert ragmon.trace(namespace["answer"])("q", 2) == "qq"
+    assert records[0].q == "q"

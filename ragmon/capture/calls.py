@@ -62,6 +62,12 @@ class Site:
         named = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         return tuple(parameter.name for parameter in parameters) if parameters and named else None
 
+    @cached_property
+    def defaults(self) -> tuple[Any, ...]:
+        """The defaults of its parameters by place; `inspect.Parameter.empty` where there is none."""
+        parameters = () if self.signature is None else self.signature.parameters.values()
+        return tuple(parameter.default for parameter in parameters)
+
 
 @final
 class Lost:

@@ -54,7 +54,9 @@ def arguments(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], *, def
     """
     places = None if defaults else site.places
     if places is not None and len(args) <= len(places):
-        return {**dict(zip(places, args, strict=False)), **kwargs}
+        triples = zip(places, args, site.defaults, strict=False)
+        # A wrapper with the function's own parameters passes defaults on as if they had been given.
+        return {**{name: value for name, value, default in triples if value is not default}, **kwargs}
     try:
         bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
     except TypeError:  # a call that does not fit has raised already, for the caller to see
@@ -65,7 +67,10 @@ def arguments(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], *, def
         bound.apply_defaults()
     given = {}
     for name, value in bound.arguments.items():
-        kind = bound.signature.parameters[name].kind
+        parameter = bound.signature.parameters[name]
+        if not defaults and value is parameter.default:
+            continue
+        kind = parameter.kind
         if kind is Parameter.VAR_POSITIONAL:
             given.update({f"{name}[{place}]": entry for place, entry in enumerate(value)})
         elif kind is Parameter.VAR_KEYWORD:

@@ -15,6 +15,7 @@ from ragmon.capture import runtime
 from ragmon.capture.begin import begin
 from ragmon.capture.calls import Call, Lost, Site, active, here, leave
 from ragmon.capture.draws import random
+from ragmon.capture.exact import exact
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
 from ragmon.capture.runtime import Plan
@@ -28,13 +29,13 @@ def wrap(site: Site) -> Callable[..., Any]:
     """The traced form of a function, of its own kind: sync, async, generator or async generator."""
     function, called = site.function, inspect.getattr_static(type(site.function), "__call__")
     for is_kind, wrapper in (
-        (inspect.iscoroutinefunction, _wrap_async),
+        (inspect.iscoroutinefunction, lambda site: exact(_wrap_async, site)),
         (inspect.isasyncgenfunction, wrap_async_generator),
         (inspect.isgeneratorfunction, wrap_generator),
     ):
         if is_kind(function) or is_kind(called):
             return wrapper(site)
-    return _wrap_sync(site)
+    return exact(_wrap_sync, site)
 
 
 def _wrap_sync(site: Site) -> Callable[..., Any]:
