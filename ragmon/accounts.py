@@ -10,9 +10,9 @@ from typing import Any, Final
 from ragmon import names
 from ragmon.capture import runtime, sinks
 from ragmon.capture.adoption import adopt
-from ragmon.capture.pages import Lost
+from ragmon.capture.pages import Departed
 from ragmon.capture.requests import Requests
-from ragmon.capture.totals import Timings, lines, lines_of_lost
+from ragmon.capture.totals import Timings, lines, lines_of_departed
 from ragmon.capture.worker import Worker
 from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
@@ -99,15 +99,15 @@ class Accounts:
         if told:
             sinks.report(self._sink, told)
 
-    def _tell(self, lost: Lost) -> bool:
+    def _tell(self, lost: Departed) -> bool:
         """Count and tell what was lost in a process that is gone; returns whether it could be told."""
         dropped = Counter(lost.dropped) + self._missing(lost)
-        told = sinks.report(self._sink, lines_of_lost(lost, dropped))
+        told = sinks.report(self._sink, lines_of_departed(lost, dropped))
         if told:
             self._adopted[lost.instance] = dropped
         return told
 
-    def _missing(self, lost: Lost) -> Counter[str]:
+    def _missing(self, lost: Departed) -> Counter[str]:
         """Records of a process nobody else counted; one that was being written when it ended may have arrived."""
         missing, doubtful = lost.missing, lost.doubtful
         arrived = sinks.holds(self._sink, lost.doubt) if lost.doubt else None

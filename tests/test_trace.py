@@ -176,26 +176,6 @@ def test_async_functions_stay_async_and_raise_what_they_raise():
     assert [(r.error, r.answer_json, r.q) for r in records] == [("BrokenError", None, "q")]
 
 
-def test_a_cancelled_call_is_recorded_as_cancelled_which_is_no_error():
-    """Its user has gone: the application did nothing wrong, and nobody knows what it would have answered."""
-
-    @ragmon.trace
-    async def answer(question):
-        await asyncio.Event().wait()
-        return question
-
-    async def main():
-        task = asyncio.create_task(answer("q"))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    with capture_traces() as records:
-        asyncio.run(main())
-    assert [(r.error, r.ended, r.partial, r.answer_json) for r in records] == [(None, "cancelled", True, None)]
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_what_ends_programs_passes_through_and_is_recorded(error):
     with capture_traces() as records, pytest.raises(error):

@@ -251,6 +251,8 @@ def test_a_generator_function_nobody_iterates_never_ran_and_is_no_record(name):
     ids=["function", "method", "callable object", "returned coroutine", "async generator", "streaming response"],
 )
 def test_what_is_cancelled_is_one_record_that_says_so_and_no_error(function):
+    """Its user has gone: the application did nothing wrong, and nobody knows what it would have answered."""
+
     async def main():
         task = asyncio.create_task(consume(ragmon.trace(function)("wait")))
         for _ in range(10):
@@ -261,4 +263,4 @@ def test_what_is_cancelled_is_one_record_that_says_so_and_no_error(function):
 
     with capture_traces() as records:
         asyncio.run(main())
-    assert [(r.error, r.ended, r.answer_json) for r in records] == [(None, "cancelled", None)]
+    assert [(r.error, r.ended, r.partial, r.answer_json) for r in records] == [(None, "cancelled", True, None)]

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ragmon.capture.folders import is_private
-from ragmon.capture.pages import SIZE, SUFFIX, Lost, own_pages, parse
+from ragmon.capture.pages import SIZE, SUFFIX, Departed, own_pages, parse
 
 
-def adopt(folder: Path | None, tell: Callable[[Lost], bool]) -> None:
+def adopt(folder: Path | None, tell: Callable[[Departed], bool]) -> None:
     """Tell of processes that are gone, and remove their pages.
 
     A page is held until it has been told, and stays where it could not be: whoever dies over it leaves it to the next.
@@ -33,7 +33,7 @@ def adopt(folder: Path | None, tell: Callable[[Lost], bool]) -> None:
                 _adopt(path, tell)
 
 
-def _adopt(path: Path, tell: Callable[[Lost], bool]) -> None:
+def _adopt(path: Path, tell: Callable[[Departed], bool]) -> None:
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

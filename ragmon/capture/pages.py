@@ -57,7 +57,7 @@ os.register_at_fork(after_in_child=own_pages.clear)
 
 
 @dataclass(frozen=True)
-class Lost:
+class Departed:
     """What the page of a process that is gone says.
 
     Attributes:
@@ -213,18 +213,18 @@ def _halves(trace_id: str | None) -> tuple[int, int]:
     return number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def read(path: Path) -> Lost | None:
+def read(path: Path) -> Departed | None:
     """What a page says; None where it is none, or its process was gone before it was whole."""
     return parse(path.read_bytes())
 
 
-def parse(data: bytes) -> Lost | None:
+def parse(data: bytes) -> Departed | None:
     """The same of its bytes."""
     words = memoryview(data).cast("Q") if len(data) == SIZE else None
     if words is None or words[0] != MAGIC:
         return None
     doubt = f"{words[_DOUBT]:016x}{words[_DOUBT + 1]:016x}"
-    return Lost(
+    return Departed(
         instance=f"{words[_INSTANCE]:016x}{words[_INSTANCE + 1]:016x}",
         started=words[_STARTED] / 1e6,
         kept=sum(words[_COLUMNS + KEPT :][::_WIDTH]),

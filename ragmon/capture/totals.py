@@ -9,7 +9,7 @@ from time import time
 
 from ragmon import names
 from ragmon.capture.calls import seen
-from ragmon.capture.pages import Lost, Page
+from ragmon.capture.pages import Departed, Page
 from ragmon.capture.runtime import Runtime
 from ragmon.contract import Totals
 from ragmon.stats import buckets
@@ -65,7 +65,7 @@ def lines(
     return found
 
 
-def lines_of_lost(lost: Lost, dropped: Mapping[str, int]) -> list[Totals]:
+def lines_of_departed(lost: Departed, dropped: Mapping[str, int]) -> list[Totals]:
     """What is told of a process that is gone, by one that found its page.
 
     Args:
