@@ -20,7 +20,7 @@ FLOORS = {
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables windows scores gold snapshot",
-    "brain": "scorer gates judging presets compare",
+    "brain": "scorer gates judging presets compare alarms canary",
     "edges": "ingest export reading",
     "app": "config assembly privacy feedback delivery terms accounts monitor offline parallel baseline installation",
     "shell": "cli __main__ demo",
@@ -236,7 +236,7 @@ def test_nothing_below_the_app_reads_the_configuration_or_the_environment():
 
 
 @pytest.mark.parametrize(
-    "module", sorted(m for m in modules() if room(m) in ("metrics", "facts", "reader", "windows", "gates", "judging"))
+    "module", sorted(m for m in modules() if room(m) in ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary"))
 )
 def test_pure_rooms_touch_no_clock_no_chance_and_no_files(module):
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))

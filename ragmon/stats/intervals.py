@@ -1,36 +1,16 @@
-"""Estimates and histograms in exact integers; the standard library only.
-
-A graded score is held as an integer number of micro-units (1e-6), so sums are the same in any order on any
-machine.
-"""
+"""Intervals for shares, and how many observations a verdict needs; the standard library only."""
 
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, repeat
-from operator import rshift
+from collections.abc import Iterable
 from typing import Final
 
-MICRO: Final = 1_000_000
 Z95: Final = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
-_DROPPED_BITS: Final = 46
-_HALF: Final = 1 << (_DROPPED_BITS - 1)
-NOT_POSITIVE: Final = 0
-"""The bucket of zero and below, and of what is too small for a normal double."""
-
 _ROUNDING: Final = 1e-9
 """What floating point may add to a whole number before it is rounded up."""
-
-
-def micro(score: float) -> int:
-    """A score in [0, 1] as an integer of micro-units, rounded half to even, once."""
-    return round(score * MICRO)
 
 
 def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
@@ -124,50 +104,3 @@ def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[fl
         n_eff = min(float(m), p * (1 - p) / variance)
     lower, upper = wilson(p * n_eff, n_eff, z)
     return lower, upper, n_eff
-
-
-def bucket(value: float) -> int:
-    """The bucket of a positive value: the leading bits of its floating-point form, 64 buckets an octave.
-
-    A bucket is at most 1/64 wide in proportion, so the middle of one is right within 0.8 %. Values of zero and below
-    share one bucket. Histograms merge by adding counts.
-
-    Source: the layout of IEEE 754 doubles (ISO/IEC 60559); HdrHistogram and DDSketch's cubic mapping use the same idea
-    (Masson, Rim, Lee, VLDB 12 (2019)).
-    """
-    return next(iter(buckets([value])))
-
-
-def buckets(values: Sequence[float]) -> Counter[int]:
-    """How many values fall into each bucket; the whole batch is sorted in C."""
-    positive = values if min(values, default=1.0) > 0 else [value for value in values if value > 0]
-    counts = Counter(map(rshift, array("q", array("d", positive).tobytes()), repeat(_DROPPED_BITS)))
-    if len(positive) < len(values):
-        counts[NOT_POSITIVE] += len(values) - len(positive)
-    return counts
-
-
-def bucket_value(index: int) -> float:
-    """The middle of a bucket, in the unit of the values."""
-    return 0.0 if index == NOT_POSITIVE else array("d", array("q", [(index << _DROPPED_BITS) + _HALF]).tobytes())[0]
-
-
-def quantile(histogram: Mapping[int, int], q: float) -> float | None:
-    """A quantile of a log-bucket histogram, by nearest rank.
-
-    Args:
-        histogram: Counts by bucket.
-        q: Which, in [0, 1].
-
-    Returns:
-        The middle of the bucket that holds it, in the unit of the values; None when the histogram is empty.
-
-    >>> quantile({bucket(100.0): 9, bucket(900.0): 1}, 0.5) < 102
-    True
-    """
-    if not histogram:
-        return None
-    indices = sorted(histogram)
-    up_to = list(accumulate(histogram[index] for index in indices))
-    rank = max(1, math.ceil(q * up_to[-1] - _ROUNDING))
-    return bucket_value(indices[bisect_left(up_to, rank)])
