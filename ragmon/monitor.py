@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock, Thread
@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from pydantic_core import PydanticCustomError
 
 from ragmon import names
+from ragmon.alarms import Edge
+from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.kinds import Address
@@ -33,6 +35,8 @@ from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
 
+EDGES: Final = 1000
+"""Beginnings and ends of alarms that are remembered."""
 BUILDS: Final = 8
 """Builds and indexes of a pipeline that are shown: those seen last."""
 
@@ -72,6 +76,9 @@ class Monitor:
         retention = max(self.settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
         self._scorer = ScorerPlan(self.settings, load_gold(self.settings.gold))(state=state, clock=clock)
+        self._alarms = arm(self.settings, self._scorer.table)
+        self._scorer.steps = self._alarms.steps
+        self._edges: deque[Edge] = deque(maxlen=EDGES)
         self._lock = Lock()
         self._received = 0
         self._last_scored: float | None = None
@@ -82,6 +89,7 @@ class Monitor:
         """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
         with self._lock:
             self._received += 1
+            self._edges += self._alarms.advance(self._clock())
             try:
                 scored = self._scorer.observe(record)
             except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
@@ -109,11 +117,13 @@ class Monitor:
         """This moment: metrics of every window, gates, and the books."""
         captured = Captured() if self.captured is None else self.captured()
         with self._lock:
-            scorer = self._scorer
-            snapshot = scorer.snapshot(now=self._clock(), windows=self._windows, gated=self._gated)
+            scorer, now = self._scorer, self._clock()
+            self._edges += self._alarms.advance(now)
+            snapshot = scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
             books = {"score": Books(self._received, scorer.scored, dropped=dict(scorer.dropped))}
             retrieved = _retrieved(scorer.state)
             builds, last = tuple(self._builds), self._last_scored
+            alarms = self._alarms.states()
         if self.captured is not None:
             books["capture"] = captured.books
         return Reading(
@@ -124,6 +134,7 @@ class Monitor:
             retrieved=retrieved,
             builds=builds,
             last_scored=last,
+            alarms=alarms,
         )
 
     def _judge(self, snapshot: Snapshot) -> list[Outcome]:
@@ -141,6 +152,30 @@ class Monitor:
     def outcomes(self) -> list[Outcome]:
         """The gates at this moment."""
         return list(self.reading().outcomes)
+
+    def edges(self) -> list[Edge]:
+        """The alarms that began or ended lately, in the order of time."""
+        with self._lock:
+            self._edges += self._alarms.advance(self._clock())
+            return list(self._edges)
+
+    def acknowledge(self, alert: str, pipeline: str = names.DEFAULT_PIPELINE) -> bool:
+        """Silence an alarm that fires, and arm it again.
+
+        Args:
+            alert: Its name, as `ragmon_gate_alarm` shows it.
+            pipeline: Whose.
+
+        Returns:
+            Whether it fired.
+
+        Raises:
+            UnknownNameError: There is no such alarm, or the pipeline has had no record.
+        """
+        with self._lock:
+            edges = self._alarms.acknowledge(pipeline, alert)
+            self._edges += edges
+            return bool(edges)
 
     def digest(self) -> str:
         """The fingerprint of everything counted; a replay of the same records has the same."""

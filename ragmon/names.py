@@ -39,6 +39,16 @@ GOLD_SET: Final = "gold_set"
 QUESTIONS_LIKE_THESE: Final = "questions_like_these"
 
 STAGES: Final = ("total", "retrieve", "generate")
+LATENCY: Final = "latency"
+"""What alarms on time are about; no metric, and no metric may be called so."""
+
+INDEX_HASH: Final = "index_hash"
+"""The same for alarms on the index."""
+
+# How urgent an alarm is: at once, today, this week.
+PAGE: Final = "page"
+LOOK: Final = "look"
+TICKET: Final = "ticket"
 
 # Why a metric could not be assessed on a record.
 NO_IDS: Final = "no_ids"
@@ -100,6 +110,8 @@ RESERVED_ENDINGS: Final = (
     "_count",
 )
 RESERVED_NAMES: Final = (
+    LATENCY,
+    INDEX_HASH,
     "requests",
     "errors",
     "slice",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from threading import active_count
 
+from ragmon.contract import Record, Totals
 from ragmon.ingest.files import Intake, Progress, read_file, read_files, splittable
 from ragmon.ingest.lines import byte_ranges
 from ragmon.offline import Counted, Duplicates, Run
@@ -17,6 +18,9 @@ from ragmon.scorer import Scorer
 
 MakeScorer = Callable[[], Scorer]
 """Makes the scorer of one process; must be picklable."""
+
+Follow = Callable[[Iterable[Record | Totals]], Iterable[Record | Totals]]
+"""Passes records on and looks at them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ def run_files(
     jobs: int = 1,
     duplicates: Duplicates = "all",
     progress: Progress | None = None,
+    follow: Follow | None = None,
 ) -> Run:
     """Score trace files.
 
@@ -43,6 +48,7 @@ def run_files(
         jobs: Processes. More than one need `duplicates = "all"`: which record was last is known in one place only.
         duplicates: Which record of a gold question counts.
         progress: Told the bytes read, with one job.
+        follow: Is handed every record on its way to the scorer, with one job.
     """
     intake = Intake()
     run = Run(make_scorer(), intake, duplicates)
@@ -53,7 +59,8 @@ def run_files(
         gc.freeze()
         gc.disable()
         try:
-            run.feed(read_files(paths, intake, progress))
+            records = read_files(paths, intake, progress)
+            run.feed(records if follow is None else follow(records))
         finally:
             gc.unfreeze()
             if collects:

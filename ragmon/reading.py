@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ragmon.alarms import AlarmState
 from ragmon.gates import Outcome
 from ragmon.snapshot import Snapshot
 
@@ -71,6 +72,7 @@ class Reading:
         retrieved: How many records retrieved how many documents, by pipeline and source.
         builds: `(pipeline, build, index_hash)` seen last.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
+        alarms: Every alarm, firing or not.
     """
 
     snapshot: Snapshot
@@ -80,3 +82,4 @@ class Reading:
     retrieved: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     builds: Sequence[tuple[str, str, str]] = ()
     last_scored: float | None = None
+    alarms: Sequence[AlarmState] = ()

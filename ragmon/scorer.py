@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ragmon import names, stats
+from ragmon.alarms.steps import Steps
 from ragmon.contract import Record, Sampling
 from ragmon.facts import Key
 from ragmon.gold import GoldIndex, GoldSet
@@ -72,6 +73,7 @@ class Scorer:
         by_pipeline: Other rules for some pipelines.
         state: Where to count; default: a new state that keeps everything.
         clock: Seconds since the epoch, to refuse records from the future; None trusts their time (replay).
+        steps: Where records of one minute are kept together, for alarms; None where nobody asks.
 
     Example:
         >>> from ragmon.contract import Answer, Record
@@ -91,6 +93,7 @@ class Scorer:
         by_pipeline: Mapping[str, Rules] | None = None,
         state: State | None = None,
         clock: Callable[[], float] | None = None,
+        steps: Steps | None = None,
     ) -> None:
         self.gold = gold if isinstance(gold, GoldIndex) else GoldIndex(gold or ())
         self.table = ScoreTable(metrics if metrics is not None else build())
@@ -101,6 +104,7 @@ class Scorer:
         self._rules = rules or Rules()
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
+        self.steps = steps
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[tuple[str | None, ...], Stream] = {}
@@ -204,8 +208,13 @@ class Scorer:
         if not self._add(stream, source, "", record, item, key, measured):
             return False
         slices = stream.rules.slices
-        for where in _slices_of(record, item, slices) if slices else ():
+        found = _slices_of(record, item, slices) if slices else ()
+        for where in found:
             self._add(stream, source, where, record, item, key, measured)
+        if self.steps is not None and (record.sampling or _KEPT_ALL).audit:
+            arrival = record.ts if self._clock is None else self._clock()
+            if arrival is not None:
+                self.steps.collect(stream.pipeline, arrival, source, record, item, key, measured, found)
         return True
 
     def _add(  # one place for everything a request adds to a series

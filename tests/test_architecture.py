@@ -22,7 +22,7 @@ FLOORS = {
     "memory": "rows tables windows scores gold snapshot",
     "brain": "scorer gates judging presets compare alarms canary",
     "edges": "ingest export reading",
-    "app": "config assembly privacy feedback delivery terms accounts monitor offline parallel baseline installation",
+    "app": "config assembly privacy feedback delivery terms accounts monitor offline parallel baseline arming watching installation",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.

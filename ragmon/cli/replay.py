@@ -7,6 +7,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from ragmon.assembly import ScorerPlan
 from ragmon.cli import fail
 from ragmon.cli.runs import (
     check_inputs,
@@ -17,10 +18,12 @@ from ragmon.cli.runs import (
     score,
     settings_and_gold,
     traces_argument,
+    writable,
     write,
 )
 from ragmon.export.markdown import render
 from ragmon.offline import Duplicates
+from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-000": ("k", "gates"),
@@ -63,6 +66,9 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
     show_default=True,
     help="Rows of the per-question table (Markdown).",
 )
+@click.option(
+    "--alerts-out", metavar="FILE", callback=writable, help="Run the alarms over the traces; write a line per edge."
+)
 @click.option("--compat", type=click.Choice(list(COMPAT)), help="Print what this published scorer prints.")
 @click.option("--k", type=click.IntRange(1), help="seed-000: the cut of recall@k. Default: 5.")
 @click.option("--gates", metavar="LIST", help="seed-000. Default: precision=0.80,chr=0.75,under=0.05,over=0.10")
@@ -84,6 +90,7 @@ def replay(
     jobs: int,
     duplicates: Duplicates,
     questions: int | None,
+    alerts_out: str | None,
     compat: str | None,
     **published: object,
 ) -> int:
@@ -98,8 +105,12 @@ def replay(
     if compat:
         return _compat(compat, traces, gold, output, published)
     settings, sets = settings_and_gold(config, gold)
-    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates)
-    report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0)
+    watching = None if alerts_out is None else Watching(settings, ScorerPlan(settings, sets)())
+    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching)
+    notes = [] if watching is None else watching.notes()
+    report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
+    if watching is not None:
+        write(watching.lines(), alerts_out)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 
@@ -119,6 +130,8 @@ def _check_options(context: click.Context, compat: str | None, form: str) -> Non
         raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
     if not compat and form == "md" and "windows" in given:
         raise click.UsageError("--windows does nothing with --format md", context)
+    if "alerts_out" in given and given & {"jobs", "duplicates"}:
+        raise click.UsageError("--alerts-out follows the traces one by one: leave out --jobs and --duplicates", context)
 
 
 def _compat(

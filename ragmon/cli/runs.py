@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import click
 
@@ -14,17 +14,19 @@ from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.cli import hang_up, printable
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.contract import Record, Totals
 from ragmon.errors import RagmonError
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
-from ragmon.parallel import run_files
+from ragmon.parallel import MakeScorer, run_files
+from ragmon.scorer import Scorer
 
 LONG: Final = 64 << 20
 """Bytes of input from which progress is shown."""
 STDIN: Final = "-"
 
 
-def _writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
+def writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
     """Refuse a file that cannot be written before the hours of work it was to hold."""
     if output is not None and output != STDIN:
         path = Path(output)
@@ -41,7 +43,7 @@ traces_argument = click.argument("traces", nargs=-1, required=True)
 config_option = click.option(
     "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
-output_option = click.option("--output", "-o", metavar="FILE", callback=_writable, help="Write here instead of stdout.")
+output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
 jobs_option = click.option(
     "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
 )
@@ -97,23 +99,46 @@ def score(
     *,
     jobs: int = 1,
     duplicates: Duplicates = "all",
+    follower: Follower | None = None,
 ) -> Run:
     """Score trace files, with progress on stderr when they are long and somebody watches; name lines it rejects.
+
+    Args:
+        traces: The files.
+        settings: The configuration.
+        gold: The gold sets.
+        jobs: Processes.
+        duplicates: Which record of a gold question counts.
+        follower: Looks at every record, with one job; its scorer scores.
 
     Raises:
         InputError: A file cannot be opened.
     """
-    plan = ScorerPlan(settings, gold)
+    plan = ScorerPlan(settings, gold) if follower is None else _scorer_of(follower)
+    follow = None if follower is None else follower.follow
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < LONG or not sys.stderr.isatty():
-        run = run_files(traces, plan, jobs=jobs, duplicates=duplicates)
+        run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
     else:
         from ragmon.cli.progress import bar  # noqa: PLC0415 - rich only where somebody watches
 
         with bar(size) as progress:
-            run = run_files(traces, plan, duplicates=duplicates, progress=progress)
+            run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
     _tell_rejected(run)
     return run
+
+
+class Follower(Protocol):
+    """Looks at records on their way through a scorer."""
+
+    scorer: Scorer
+
+    def follow(self, records: Iterable[Record | Totals]) -> Iterable[Record | Totals]:
+        """Pass records on."""
+
+
+def _scorer_of(follower: Follower) -> MakeScorer:
+    return lambda: follower.scorer
 
 
 def _tell_rejected(run: Run) -> None:

@@ -45,6 +45,7 @@ def families(reading: Reading) -> Iterator[Metric]:
         quality.slices(reading.snapshot, reading.outcomes),
         traffic.families(reading),
         verdicts.families(reading.outcomes),
+        verdicts.alarms(reading.alarms),
         books.families(reading),
     ):
         yield from (family for family in part if family.samples)

@@ -1,4 +1,4 @@
-"""The gates as Prometheus series."""
+"""Gates and alarms as Prometheus series."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from ragmon.alarms import AlarmState
 from ragmon.export.labels import label
 from ragmon.gates import ORDER, Outcome
 
 _GATE: Final = ("pipeline", "gate")
 _WHAT: Final = ("metric", "source", "gold", "direction", "window")
+
+
+def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
+    """Whether each alarm fires, and how far it is on its way: gates by their name, baselines as `metric:what`."""
+    alarm = GaugeMetricFamily(
+        "ragmon_gate_alarm", "1 while the alarm fires; it keeps its false-alarm budget", labels=(*_GATE, "severity")
+    )
+    evidence = GaugeMetricFamily(
+        "ragmon_gate_evidence", "How far the alarm is on its way to firing, 0 to 1, logarithmic", labels=_GATE
+    )
+    for state in states:
+        labels = (label(state.pipeline), label(state.alert))
+        alarm.add_metric((*labels, state.severity), float(state.firing is not None))
+        evidence.add_metric(labels, state.evidence)
+    yield from (alarm, evidence)
 
 
 def families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:

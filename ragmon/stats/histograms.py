@@ -64,3 +64,21 @@ def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     up_to = list(accumulate(histogram[index] for index in indices))
     rank = max(1, math.ceil(q * up_to[-1] - _ROUNDING))
     return bucket_value(indices[bisect_left(up_to, rank)])
+
+
+def decile_edges(histogram: Mapping[int, int]) -> list[int]:
+    """The buckets that part a histogram into ten bins of about equal counts; fewer where buckets repeat.
+
+    Args:
+        histogram: Counts by bucket.
+
+    Returns:
+        Inner edges in rising order: a bin ends with its edge.
+
+    >>> decile_edges({1: 50, 2: 40, 3: 10})
+    [1, 2]
+    """
+    indices = sorted(histogram)
+    up_to = list(accumulate(histogram[index] for index in indices))
+    found = {indices[bisect_left(up_to, up_to[-1] * tenth / 10)] for tenth in range(1, 10)} if indices else set()
+    return sorted(found - set(indices[-1:]))

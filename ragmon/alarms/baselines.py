@@ -1,0 +1,132 @@
+"""What a metric is when all is well: learned from its own traffic, or given, then frozen."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ragmon.alarms.observations import Observations
+from ragmon.stats import wilson
+
+DELAY: Final = 15
+"""Minutes an observation waits before it is learned: what an alarm is about to call a fault must not become normal."""
+PAUSE: Final = 0.35
+"""From this evidence on, of any of its detectors, a metric learns nothing."""
+GOLD_ENOUGH: Final = 50
+LIVE_ENOUGH: Final = 1_500
+"""Observations from which a baseline is used."""
+GOLD_FULL: Final = 1_000
+LIVE_FULL: Final = 20_000
+"""Observations at which it is frozen: its own error is small beside the margins, and drift must not be learned."""
+
+
+class Baseline:
+    """The mean of one metric, orientation as it is exported.
+
+    Args:
+        enough: Observations from which it is used.
+        full: Observations at which it is frozen.
+        learn: Minutes of traffic before it is used.
+
+    Attributes:
+        n, total: What was learned.
+        given: It was taken from a file, and is not learned.
+        since: The first minute with an observation; None before.
+    """
+
+    __slots__ = ("_learn", "_waiting", "enough", "full", "given", "n", "since", "total", "usable")
+
+    def __init__(self, *, enough: int, full: int, learn: int) -> None:
+        self.enough, self.full = enough, full
+        self._learn = learn
+        self.n = 0
+        self.total = 0.0
+        self.given = False
+        self.since: int | None = None
+        self.usable = False
+        self._waiting: deque[tuple[int, int, float]] = deque()
+
+    @property
+    def frozen(self) -> bool:
+        """It does not change any more."""
+        return self.given or self.n >= self.full
+
+    @property
+    def state(self) -> str:
+        """`given`, `learning`, `growing` or `frozen`."""
+        if self.given:
+            return "given"
+        return "frozen" if self.frozen else "growing" if self.usable else "learning"
+
+    def give(self, n: int, total: float) -> None:
+        """Take a baseline as it is."""
+        self.n, self.total = n, total
+        self.given = self.usable = True
+
+    def level(self, z: float, margin: float, *, at_least: bool) -> float | None:
+        """What the metric should be at least; for an upper bound, what one minus the metric should be.
+
+        Args:
+            z: Normal quantile: how much of the baseline's own error is allowed for.
+            margin: How far beyond that a change matters.
+            at_least: Guard against a fall; else against a rise.
+
+        Returns:
+            The level; None while the baseline is being learned.
+        """
+        if not self.usable:
+            return None
+        lower, upper = wilson(self.total, self.n, z)
+        return (lower if at_least else 1.0 - upper) - margin
+
+    def see(self, minute: int, seen: Observations) -> None:
+        """Remember a step, to be learned when nothing has come of it."""
+        if self.since is None:
+            self.since = minute
+        if not self.frozen:
+            self._waiting.append((minute, seen.n, seen.total))
+
+    def learn(self, minute: int) -> None:
+        """Learn the steps that have waited long enough."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= minute - DELAY and not self.frozen:
+            _, n, total = waiting.popleft()
+            self.n += n
+            self.total += total
+        if self.frozen:
+            waiting.clear()
+        if self.n >= self.enough and self.since is not None and minute - self.since >= self._learn:
+            self.usable = True
+
+    def absorb(self, seen: Observations) -> None:
+        """Learn a step at once."""
+        self.n += seen.n
+        self.total += seen.total
+
+    def restart(self) -> None:
+        """Forget what was learned or given: it is of another population."""
+        self.n, self.total, self.since = 0, 0.0, None
+        self.usable = self.given = False
+        self._waiting.clear()
+
+    def forget(self) -> None:
+        """Drop what waits: it may belong to a fault."""
+        self._waiting.clear()
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "n": self.n,
+            "total": self.total,
+            "given": self.given,
+            "since": self.since,
+            "usable": self.usable,
+            "waiting": [list(step) for step in self._waiting],
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from what `dump` wrote."""
+        self.n, self.total = data["n"], data["total"]
+        self.given, self.since, self.usable = data["given"], data["since"], data["usable"]
+        self._waiting = deque((minute, n, total) for minute, n, total in data["waiting"])

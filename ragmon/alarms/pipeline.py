@@ -1,0 +1,250 @@
+"""The alarms of one pipeline: a step in, edges out; no clock, no files, no chance."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ragmon import names
+from ragmon.alarms.alarm import Alarm, Change
+from ragmon.alarms.baselines import GOLD_ENOUGH, GOLD_FULL, LIVE_ENOUGH, LIVE_FULL, PAUSE, Baseline
+from ragmon.alarms.drift import Drift, Signal
+from ragmon.alarms.frozen import give
+from ragmon.alarms.latency import LatencyBaseline
+from ragmon.alarms.observations import Observations
+from ragmon.alarms.sight import Sight
+from ragmon.alarms.steps import STEP, Step
+from ragmon.alarms.terms import AlarmTerms
+from ragmon.alarms.watches import Watch
+from ragmon.errors import UnknownNameError
+from ragmon.scores import ScoreTable
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An alarm that began or ended.
+
+    Attributes:
+        ts: The end of the step that decided it, seconds since the epoch.
+        pipeline, alert, metric: What it is about.
+        severity: page, look or ticket.
+        state: What it became.
+    """
+
+    ts: float
+    pipeline: str
+    alert: str
+    metric: str
+    severity: str
+    state: Literal["firing", "resolved"]
+
+
+class PipelineAlarms:
+    """The state of a pipeline's alarms.
+
+    Args:
+        pipeline: Its name.
+        terms: What is guarded, and how.
+        table: The metrics.
+
+    Attributes:
+        alarms: By the name of their alert.
+        baselines: By what is compared with them.
+        latency: The baseline of the latency.
+        drift: What is told as a ticket.
+        sight: What is looked at.
+    """
+
+    def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable) -> None:
+        self.pipeline = pipeline
+        self.alarms = {watch.alert: Alarm(watch) for watch in terms.watches}
+        self.latency = LatencyBaseline(terms.learn)
+        self.baselines: dict[str, Baseline] = {}
+        self.drift = Drift(terms)
+        self.sight = Sight(table)
+        self._guarded: dict[str, list[Alarm]] = {}
+        for alarm in self.alarms.values():
+            self._attach(alarm, terms.learn)
+        give(terms.given, self.baselines, self.latency, self.sight)
+
+    def _attach(self, alarm: Alarm, learn: int) -> None:
+        """Give an alarm the baseline it shares with all others on the same observations."""
+        watch = alarm.watch
+        if watch.kind == "gate" and watch.metric != names.LATENCY:
+            return
+        name = baseline_name(watch)
+        self._guarded.setdefault(name, []).append(alarm)
+        if watch.metric != names.LATENCY and name not in self.baselines:
+            enough, full = (GOLD_ENOUGH, GOLD_FULL) if watch.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
+            self.baselines[name] = Baseline(enough=enough, full=full, learn=learn)
+
+    def step(self, step: Step) -> list[Edge]:
+        """Take in one step.
+
+        Args:
+            step: The pipeline's records of a minute, later than any before.
+
+        Returns:
+            What changed, in the order of the watches.
+        """
+        edges = self._restart(self.sight.turn(step), step.minute)
+        seen = self._see(step)
+        for alarm in self.alarms.values():
+            change = self._judge(alarm, step.minute, seen[observed(alarm.watch)])
+            if change is not None:
+                edges.append(self._edge(alarm.watch, step.minute, change))
+        self._learn(step, seen)
+        for signal in self.drift.step(step, self.sight.sources.get(False, "")):
+            state: Change = "resolved" if signal.firing is None else "firing"
+            edges.append(self._edge(signal, step.minute, state))
+        return edges
+
+    def absorb(self, step: Step) -> None:
+        """Learn a step at once, and judge nothing: it belongs to a run that is known to be good."""
+        self.sight.turn(step)
+        seen = self._see(step)
+        self.latency.absorb(self._took(step))
+        for name, baseline in self.baselines.items():
+            baseline.absorb(seen[observed(self._guarded[name][0].watch)])
+
+    def _see(self, step: Step) -> dict[tuple[object, ...], Observations]:
+        """What the step says, for everything that is looked at."""
+        quiet = not self.firing
+        took = self._took(step)
+        found: dict[tuple[object, ...], Observations] = {}
+        for alarm in self.alarms.values():
+            watch = alarm.watch
+            key = observed(watch)
+            if key in found:
+                continue
+            if watch.metric == names.LATENCY:
+                found[key] = self.latency.of(took, watch.ratio)
+            elif watch.kind == "paired":
+                found[key] = self.sight.paired(step, watch, freeze=quiet)
+            else:
+                found[key] = self.sight.of(step, watch)
+        return found
+
+    def _took(self, step: Step) -> list[list[int]]:
+        """How long the step's requests took, by cluster."""
+        return list(step.latency.get(self.sight.sources.get(False, ""), {}).values())
+
+    def _judge(self, alarm: Alarm, minute: int, seen: Observations) -> Change | None:
+        """Whether a step changes an alarm."""
+        watch = alarm.watch
+        level = self._level(watch)
+        if level is None or not seen.n:
+            return None
+        return alarm.step(minute, seen if watch.at_least else seen.turned, level)
+
+    def _level(self, watch: Watch) -> float | None:
+        """What the mean should be at least, after turning; None while nobody knows."""
+        if watch.kind == "gate":
+            return watch.level if watch.at_least else 1.0 - watch.level
+        baseline = self.latency.share if watch.metric == names.LATENCY else self.baselines[baseline_name(watch)]
+        return baseline.level(watch.z, watch.margin, at_least=watch.at_least)
+
+    def _learn(self, step: Step, seen: Mapping[tuple[object, ...], Observations]) -> None:
+        """Learn what all is well looks like, and only while all is well."""
+        held: dict[str, Baseline | LatencyBaseline] = {**self.baselines, names.LATENCY: self.latency}
+        if self.firing:
+            for baseline in held.values():
+                baseline.forget()
+            return
+        self.latency.see(step.minute, self._took(step))
+        for name, baseline in self.baselines.items():
+            now = seen[observed(self._guarded[name][0].watch)]
+            if now.n:
+                baseline.see(step.minute, now)
+        for name, baseline in held.items():
+            if all(alarm.evidence <= PAUSE for alarm in self._guarded.get(name, ())):
+                baseline.learn(step.minute)
+
+    @property
+    def firing(self) -> list[Alarm]:
+        """The alarms that fire."""
+        return [alarm for alarm in self.alarms.values() if alarm.firing is not None]
+
+    def _restart(self, gold: Collection[bool], minute: int) -> list[Edge]:
+        """Start anew: another source or another gold set is another population.
+
+        Args:
+            gold: For metrics with gold (True), without.
+            minute: When.
+        """
+        edges = []
+        for alarm in self.alarms.values():
+            if alarm.watch.needs_gold in gold:
+                if alarm.firing is not None:
+                    edges.append(self._edge(alarm.watch, minute, "resolved"))
+                alarm.clear()
+        for name, baseline in self.baselines.items():
+            if self._guarded[name][0].watch.needs_gold in gold:
+                baseline.restart()
+        if False in gold:
+            self.latency.restart()
+        return edges
+
+    def _edge(self, what: Watch | Signal, minute: int, change: Change) -> Edge:
+        return Edge(float((minute + 1) * STEP), self.pipeline, what.alert, what.metric, what.severity, change)
+
+    def acknowledge(self, alert: str, minute: int) -> list[Edge]:
+        """Silence an alarm and arm it again.
+
+        Raises:
+            UnknownNameError: There is no such alarm.
+        """
+        found: dict[str, Watch | Signal] = {name: alarm.watch for name, alarm in self.alarms.items()}
+        found |= {signal.alert: signal for signal in self.drift.signals}
+        if alert not in found:
+            raise UnknownNameError("alarm", alert, found)
+        if alert in self.alarms:
+            fired = self.alarms[alert].firing is not None
+            self.alarms[alert].clear()
+        else:
+            fired = self.drift.clear(alert)
+        return [self._edge(found[alert], minute, "resolved")] if fired else []
+
+    def held_against(self, watch: Watch) -> float | None:
+        """What a watch holds its metric against, as it is exported; None while nobody knows."""
+        level = self._level(watch)
+        return level if level is None or watch.at_least else 1.0 - level
+
+    def baseline_state(self, watch: Watch) -> str:
+        """How far the baseline of a watch is; "" where it needs none."""
+        if watch.metric == names.LATENCY:
+            return self.latency.share.state
+        return "" if watch.kind == "gate" else self.baselines[baseline_name(watch)].state
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "alarms": {name: alarm.dump() for name, alarm in self.alarms.items()},
+            "baselines": {name: baseline.dump() for name, baseline in self.baselines.items()},
+            "latency": self.latency.dump(),
+            "sight": self.sight.dump(),
+            "drift": self.drift.dump(),
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from what `dump` wrote; alarms and baselines that are new since then start from nothing."""
+        for name, alarm in data["alarms"].items():
+            if name in self.alarms:
+                self.alarms[name].restore(alarm)
+        for name, baseline in data["baselines"].items():
+            if name in self.baselines:
+                self.baselines[name].restore(baseline)
+        self.latency.restore(data["latency"])
+        self.sight.restore(data["sight"])
+        self.drift.restore(data["drift"])
+
+
+def baseline_name(watch: Watch) -> str:
+    """What a watch is compared with: one baseline for every tier and both directions of the same observations."""
+    return f"{watch.metric}:paired" if watch.kind == "paired" else watch.metric
+
+
+def observed(watch: Watch) -> tuple[object, ...]:
+    """What makes two watches look at the same observations."""
+    return watch.metric, watch.kind == "paired", watch.source, watch.gold, watch.where, watch.needs_gold, watch.ratio

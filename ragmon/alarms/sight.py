@@ -1,0 +1,147 @@
+"""From one step to observations: which source and gold set are looked at, and what every metric says there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ragmon.alarms.observations import NONE, Observations, observe
+from ragmon.alarms.steps import Place, Step
+from ragmon.alarms.watches import Watch
+from ragmon.facts import Key
+from ragmon.judging import FREE_SOURCES, GOLD_SOURCES
+from ragmon.scores import ScoreTable
+from ragmon.snapshot import item_sums
+from ragmon.stats import MICRO
+
+Sums = tuple[int, int]
+"""`(n, sum in micro-units)`."""
+_LOWER_IS_BETTER: Final = "lower"
+
+
+class Sight:
+    """What a pipeline's watches look at.
+
+    A watch that names no source looks at the first one that ever had data, in the order gates do; one that names no
+    gold set at the first that was seen.
+
+    Args:
+        table: The metrics.
+
+    Attributes:
+        sources: The source looked at, for metrics with gold (True) and without.
+        golds: The gold set looked at, by source, and its version.
+        first: By gold item, what each metric said when the item was seen first.
+    """
+
+    def __init__(self, table: ScoreTable) -> None:
+        self._table = table
+        self._places = {name: place for place, name in enumerate(table.metrics)}
+        self.sources: dict[bool, str] = {}
+        self.golds: dict[str, dict[str, str]] = {}
+        self.first: dict[str, dict[str, int]] = {}
+
+    def turn(self, step: Step) -> frozenset[bool]:
+        """Look where the step has data.
+
+        Returns:
+            For which metrics, with gold (True) or without, what was seen before no longer counts.
+        """
+        changed = set()
+        for needs_gold, order in ((True, GOLD_SOURCES), (False, FREE_SOURCES)):
+            here = {place.source for place in step.facts if bool(place.gold) or not needs_gold}
+            known = {*here, self.sources.get(needs_gold)}
+            found = next((source for source in order if source in known), None)
+            if found is not None and found != self.sources.get(needs_gold):
+                if needs_gold in self.sources:
+                    changed.add(needs_gold)
+                self.sources[needs_gold] = found
+        for place in sorted(step.facts):
+            if place.gold:
+                versions = self.golds.setdefault(place.source, {})
+                if versions.get(place.gold, place.gold_version) != place.gold_version:
+                    changed.add(True)
+                versions[place.gold] = place.gold_version
+        if True in changed:
+            self.first.clear()
+        return frozenset(changed)
+
+    def of(self, step: Step, watch: Watch) -> Observations:
+        """What a step says of a watch's metric, as the metric is exported."""
+        source = watch.source or self.sources.get(watch.needs_gold)
+        if source is None:
+            return NONE
+        places = self._where(step, watch, source)
+        metric = self._table.metrics[watch.metric]
+        if metric.measured:
+            measures = (step.measures.get((place, watch.metric), {}) for place in places)
+            return observe((n, total) for held in measures for n, total in held.values())
+        place = self._places[watch.metric]
+        return observe(_sums(self._table, held, place) for where in places for held in step.facts[where].values())
+
+    def paired(self, step: Step, watch: Watch, *, freeze: bool) -> Observations:
+        """One minus how much worse each gold item scores than when it was seen first.
+
+        Args:
+            step: The step.
+            watch: Which metric.
+            freeze: Items that are seen for the first time are remembered.
+        """
+        source = watch.source or self.sources.get(True)
+        if source is None:
+            return NONE
+        place, first = self._places[watch.metric], self.first.setdefault(watch.metric, {})
+        worse = -1 if self._table.metrics[watch.metric].better == _LOWER_IS_BETTER else 1
+        found = []
+        for where in self._where(step, watch, source):
+            for qid, held in step.facts[where].items():
+                n, total = _sums(self._table, held, place)
+                if not n:
+                    continue
+                if qid in first:
+                    found.append((n, n * MICRO - max(0, worse * (n * first[qid] - total))))
+                elif freeze:
+                    first[qid] = total // n
+        return observe(found)
+
+    def _where(self, step: Step, watch: Watch, source: str) -> list[Place]:
+        """The places of a step that a watch looks at."""
+        gold = watch.gold
+        if watch.needs_gold and gold is None:
+            gold = next(iter(self.golds.get(source, {})), None)
+        return [
+            place
+            for place in step.facts
+            if place.source == source
+            and place.where == watch.where
+            and (place.gold == gold if gold is not None else not watch.needs_gold)
+        ]
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        sources = [[needs_gold, source] for needs_gold, source in self.sources.items()]
+        return {"sources": sources, "golds": self.golds, "first": self.first}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from what `dump` wrote."""
+        self.sources = {bool(needs_gold): source for needs_gold, source in data["sources"]}
+        self.golds, self.first = data["golds"], data["first"]
+
+
+def _sums(table: ScoreTable, held: Mapping[Key, int], place: int) -> Sums:
+    """How often a cluster is in a metric's denominator, and the sum of its scores."""
+    if len(held) == 1:
+        ((key, n),) = held.items()
+        score = table.scores(key)[place]
+        return (n, n * score) if isinstance(score, int) else (0, 0)
+    return item_sums(table, held, place)
+
+
+def slow(clusters: Iterable[Sequence[int]], above: int) -> Observations:
+    """Which share of each cluster's requests took longer than a bucket.
+
+    Args:
+        clusters: Log buckets of latencies.
+        above: The bucket.
+    """
+    return observe((len(held), sum(took > above for took in held) * MICRO) for held in clusters)

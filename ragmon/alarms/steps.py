@@ -1,0 +1,234 @@
+"""One minute of records: what alarms need of them and windows do not keep, which is what belongs together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from ragmon.contract import Record
+from ragmon.facts import Key
+from ragmon.item import GoldItem
+from ragmon.names import MATCH
+from ragmon.rows import key_text, text_key
+from ragmon.stats import bucket
+from ragmon.text import normalise_question
+
+STEP: Final = 60
+"""Seconds of a step."""
+CLUSTER: Final = ("session", "question")
+"""What makes one observation of several requests, the first that is known."""
+SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
+"""Label-free properties whose distribution is watched."""
+
+
+class Place(NamedTuple):
+    """Where a record was counted."""
+
+    source: str
+    gold: str = ""
+    gold_version: str = ""
+    where: str = ""
+
+
+@dataclass
+class Step:
+    """The records of one pipeline in one minute.
+
+    Attributes:
+        minute: Minutes since the epoch.
+        facts: By place and cluster, how often each tuple of facts was seen.
+        measures: By place and metric, by cluster, `(n, sum in micro-units)` of what was measured on text.
+        latency: By source and cluster, the log buckets of the total latency in milliseconds.
+        shapes: By source and property, log-bucket counts.
+        indexes: `(build, index_hash)` seen.
+    """
+
+    minute: int
+    facts: dict[Place, dict[str, dict[Key, int]]] = field(default_factory=dict)
+    measures: dict[tuple[Place, str], dict[str, list[int]]] = field(default_factory=dict)
+    latency: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
+    indexes: set[tuple[str, str]] = field(default_factory=set)
+
+    def count(self, place: Place, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
+        """Add one request where it was counted."""
+        clusters = self.facts.get(place)
+        if clusters is None:
+            clusters = self.facts[place] = {}
+        held = clusters.setdefault(cluster, {})
+        held[key] = held.get(key, 0) + 1
+        for name, score in measured.items():
+            sums = self.measures.setdefault((place, name), {}).setdefault(cluster, [0, 0])
+            sums[0] += 1
+            sums[1] += score
+
+    def look(self, source: str, cluster: str, record: Record) -> None:
+        """Add what is watched of a request whatever its facts."""
+        if record.index_hash:
+            self.indexes.add((record.build or "", record.index_hash))
+        told, shapes = record.latency_ms, self.shapes
+        if told is not None and told.total is not None:
+            slow = bucket(told.total)
+            self.latency.setdefault(source, {}).setdefault(cluster, []).append(slow)
+            shapes.setdefault((source, "latency"), Counter())[slow] += 1
+        for name, value in _shapes(record):
+            shapes.setdefault((source, name), Counter())[bucket(value)] += 1
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "minute": self.minute,
+            "facts": [
+                [*place, {cluster: {key_text(key): n for key, n in held.items()} for cluster, held in clusters.items()}]
+                for place, clusters in self.facts.items()
+            ],
+            "measures": [[*place, name, clusters] for (place, name), clusters in self.measures.items()],
+            "latency": self.latency,
+            "shapes": [[*key, {str(i): n for i, n in counts.items()}] for key, counts in self.shapes.items()],
+            "indexes": sorted(map(list, self.indexes)),
+        }
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Step:
+        """The step `dump` wrote."""
+        return cls(
+            data["minute"],
+            {
+                Place(*place): {c: {text_key(key): n for key, n in held.items()} for c, held in clusters.items()}
+                for *place, clusters in data["facts"]
+            },
+            {(Place(*place), name): clusters for *place, name, clusters in data["measures"]},
+            data["latency"],
+            {(s, name): Counter({int(i): n for i, n in counts.items()}) for s, name, counts in data["shapes"]},
+            {(build, index) for build, index in data["indexes"]},
+        )
+
+
+def _shapes(record: Record) -> Iterator[tuple[str, float]]:
+    """Lengths in characters and the best retrieval score, as far as they were captured."""
+    told, answer = record.facts, record.answer_json
+    if record.q is not None:
+        yield "question_length", float(len(record.q))
+    elif told is not None and told.question_chars is not None:
+        yield "question_length", float(told.question_chars)
+    if answer is not None and answer.claim is not None:
+        yield "answer_length", float(len(answer.claim))
+    elif told is not None and told.claim_chars is not None:
+        yield "answer_length", float(told.claim_chars)
+    if record.scores:
+        yield "top_score", record.scores[0]
+
+
+def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:
+    """What a record shares its fate with: its gold item, its session, or everybody who asked the same question.
+
+    Sessions and questions are hashed: a checkpoint holds no text.
+
+    Args:
+        record: The record.
+        item: Its gold item.
+        by: Which of `session` and `question` count.
+    """
+    if item is not None:
+        return item.qid
+    if "session" in by and record.session:
+        return _digest("s", record.session)
+    if "question" in by:
+        if record.q is not None:
+            return _digest("q", normalise_question(record.q))
+        if record.facts is not None and record.facts.question_hash is not None:
+            return record.facts.question_hash[:16]
+    return record.trace_id or ""
+
+
+def _digest(kind: str, text: str) -> str:
+    return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Steps:
+    """Steps that are still open, of all pipelines.
+
+    Args:
+        slices: Slices that alarms guard; others are not collected.
+        cluster: What makes a cluster, by pipeline.
+
+    Attributes:
+        closed: The last minute that had records and was handed out.
+        late: Records that came after their minute was, and count in a later one.
+    """
+
+    def __init__(
+        self, slices: Collection[str] = (), cluster: Callable[[str], Collection[str]] = lambda _: CLUSTER
+    ) -> None:
+        self.closed = -1
+        self.late = 0
+        self._slices = frozenset(slices)
+        self._cluster = cluster
+        self._open: dict[int, dict[str, Step]] = {}
+
+    def collect(
+        self,
+        pipeline: str,
+        arrival: float,
+        source: str,
+        record: Record,
+        item: GoldItem | None,
+        key: Key,
+        measured: Mapping[str, int],
+        slices: Iterable[str],
+    ) -> None:
+        """Keep what a record says with the others of its minute.
+
+        Args:
+            pipeline: Whose record it is.
+            arrival: When it came, seconds since the epoch.
+            source: Where it was counted.
+            record: The record.
+            item: Its gold item.
+            key: Its facts.
+            measured: What was measured on its text, in micro-units.
+            slices: The slices it belongs to.
+        """
+        step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
+        gold, version = ("", "") if item is None else (item.set_name, item.set_version)
+        step.count(Place(source, gold, version), cluster, key, measured)
+        for where in slices:
+            if where in self._slices:
+                step.count(Place(source, gold, version, where), cluster, key, measured)
+        if source != MATCH:  # a matched question was looked at as user traffic
+            step.look(source, cluster, record)
+
+    def _at(self, pipeline: str, arrival: float) -> Step:
+        """The step a record belongs to; one that comes after its minute was handed out counts in a later one."""
+        minute = int(arrival) // STEP
+        if minute <= self.closed:
+            self.late += 1
+            minute = self.closed + 1
+        steps = self._open.setdefault(minute, {})
+        step = steps.get(pipeline)
+        if step is None:
+            step = steps[pipeline] = Step(minute)
+        return step
+
+    def close(self, before: float) -> list[tuple[str, Step]]:
+        """Hand out every step that ended before a time, in order."""
+        found = []
+        for minute in sorted(minute for minute in self._open if (minute + 1) * STEP <= before):
+            found += sorted(self._open.pop(minute).items(), key=lambda entry: entry[0])
+            self.closed = minute
+        return found
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        steps = [(pipeline, step.dump()) for steps in self._open.values() for pipeline, step in steps.items()]
+        return {"closed": self.closed, "late": self.late, "open": steps}
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from what `dump` wrote."""
+        self.closed, self.late = data["closed"], data["late"]
+        self._open = {}
+        for pipeline, step in data["open"]:
+            self._open.setdefault(step["minute"], {})[pipeline] = Step.load(step)
