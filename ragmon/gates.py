@@ -109,6 +109,7 @@ class Outcome:
         verdict: pass, fail or insufficient.
         reason: One line for a person.
         items: Distinct gold items behind the number.
+        n_eff: How many of a plain sample would tell as much; None where the value is exact or is no mean.
     """
 
     gate: Gate
@@ -123,6 +124,7 @@ class Outcome:
     verdict: Verdict
     reason: str
     items: int = 0
+    n_eff: float | None = None
 
     @property
     def margin(self) -> float | None:

@@ -10,7 +10,10 @@ from ragmon import names, stats
 from ragmon.gates import Gate, Outcome, Policy, Verdict
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.stats.strata import Estimate
 
+UNOBSERVED: Final = 0.02
+"""Share of all calls that may lie in strata of which nothing was scored."""
 MISSING: Final = 0.02
 """Share of a gold set that may be missing from a run before nothing can be said about the set."""
 GOLD_SOURCES: Final = (names.PROBE, names.MATCH, names.REPLAY, names.LABEL)
@@ -35,7 +38,7 @@ def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> 
 
 
 @dataclass(frozen=True)
-class _Evidence:
+class Evidence:
     """What a gate is judged on.
 
     Attributes:
@@ -44,6 +47,7 @@ class _Evidence:
         series: The series; None where there is none.
         stat: The gate's metric over the series.
         estimand: What the number stands for; "" where it is no gold number.
+        weighted: The metric over all calls, where those are known; then it is what is judged.
     """
 
     gate: Gate
@@ -51,6 +55,12 @@ class _Evidence:
     series: SeriesStats | None
     stat: Stat
     estimand: str
+    weighted: Estimate | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The value that is judged."""
+        return self.stat.value if self.weighted is None else self.weighted.value
 
     def outcome(
         self,
@@ -59,6 +69,7 @@ class _Evidence:
         *,
         interval: tuple[float, float] | None = None,
         needed: int | None = None,
+        n_eff: float | None = None,
     ) -> Outcome:
         """The gate's outcome on this evidence."""
         lower, upper = interval if interval is not None else (None, None)
@@ -67,14 +78,15 @@ class _Evidence:
             source=self.source,
             gold=self.series.gold if self.series is not None else "",
             estimand=self.estimand,
-            value=self.stat.value,
+            value=self.value,
             lower=lower,
             upper=upper,
-            n=self.stat.n,
+            n=self.stat.n if self.weighted is None else self.weighted.n,
             needed=needed,
             verdict=verdict,
             reason=reason,
             items=self.series.traced if self.series is not None else 0,
+            n_eff=n_eff,
         )
 
 
@@ -84,34 +96,51 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return _judge_distinct(gate, snapshot)
     if gate.kind == "quantile_ratio":
         return _judge_latency(gate, snapshot, window, policy.baseline_p95_ms.get(gate.pipeline))
-    evidence = _evidence(gate, snapshot, window, whole_run=whole_run)
-    value = evidence.stat.value
+    evidence = find_evidence(gate, snapshot, window, whole_run=whole_run)
+    value = evidence.value
     if evidence.series is None or value is None:
-        return _without_data(evidence)
+        return without_data(evidence)
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
     if whole_run and evidence.estimand == names.GOLD_SET:
         return _judge_exact(evidence, evidence.series, value, snapshot)
     if evidence.estimand == names.QUESTIONS_LIKE_THESE:
         return _judge_clustered(evidence, evidence.series)
-    interval = stats.wilson(evidence.stat.sum / stats.MICRO, evidence.stat.n)
-    return _judge_interval(evidence, value, interval, evidence.stat.n)
+    found = evidence.weighted or evidence.stat.estimate
+    if found.unobserved > UNOBSERVED:
+        reason = f"nothing of stratum {' and '.join(found.missing)} was scored, {found.unobserved:.0%} of the calls"
+        return evidence.outcome("insufficient", reason, interval=(found.lower, found.upper), n_eff=found.n_eff)
+    return _judge_interval(evidence, value, (found.lower, found.upper), found.n_eff)
 
 
-def _evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> _Evidence:
-    """The series a gate reads. A gate that names no source takes the first that has data, in a fixed order."""
-    with_gold = gate.metric in snapshot.gold_metrics
-    sources = (gate.source,) if gate.source else GOLD_SOURCES if with_gold else FREE_SOURCES
+def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> Evidence:
+    """What a gate is judged on. A gate that names no source takes the first that has data, in a fixed order.
+
+    Args:
+        gate: The gate.
+        snapshot: What has been counted.
+        window: Over which window.
+        whole_run: Prefer a gold set to all requests, where all belong to it.
+    """
+    sources = sources_of(gate, snapshot)
     for source in sources:
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
             stat = series.metrics.get(gate.metric) if series is not None else None
             if series is not None and stat is not None and (stat.n or stat.unassessed):
+                weighted = series.estimates.get(gate.metric)
                 if whole_run and not series.gold:
                     series = _gold_run(series, snapshot, gate.where)
-                return _Evidence(gate, source, series, stat, _estimand(gate, series, source))
+                return Evidence(gate, source, series, stat, _estimand(gate, series, source), weighted)
     series = snapshot.find(gate.pipeline, sources[0], window=window, gold=gate.gold or "", where=gate.where)
-    return _Evidence(gate, sources[0], series, Stat(), gate.estimand or "")
+    return Evidence(gate, sources[0], series, Stat(), gate.estimand or "")
+
+
+def sources_of(gate: Gate, snapshot: Snapshot) -> tuple[str, ...]:
+    """The sources a gate may be judged on, in the order in which they are looked at."""
+    if gate.source:
+        return (gate.source,)
+    return GOLD_SOURCES if gate.metric in snapshot.gold_metrics else FREE_SOURCES
 
 
 def _gold_run(series: SeriesStats, snapshot: Snapshot, where: str) -> SeriesStats:
@@ -128,7 +157,8 @@ def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
     return names.GOLD_SET if source in (names.PROBE, names.REPLAY) else names.QUESTIONS_LIKE_THESE
 
 
-def _without_data(evidence: _Evidence) -> Outcome:
+def without_data(evidence: Evidence) -> Outcome:
+    """The outcome where the denominator is empty, and why it is."""
     if evidence.stat.unassessed:
         reason = f"no request could be assessed: {_unassessed(evidence.stat)}"
     else:
@@ -145,7 +175,7 @@ def _needed_to_pass(gate: Gate) -> int:
     return max(gate.min_samples, stats.needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
-def _judge_exact(evidence: _Evidence, series: SeriesStats, value: float, snapshot: Snapshot) -> Outcome:
+def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot: Snapshot) -> Outcome:
     """A run of a whole gold set: the value is the value, unless too much of the set is missing.
 
     What the set says about other questions stands beside it as an interval.
@@ -168,7 +198,7 @@ def _judge_exact(evidence: _Evidence, series: SeriesStats, value: float, snapsho
     return evidence.outcome("pass" if gate.holds(value) else "fail", reason, interval=interval)
 
 
-def _judge_clustered(evidence: _Evidence, series: SeriesStats) -> Outcome:
+def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     """Asking one item a hundred times says little about other questions: items are the observations.
 
     Value and interval both come from the items, whose tables are by the hour beyond the last hour.
@@ -179,32 +209,37 @@ def _judge_clustered(evidence: _Evidence, series: SeriesStats) -> Outcome:
     clusters = series.clusters[metric]
     total = round(sum(y for _, y in clusters) * stats.MICRO)
     seen = Stat(sum(n for n, _ in clusters), total, 0, stat.unassessed)
-    by_item = _Evidence(evidence.gate, evidence.source, series, seen, evidence.estimand)
+    by_item = Evidence(evidence.gate, evidence.source, series, seen, evidence.estimand)
     value = seen.value
     if value is None:
-        return _without_data(by_item)
+        return without_data(by_item)
     lower, upper, n_eff = stats.clustered(clusters)
     return _judge_interval(by_item, value, (lower, upper), n_eff)
 
 
-def _judge_interval(evidence: _Evidence, value: float, interval: tuple[float, float], n_eff: float) -> Outcome:
+def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, float], n_eff: float) -> Outcome:
     """Proven on the good side passes, proven on the bad side fails, anything else is insufficient."""
     gate, (lower, upper) = evidence.gate, interval
+
+    def outcome(verdict: Verdict, reason: str, needed: int | None = None) -> Outcome:
+        return evidence.outcome(verdict, reason, interval=interval, needed=needed, n_eff=n_eff)
+
     if n_eff < gate.min_samples:
         reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
-        return evidence.outcome("insufficient", reason, interval=interval, needed=_needed_to_pass(gate))
+        return outcome("insufficient", reason, _needed_to_pass(gate))
     if gate.holds(lower) and gate.holds(upper):
-        return evidence.outcome("pass", "the whole interval keeps the gate", interval=interval)
+        return outcome("pass", "the whole interval keeps the gate")
     if not (gate.holds(lower) or gate.holds(upper)):
-        return evidence.outcome("fail", "the whole interval breaks the gate", interval=interval)
+        return outcome("fail", "the whole interval breaks the gate")
     side = "keeps" if gate.holds(value) else "breaks"
     by = 100 * abs(value - gate.threshold)
     reason = f"the interval straddles the gate; the value {side} it by {by:.1f} points"
-    needed = stats.needed_to_decide(value, gate.threshold)
-    return evidence.outcome("insufficient", reason, interval=interval, needed=needed)
+    if n_eff < _needed_to_pass(gate):
+        reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
+    return outcome("insufficient", reason, stats.needed_to_decide(value, gate.threshold))
 
 
-def _observations(evidence: _Evidence) -> str:
+def _observations(evidence: Evidence) -> str:
     return "gold items" if evidence.estimand == names.QUESTIONS_LIKE_THESE else "samples"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock, Thread
 from time import time
@@ -24,7 +24,7 @@ from ragmon.config.kinds import Address
 from ragmon.config.kinds import address as parse_address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
+from ragmon.contract import Record, Totals
 from ragmon.errors import RagmonError, shorten
 from ragmon.export.prometheus import Collector
 from ragmon.facts import IDS
@@ -100,6 +100,13 @@ class Monitor:
             if scored:
                 self._last_scored = self._clock()
                 self._see(record)
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Take a producer's counts of all its calls: what every stratum weighs. Returns True: they are taken."""
+        with self._lock:
+            for line in totals:
+                self._scorer.state.calls.see(line)
+        return True
 
     def _see(self, record: Record) -> None:
         """Remember the build that answered."""

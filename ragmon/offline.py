@@ -110,6 +110,7 @@ class Run:
                 self.intake.read += 1
             if isinstance(record, Totals):
                 self.intake.totals += 1
+                self.scorer.state.calls.see(record)
                 continue
             observe(record)
         for record in self._held.values():

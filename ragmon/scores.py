@@ -11,6 +11,7 @@ from ragmon.errors import Unassessed
 from ragmon.facts import Facts, Key
 from ragmon.metrics.base import Metric
 from ragmon.rows import Row
+from ragmon.stats.strata import Estimate
 
 MEMORY: Final = 65_536
 """Tuples of facts whose scores are remembered."""
@@ -41,9 +42,11 @@ class Stat:
         return self.sum / (self.n * stats.MICRO) if self.n else None
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % Wilson interval of the mean; None where nothing was scored."""
-        return stats.wilson(self.sum / stats.MICRO, self.n) if self.n else None
+    def estimate(self) -> Estimate:
+        """The mean of these requests with its 95 % interval, as a sample in which all were drawn alike."""
+        total = self.sum / stats.MICRO
+        lower, upper = stats.graded(self.n, total, self.squares / stats.MICRO**2)
+        return Estimate(self.value, lower, upper, self.n, float(self.n), 0.0, float(self.n), ())
 
 
 class _Tally:

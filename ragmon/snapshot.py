@@ -9,9 +9,13 @@ from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.facts import Key
+from ragmon.names import LIVE
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
+from ragmon.stats.strata import Estimate
 from ragmon.tables import Table, add_table
+from ragmon.traffic import by_stratum
+from ragmon.weighting import weighted
 from ragmon.windows import SeriesKey, State
 
 ALL: Final = "all"
@@ -33,6 +37,8 @@ class SeriesStats:
         traced: How many distinct gold items were seen.
         records: How many records were counted.
         end: Where the window ends, seconds since the epoch, when windows at several moments stand side by side.
+        estimates: For user traffic whose calls were all counted, the metrics over all of them, weighted by stratum;
+            elsewhere empty. `metrics` counts audit members alone.
     """
 
     pipeline: str
@@ -47,6 +53,12 @@ class SeriesStats:
     traced: int
     records: int
     end: int | None = None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+
+    def estimate(self, metric: str) -> Estimate:
+        """A metric with its interval: over all calls where they are known, else over the audit members."""
+        weighted = self.estimates.get(metric)
+        return weighted if weighted is not None else self.metrics[metric].estimate
 
 
 @dataclass(frozen=True)
@@ -144,7 +156,8 @@ def take(
     for group, keys in groups.items():
         for window, span in windows.items():
             parts = _parts(state, keys, span, now)
-            found += _read(parts, table, group, window, gated)
+            estimates = _estimates(state, keys, group, span, now, table)
+            found += _read(parts, table, group, window, gated, estimates)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold)
@@ -153,7 +166,7 @@ def take(
 def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float) -> dict[tuple[str, str], _Part]:
     """What one window holds, by gold set and version.
 
-    Estimates read audit members alone: a call kept for its outcome says nothing about how common the outcome is.
+    Counts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
     """
     parts = {("", ""): _Part()}
     for key in (key for key in keys if key.audit):
@@ -166,8 +179,27 @@ def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float
     return parts
 
 
+def _estimates(
+    state: State, keys: Sequence[SeriesKey], group: _Group, span: int | None, now: float, table: ScoreTable
+) -> dict[str, Estimate]:
+    """The metrics over all calls of user traffic; empty where nobody counted them, or where all were drawn alike."""
+    if group.source != LIVE or group.slice:
+        return {}
+    calls = by_stratum(state.totals(span, now), group.pipeline, group.source)
+    rows: dict[str, Row] = {}
+    for key in keys:
+        for row in state.window(state.series[key], span, now):
+            rows.setdefault(key.stratum, Row()).merge(row)
+    return weighted(rows, calls, table) if calls and len({*calls, *rows}) > 1 else {}
+
+
 def _read(
-    parts: Mapping[tuple[str, str], _Part], table: ScoreTable, group: _Group, window: str, gated: Collection[str]
+    parts: Mapping[tuple[str, str], _Part],
+    table: ScoreTable,
+    group: _Group,
+    window: str,
+    gated: Collection[str],
+    estimates: Mapping[str, Estimate],
 ) -> Iterator[SeriesStats]:
     """The series of a group: one over every request, and one per gold set version over its requests alone."""
     whole = Row()
@@ -188,6 +220,7 @@ def _read(
                 clusters=MappingProxyType(_clusters(table, part.items, gated) if gold else {}),
                 traced=len(part.items),
                 records=row.count,
+                estimates=MappingProxyType({} if gold else dict(estimates)),
             )
 
 

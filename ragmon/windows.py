@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
 from ragmon.rows import Row
 from ragmon.tables import HOUR, STEP, ItemTables, Table
+from ragmon.traffic import CallKey, Calls
 
 FOLDED: Final = 300
 """Seconds of an old row."""
@@ -65,7 +67,7 @@ class Series:
 
 
 class State:
-    """All rows of a scorer.
+    """All rows of a scorer, and all calls its producers told of.
 
     Args:
         retention: Seconds a folded row is kept; None keeps all (replay).
@@ -77,6 +79,7 @@ class State:
         self.retention = retention
         self.timed_items = timed_items
         self.newest = 0.0
+        self.calls = Calls()
         self._fold_due = 0.0
 
     def at(self, key: SeriesKey) -> Series:
@@ -126,6 +129,7 @@ class State:
     def fold(self, now: float) -> None:
         """Fold fresh rows that have grown old, and move rows past the retention out of the windows."""
         self._fold_due = now + FOLDED
+        self.calls.fold(now - FRESH, None if self.retention is None else now - self.retention)
         for series in self.series.values():
             for start in [s for s in series.fresh if s < now - FRESH]:
                 series.folded.setdefault(start // FOLDED * FOLDED, Row()).merge(series.fresh.pop(start))
@@ -139,6 +143,7 @@ class State:
         """Add another state's counts; the order of merging does not matter."""
         for key, series in other.series.items():
             self.at(key).merge(series)
+        self.calls.merge(other.calls)
         self.newest = max(self.newest, other.newest)
 
     def window(self, series: Series, span: int | None, now: float) -> Iterator[Row]:
@@ -158,6 +163,13 @@ class State:
         begin = max(0, end - span)  # records without a time stand before all times
         yield from (row for start, row in series.fresh.items() if begin <= start // step * step < end)
         yield from (row for start, row in series.folded.items() if begin <= start < end)
+
+    def totals(self, span: int | None, now: float) -> dict[CallKey, int]:
+        """All calls of a window, sampled or not, as far as producers told, by the same edges."""
+        if span is None:
+            return self.calls.within(None, inf)
+        _, end = grid(span, now)
+        return self.calls.within(max(0, end - span), end)
 
     def items(self, series: Series, span: int | None, now: float) -> Iterator[Table]:
         """The item tables of a window, by the same edges; of a longer one, hours that reach into it count whole."""
@@ -192,6 +204,7 @@ class State:
             "newest": self.newest,
             "retention": self.retention,
             "timed_items": self.timed_items,
+            "calls": self.calls.dump(),
             "series": [{"key": list(key), **_dump(series)} for key, series in self.series.items()],
         }
 
@@ -200,6 +213,7 @@ class State:
         """The state that `dump` wrote."""
         state = cls(retention=data["retention"], timed_items=data["timed_items"])
         state.newest = data["newest"]
+        state.calls = Calls.load(data["calls"])
         for entry in data["series"]:
             state.series[SeriesKey(*entry["key"])] = _load(entry)
         return state

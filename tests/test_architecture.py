@@ -19,7 +19,7 @@ FLOORS = {
     "words": "errors names attributes version",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
-    "memory": "rows tables windows scores gold snapshot",
+    "memory": "rows tables traffic weighting windows scores gold snapshot",
     "brain": "scorer gates judging presets compare alarms canary",
     "edges": "ingest export reading",
     "app": "config assembly privacy feedback delivery terms accounts monitor offline parallel baseline arming watching installation",

@@ -31,7 +31,7 @@ SCHEMA = {
     "metric": {"value", "lower", "upper", "n", "sum", "unassessed"},
     "latency": {"p50", "p95", "p99"},
     "gates": {"pipeline", "gate", "metric", "source", "gold", "estimand", "threshold", "direction", "value", "lower"}
-    | {"upper", "n", "needed", "verdict", "reason"},
+    | {"upper", "n", "n_eff", "needed", "verdict", "reason"},
 }
 
 

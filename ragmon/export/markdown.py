@@ -12,7 +12,6 @@ from typing import Final
 from ragmon import names
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
-from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
@@ -189,7 +188,7 @@ def _metrics(report: Report) -> list[str]:
             shown = {name: stat for name, stat in series.metrics.items() if stat.n or stat.unassessed}
             if series.gold:  # what needs no gold stands under all requests already
                 shown = {name: stat for name, stat in shown.items() if name in report.snapshot.gold_metrics}
-            rows = [_metric(name, stat) for name, stat in shown.items()]
+            rows = [_metric(series, name) for name in shown]
             if rows:
                 lines += [f"## {escape(_title(series))}\n"]
                 lines += _table(("metric", "value", "95 % interval", "n", "unassessed"), rows)
@@ -200,12 +199,15 @@ def _title(series: SeriesStats) -> str:
     about = [f"pipeline {series.pipeline}", f"source {series.source}"]
     about += [f"gold {series.gold} {series.gold_version}"] if series.gold else []
     about += [series.slice] if series.slice else []
+    about += ["all calls, weighted by stratum"] if series.estimates else []
     return ", ".join(about)
 
 
-def _metric(name: str, stat: Stat) -> tuple[str, ...]:
+def _metric(series: SeriesStats, name: str) -> tuple[str, ...]:
+    stat, found = series.metrics[name], series.estimate(name)
     unassessed = ", ".join(f"{n} {escape(reason)}" for reason, n in sorted(stat.unassessed.items()))
-    return name, percent(stat.value), _interval(stat.interval), str(stat.n), unassessed
+    interval = (found.lower, found.upper) if found.value is not None else None
+    return name, percent(found.value), _interval(interval), str(found.n), unassessed
 
 
 def _latency(report: Report) -> list[str]:

@@ -56,15 +56,15 @@ class _Family:
             GaugeMetricFamily(f"rag_{name}", help_, labels=(*_WINDOWED, *cut)),
             GaugeMetricFamily(
                 f"rag_{name}_lower",
-                f"Lower 95 % Wilson bound of rag_{name} over its requests",
+                f"Lower 95 % bound of rag_{name}",
                 labels=(*_WINDOWED, *cut),
             ),
             GaugeMetricFamily(
                 f"rag_{name}_upper",
-                f"Upper 95 % Wilson bound of rag_{name} over its requests",
+                f"Upper 95 % bound of rag_{name}",
                 labels=(*_WINDOWED, *cut),
             ),
-            GaugeMetricFamily(f"rag_{name}_samples", f"Requests in rag_{name}", labels=(*_WINDOWED, *cut)),
+            GaugeMetricFamily(f"rag_{name}_samples", f"Scored requests in rag_{name}", labels=(*_WINDOWED, *cut)),
         ]
         self._counters = [
             CounterMetricFamily(f"rag_{name}_score", f"Sum of the scores of rag_{name}", labels=(*_COUNTED, *cut)),
@@ -74,19 +74,24 @@ class _Family:
             squares = f"Sum of the squared scores of rag_{name}"
             self._counters.append(CounterMetricFamily(f"rag_{name}_score_squares", squares, labels=(*_COUNTED, *cut)))
 
-    def add(self, series: SeriesStats, k: str, stat: Stat) -> None:
-        """Add what one series says of the metric, unless it says nothing."""
-        value, interval = stat.value, stat.interval
-        if value is None or interval is None:
+    def add(self, series: SeriesStats, k: str, key: str, stat: Stat) -> None:
+        """Add what one series says of the metric, unless it says nothing.
+
+        Gauges tell of all calls where they are known; counters count audit members, which add up over replicas.
+        """
+        found = series.estimate(key)
+        if found.value is None:
             return
         labels = [label(series.pipeline), series.source, label(series.gold)]
         cut = [k] if self._at_k else []
         if series.window == ALL:
             sums = (stat.sum / stats.MICRO, stat.n, stat.squares / stats.MICRO**2)
+            if not stat.n:
+                return
             for counter, number in zip(self._counters, sums, strict=False):
                 counter.add_metric([*labels, series.gold_version, *cut], number)
         else:
-            for gauge, number in zip(self._gauges, (value, *interval, stat.n), strict=True):
+            for gauge, number in zip(self._gauges, (found.value, found.lower, found.upper, found.n), strict=True):
                 gauge.add_metric([*labels, label(series.window), *cut], number)
 
     def __iter__(self) -> Iterator[Metric]:
@@ -101,7 +106,7 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
         if not series.slice:
             for key, stat in _own(series, snapshot):
                 name, _, k = key.partition("@")
-                found[name].add(series, k, stat)
+                found[name].add(series, k, key, stat)
     for family in found.values():
         yield from family
 

@@ -148,16 +148,18 @@ def rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 6)
 
 
-def metric(stat: Stat) -> dict[str, Any]:
-    """One metric as plain JSON data."""
-    lower, upper = stat.interval or (None, None)
+def metric(series: SeriesStats, name: str) -> dict[str, Any]:
+    """One metric of a series as plain JSON data: value and bounds over all calls where they are known."""
+    stat, found = series.metrics[name], series.estimate(name)
+    known = found.value is not None
     return {
-        "value": rounded(stat.value),
-        "lower": rounded(lower),
-        "upper": rounded(upper),
+        "value": rounded(found.value),
+        "lower": rounded(found.lower) if known else None,
+        "upper": rounded(found.upper) if known else None,
         "n": stat.n,
         "sum": rounded(stat.sum / stats.MICRO),
         "unassessed": dict(sorted(stat.unassessed.items())),
+        **({"weighted": {"n": found.n, "n_eff": round(found.n_eff, 1)}} if name in series.estimates else {}),
     }
 
 
@@ -170,7 +172,7 @@ def _series(series: SeriesStats) -> dict[str, Any]:
         "window": series.window,
         **({"end": series.end} if series.end is not None else {}),
         **({"slice": series.slice} if series.slice else {}),
-        "metrics": {name: metric(stat) for name, stat in series.metrics.items()},
+        "metrics": {name: metric(series, name) for name in series.metrics},
     }
 
 
@@ -189,6 +191,7 @@ def gate(outcome: Outcome) -> dict[str, Any]:
         "lower": rounded(outcome.lower),
         "upper": rounded(outcome.upper),
         "n": outcome.n,
+        "n_eff": None if outcome.n_eff is None else round(outcome.n_eff, 1),
         "needed": outcome.needed,
         "verdict": outcome.verdict,
         "reason": outcome.reason,

@@ -5,7 +5,7 @@ machine.
 """
 
 from ragmon.stats.histograms import NOT_POSITIVE, bucket, bucket_value, buckets, quantile
-from ragmon.stats.intervals import Z95, clustered, needed_for_pass, needed_to_decide, wilson
+from ragmon.stats.intervals import Z95, clustered, graded, needed_for_pass, needed_to_decide, wilson
 from ragmon.stats.units import MICRO, micro
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "bucket_value",
     "buckets",
     "clustered",
+    "graded",
     "micro",
     "needed_for_pass",
     "needed_to_decide",

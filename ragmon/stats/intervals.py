@@ -39,6 +39,46 @@ def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
     return (0.0 if p <= 0 else max(0.0, centre - half)), (1.0 if p >= 1 else min(1.0, centre + half))
 
 
+def graded(n: float, total: float, squares: float, z: float = Z95) -> tuple[float, float]:
+    """The score interval for the mean of scores in [0, 1], from their sum and their sum of squares.
+
+    For scores of 0 and 1 it is `wilson`, and never wider. Scores in between vary less than 0 and 1 would with the same
+    mean, by the ratio of the variances, and there are two ways to say so in Wilson's formula: as more observations, or
+    as less variance around the same centre. The first misses rare extreme scores that a small sample does not hold,
+    the second leans too far towards 0.5; the interval reaches as far as either.
+
+    Args:
+        n: Number of observations, or the effective number.
+        total: Sum of the scores, between 0 and n.
+        squares: Sum of the squared scores, at most `total`.
+        z: Normal quantile of the level.
+
+    Returns:
+        Lower and upper bound; (0, 1) when n is 0.
+
+    Source: Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209, with the sample variance in place of p(1 - p).
+
+    >>> [round(x, 4) for x in graded(100, 80, 66)], [round(x, 4) for x in wilson(80, 100)]
+    ([0.7563, 0.8264], [0.7112, 0.8666])
+    """
+    if n <= 1 or squares >= total or total >= n:
+        return wilson(total, n, z)
+    p = total / n
+    binary = p * (1 - p)
+    variance = min(max(0.0, squares / n - p * p) * n / (n - 1), binary)
+    noise = z * z / n
+    more = _around(p, noise * variance / binary, binary)
+    less = _around(p, noise, variance)
+    return max(0.0, min(more[0], less[0])), min(1.0, max(more[1], less[1]))
+
+
+def _around(p: float, noise: float, variance: float) -> tuple[float, float]:
+    """Wilson's bounds around p: `noise` is z² / n, `variance` that of one observation."""
+    centre = (p + noise / 2) / (1 + noise)
+    half = math.sqrt(noise * variance + noise * noise / 4) / (1 + noise)
+    return centre - half, centre + half
+
+
 def needed_for_pass(threshold: float, *, at_least: bool, z: float = Z95) -> int | None:
     """The smallest n at which a flawless sample can prove the gate.
 

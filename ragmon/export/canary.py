@@ -1,0 +1,134 @@
+"""One release against another, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ragmon.canary import By, Comparison, Sample
+from ragmon.export.markdown import escape, one_line, percent
+from ragmon.export.report import rounded
+from ragmon.gates import ORDER, Verdict
+from ragmon.stats.betting import ALPHA
+
+WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}
+_MARKS: Final[dict[Verdict, str]] = {"pass": "✅", "fail": "❌", "insufficient": "⚪"}
+_HEAD: Final = ("gate", "baseline", "candidate", "items in both", "verdict", "why")
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A comparison of two releases.
+
+    Attributes:
+        by: What tells them apart.
+        baseline: The release that is known.
+        candidate: The release in question.
+        max_drop: How much worse a metric may be.
+        comparisons: One per gate.
+        notes: What a reader should know, one line each.
+    """
+
+    by: By
+    baseline: str
+    candidate: str
+    max_drop: float
+    comparisons: Sequence[Comparison]
+    notes: Sequence[str] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Worse in one metric is worse; not worse has to be proven of every one."""
+        return min((found.verdict for found in self.comparisons), key=ORDER.index, default="insufficient")
+
+    def data(self) -> dict[str, Any]:
+        """The comparison as plain JSON data."""
+        return {
+            "verdict": self.verdict,
+            "by": self.by,
+            "baseline": self.baseline,
+            "candidate": self.candidate,
+            "max_drop": self.max_drop,
+            "alpha": ALPHA,
+            "gates": [_gate(found) for found in self.comparisons],
+        }
+
+    def json(self) -> str:
+        """The comparison as indented JSON."""
+        text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
+        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+    def text(self) -> str:
+        """One line per gate, readable without colour, and the verdict on the last line."""
+        rows = [_HEAD, *([one_line(cell) for cell in _row(found)] for found in self.comparisons)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [one_line(self._title())]
+        lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        lines += [one_line(f"note: {note}") for note in self._notes()]
+        return "\n".join([*lines, f"verdict: {WORDS[self.verdict]}"]) + "\n"
+
+    def markdown(self) -> str:
+        """The same as Markdown, for a CI step summary."""
+        rows = [[escape(cell) for cell in _row(found)] for found in self.comparisons]
+        for row, found in zip(rows, self.comparisons, strict=True):
+            row[4] = f"{_MARKS[found.verdict]} {row[4]}"
+        head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(self._title())}\n"
+        table = [_HEAD, ["---"] * len(_HEAD), *rows]
+        lines = [f"| {' | '.join(row)} |" for row in table]
+        return "\n".join([head, *(f"- {escape(note)}" for note in self._notes()), "", *lines]) + "\n"
+
+    def _title(self) -> str:
+        return f"{self.by.replace('_', ' ')} {self.candidate} against {self.baseline}"
+
+    def _notes(self) -> list[str]:
+        n, error = len(self.comparisons), f"{100 * ALPHA / 2:g} %"
+        shared = f", shared by {n} gates" if n > 1 else ""
+        worse = f"a false `worse` at all: {error} at most{shared}"
+        not_worse = f"a false `not worse` of a gate (a drop of {100 * self.max_drop:g} points): {error} at most"
+        return [f"{worse}; {not_worse}; at all looks together", *self.notes]
+
+
+def _row(found: Comparison) -> tuple[str, ...]:
+    name = f"{found.gate.pipeline}/{found.gate.name}"
+    return name, _sample(found.before), _sample(found.after), _items(found), WORDS[found.verdict], _why(found)
+
+
+def _sample(sample: Sample) -> str:
+    return percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n}"
+
+
+def _items(found: Comparison) -> str:
+    """How many gold items were assessed in both, and how many of them changed."""
+    if found.items is None:
+        return "–"
+    flips = f"{len(found.flips)} flipped, {found.worse} for the worse" if found.flips else "none flipped"
+    return f"{found.items}: {flips}" if found.items else "none"
+
+
+def _why(found: Comparison) -> str:
+    """The reason, and where the candidate stands."""
+    if found.drop is None:
+        return found.reason
+    points = f"{100 * abs(found.drop):.1f} points"
+    moved = "equal" if not found.drop else f"{points} {'worse' if found.drop > 0 else 'better'}"
+    return f"{moved}; {found.reason}"
+
+
+def _gate(found: Comparison) -> dict[str, Any]:
+    return {
+        "pipeline": found.gate.pipeline,
+        "gate": found.gate.name,
+        "metric": found.gate.metric,
+        "source": found.source,
+        "gold": found.gold,
+        "direction": found.gate.direction,
+        "baseline": {"value": rounded(found.before.value), "n": found.before.n},
+        "candidate": {"value": rounded(found.after.value), "n": found.after.n},
+        "drop": rounded(found.drop),
+        "items": found.items,
+        "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips],
+        "verdict": found.verdict,
+        "reason": found.reason,
+    }

@@ -1,0 +1,115 @@
+"""The same items answered twice, then and now: evidence that the mean fell, and that it did not.
+
+A metric has its own denominator: an item may be in it then, now, both times or not at all (a precision counts only
+what was answered). What is compared are the means over what each run happened to answer, so an item that was answered
+then alone or now alone counts too, at its distance from the earlier mean. That mean is known up to a confidence
+sequence, and the least evidence over it counts. Where both runs answered, only the difference of the two scores
+matters: of scores of 0 and 1 the flips, and equal ones cost nothing.
+
+Items that only one of the runs was asked are two independent samples; their evidence and that of the pairs are
+averaged, which is evidence again. Two runs over the same items are no independent samples: what an item is like decides
+both scores.
+
+Valid however often one looks while items are added, or while the same items are asked again in rounds.
+
+Source: bets as in `ragmon.stats.betting`, on the differences of an item's scores; a nuisance parameter by a union of
+errors, as in Berger and Boos, J. Am. Stat. Assoc. 89 (1994), p. 1012.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ragmon.stats.betting import ALPHA, BETS, Scores, confidence_sequence, log_mean_exp
+from ragmon.stats.two_samples import checked_margin, log_not_worse, log_worse
+
+Pairs = Mapping[tuple[float | None, float | None], float]
+"""How many items have each pair of scores in [0, 1], then and now; None where the item was not in the denominator."""
+FOR_THE_MEAN: Final = 0.1
+"""Part of the error that is spent on not knowing the earlier mean."""
+FOR_PAIRS: Final = 0.75
+"""Weight of the evidence in pairs; the rest is that of items only one run was asked."""
+
+
+class Alone(NamedTuple):
+    """Scores of the items that only one of the runs was asked."""
+
+    then: Scores
+    now: Scores
+
+
+_NONE: Final = Alone({}, {})
+
+
+def worse(pairs: Pairs, alone: Alone = _NONE, alpha: float = ALPHA / 2) -> bool:
+    """Whether it is proven that the mean fell.
+
+    Args:
+        pairs: Scores of the items that both runs were asked.
+        alone: Scores of those that one was.
+        alpha: Chance of ever saying so where it did not fall.
+
+    >>> worse({(1.0, 0.0): 13, (0.0, 1.0): 1, (1.0, 1.0): 500})
+    True
+    """
+    in_pairs = _evidence(pairs, _earlier_mean(pairs, alone, alpha), 0.0, falls=True)
+    return _proven(in_pairs, log_worse(*alone), alpha)
+
+
+def not_worse(pairs: Pairs, margin: float, alone: Alone = _NONE, alpha: float = ALPHA / 2) -> bool:
+    """Whether it is proven that the mean fell by less than a margin.
+
+    Args:
+        pairs: Scores of the items that both runs were asked.
+        margin: In [0, 1).
+        alone: Scores of those that one was.
+        alpha: Chance of ever saying so where it fell by the margin or more.
+
+    Raises:
+        RagmonError: The margin is none.
+
+    >>> not_worse({(1.0, 0.0): 1, (1.0, 1.0): 500}, 0.02), not_worse({(1.0, 0.0): 1, (1.0, 1.0): 50}, 0.02)
+    (True, False)
+    """
+    lower, upper = _earlier_mean(pairs, alone, alpha)
+    # From a mean below the margin nothing can fall by it.
+    means = max(lower, checked_margin(margin)), max(upper, margin)
+    return _proven(_evidence(pairs, means, margin, falls=False), log_not_worse(*alone, margin), alpha)
+
+
+def _earlier_mean(pairs: Pairs, alone: Alone, alpha: float) -> tuple[float, float]:
+    """Where the earlier mean may lie."""
+    then = dict(alone.then)
+    for (before, _), count in pairs.items():
+        if before is not None:
+            then[before] = then.get(before, 0) + count
+    return confidence_sequence(then, FOR_THE_MEAN * alpha)
+
+
+def _proven(in_pairs: float, in_others: float, alpha: float) -> bool:
+    """Whether the evidence of both kinds of items is enough."""
+    weighted = math.log(2 * FOR_PAIRS) + in_pairs, math.log(2 - 2 * FOR_PAIRS) + in_others
+    return log_mean_exp(weighted) >= -math.log((1 - FOR_THE_MEAN) * alpha)
+
+
+def _evidence(pairs: Pairs, means: tuple[float, float], margin: float, *, falls: bool) -> float:
+    """The logarithm of the least evidence in pairs over all earlier means between two.
+
+    For a fixed stake it is concave in that mean, so it is least at one of the ends.
+    """
+    wealth = []
+    for d in BETS:
+        stake = -d if falls else d / (1 - margin)
+        wealth.append(min(_log_wealth(pairs, stake, mean, margin) for mean in means))
+    return log_mean_exp(wealth)
+
+
+def _log_wealth(pairs: Pairs, stake: float, mean: float, margin: float) -> float:
+    """What a stake on the rise of every item comes to: its score now over what is allowed, less its score then."""
+    total = 0.0
+    for (before, after), count in pairs.items():
+        rise = (0.0 if after is None else after - mean + margin) - (0.0 if before is None else before - mean)
+        total += count * math.log1p(stake * rise)
+    return total

@@ -1,0 +1,247 @@
+"""A mean over all traffic from samples taken at different rates in different strata; the standard library only.
+
+Every call is counted in its stratum, and some are kept and scored. A stratum weighs what it holds of all traffic, not
+what it holds of the sample: without the weights, keeping every suspicious call turns a precision of 0.86 into 0.34.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ragmon.errors import RagmonError
+from ragmon.stats.exact import clopper_pearson
+from ragmon.stats.intervals import Z95, graded
+
+SMALL: Final = 20
+"""With fewer records in the denominator a stratum is small."""
+MANY: Final = 6
+"""Where more strata than this are small, they get exact intervals: Wilson's distances add up to too little."""
+SHARED: Final = 2.5
+"""From so many equal contributions to the variance on, no interval is narrower than Wilson's at the effective n."""
+_ROUNDING: Final = 1e-9
+"""What floating point may add to a sum, in proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """What is known of the calls of one stratum.
+
+    Args:
+        name: The stratum's name.
+        total: Calls in it, kept or not; a counter that lags behind `assessed` is taken for that.
+        assessed: Records of which it is known whether they belong in the metric's denominator.
+        domain: Those of them that do.
+        sum: Sum of their scores, each in [0, 1].
+        squares: Sum of the squared scores; equal to `sum` where every score is 0 or 1.
+
+    Raises:
+        RagmonError: The numbers contradict each other.
+    """
+
+    name: str
+    total: float
+    assessed: int
+    domain: int
+    sum: float
+    squares: float
+
+    def __post_init__(self) -> None:
+        spare = 1 + _ROUNDING
+        if not 0 <= self.total < math.inf:
+            raise RagmonError(f"stratum {self.name}: total is {self.total}", hint="a number of calls")
+        if not 0 <= self.domain <= self.assessed:
+            numbers = f"domain is {self.domain}, assessed is {self.assessed}"
+            raise RagmonError(f"stratum {self.name}: {numbers}", hint="domain counts some of the assessed records")
+        if not 0 <= self.squares <= self.sum * spare <= self.domain * spare * spare:
+            numbers = f"squares is {self.squares}, sum is {self.sum}, domain is {self.domain}"
+            raise RagmonError(f"stratum {self.name}: {numbers}", hint="scores lie in [0, 1]: squares <= sum <= domain")
+
+    @property
+    def calls(self) -> float:
+        """Calls in it, at least those that were assessed."""
+        return max(self.total, self.assessed)
+
+    @property
+    def population(self) -> float:
+        """Calls that belong in the denominator, as the assessed records tell."""
+        return self.calls * self.domain / self.assessed if self.assessed else 0.0
+
+    @property
+    def mean(self) -> float:
+        """Mean score of the records in the denominator, of which there must be one."""
+        return min(1.0, self.sum / self.domain)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over all traffic.
+
+    Attributes:
+        value: The mean over the strata that were observed; None where no record is in the denominator.
+        lower: Lower bound, whatever the strata without an assessed record hold.
+        upper: Upper bound, likewise.
+        n: Records in the denominator.
+        n_eff: How many of an unweighted sample would tell as much of the observed strata; at most `n`.
+        unobserved: Share of the weight in strata without an assessed record, all of whose calls are taken to belong in
+            the denominator.
+        population: Calls in the denominator over the observed strata, estimated.
+        missing: The names of the strata without an assessed record, sorted.
+    """
+
+    value: float | None
+    lower: float
+    upper: float
+    n: int
+    n_eff: float
+    unobserved: float
+    population: float
+    missing: tuple[str, ...]
+
+
+def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
+    """The mean over all traffic, with an interval that counts everything the sample leaves open.
+
+    Each stratum's mean is weighted by its calls in the denominator. The interval adds up the squares of the strata's
+    own distances (Wilson's, or `graded`), of what the weights leave open, and of what strata may hold of which no
+    assessed record was in the denominator. One stratum alone gives Wilson's interval. A stratum without an assessed
+    record may hold anything: its whole weight is uncertain.
+
+    The interval is for the process behind the traffic, not for the calls of this window: where every call is scored it
+    is as wide as that of a plain sample of that size. A stratum that cannot hold a record of the denominator (refused
+    calls, where refused ones do not count) is better left out.
+
+    Args:
+        strata: All of the traffic, each call in one stratum; the order does not matter.
+        z: Normal quantile of the level.
+
+    Returns:
+        The estimate; value None and bounds (0, 1) where no record is in the denominator.
+
+    Source: estimator and its variance: Cochran, Sampling Techniques, 3rd ed., 1977, chapter 5A (stratification after
+    selection, means over subpopulations). Square-and-add: Newcombe, Stat. Med. 17 (1998), p. 873, and Zou and Donner,
+    Stat. Med. 27 (2008), p. 1693. Strata not observed: the worst case, Manski, Am. Econ. Rev. 80 (1990), p. 319.
+
+    >>> suspicious = Stratum("suspicious", total=1500, assessed=1500, domain=1500, sum=450, squares=450)
+    >>> rest = Stratum("rest", total=8500, assessed=85, domain=85, sum=82, squares=82)
+    >>> found = post_stratified([suspicious, rest])
+    >>> [round(x, 3) for x in (found.value, found.lower, found.upper)]
+    [0.865, 0.811, 0.886]
+    """
+    every = tuple(strata)
+    parts = tuple(s for s in every if s.domain)
+    dark = tuple(s for s in every if s.total > 0 and not s.assessed)
+    hidden, missing = math.fsum(s.total for s in dark), tuple(sorted(s.name for s in dark))
+    population = math.fsum(s.population for s in parts)
+    unobserved = hidden / (hidden + population) if hidden else 0.0
+    if not parts:
+        return Estimate(None, 0.0, 1.0, 0, 0.0, unobserved, 0.0, missing)
+    mix = _Mix(parts, population, math.fsum(s.population * s.mean for s in parts) / population)
+    empty = _empty(every, population, z)
+    n_eff = mix.n_eff(z)
+    lower, upper = mix.bounds(empty, n_eff, z)
+    return Estimate(
+        value=mix.value,
+        lower=max(0.0, (1 - unobserved) * lower),
+        upper=min(1.0, (1 - unobserved) * upper + unobserved),
+        n=sum(s.domain for s in parts),
+        n_eff=n_eff,
+        unobserved=unobserved,
+        population=population,
+        missing=missing,
+    )
+
+
+def _empty(strata: Iterable[Stratum], population: float, z: float) -> float:
+    """What strata may still hold of the weight in which none of the assessed records was in the denominator.
+
+    Such a stratum weighs nothing in the value. Its share of the denominator need not be zero, and at a low rate of
+    sampling that is many calls: it is taken as the centre of Wilson's interval for none of `assessed`.
+
+    Returns:
+        The sum of the squared shares.
+    """
+    calls = [s.calls * (z * z / 2) / (s.assessed + z * z) for s in strata if s.assessed and not s.domain]
+    return math.fsum((held / (population + held)) ** 2 for held in calls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mix:
+    """The strata that hold records of the denominator.
+
+    Attributes:
+        parts: The strata.
+        population: Their calls in the denominator.
+        value: Their weighted mean.
+    """
+
+    parts: tuple[Stratum, ...]
+    population: float
+    value: float
+
+    def share(self, stratum: Stratum) -> float:
+        """A stratum's share of the weight."""
+        return stratum.population / self.population
+
+    def bounds(self, empty: float, n_eff: float, z: float) -> tuple[float, float]:
+        """The interval: every source of error adds its squared distance, downwards and upwards."""
+        exact = sum(s.domain < SMALL for s in self.parts) > MANY
+        down, up = [empty * self.value**2], [empty * (1 - self.value) ** 2]
+        for s in self.parts:
+            lower, upper = _interval(s, z, exact=exact and s.domain < SMALL)
+            weight = self.share(s)
+            down.append((weight * (s.mean - lower)) ** 2)
+            up.append((weight * (upper - s.mean)) ** 2)
+        drift = z * z * self.drift()
+        found = self.value - math.sqrt(math.fsum(down) + drift), self.value + math.sqrt(math.fsum(up) + drift)
+        if self.sharing() < SHARED:
+            return found
+        squares = math.fsum(self.share(s) * s.squares / s.domain for s in self.parts)
+        pooled = graded(n_eff, n_eff * self.value, n_eff * squares, z)
+        return min(found[0], pooled[0]), max(found[1], pooled[1])
+
+    def drift(self) -> float:
+        """The variance that comes from the weights.
+
+        A domain known on the assessed records alone is estimated from them, and how many calls fell into a stratum is
+        itself a matter of chance: another hour of the same traffic would have other totals.
+        """
+        return math.fsum(
+            (self.share(s) * (s.mean - self.value)) ** 2 * ((1 - s.domain / s.assessed) / s.domain + 1 / s.calls)
+            for s in self.parts
+        )
+
+    def n_eff(self, z: float) -> float:
+        """The size of an unweighted sample with this variance.
+
+        Both variances are taken with z²/2 scores of 0 and of 1 added to each stratum (Agresti and Coull, Am. Stat. 52
+        (1998), p. 119): a stratum whose few records agree does not vary by nothing.
+        """
+        n = sum(s.domain for s in self.parts)
+        if self.value in (0.0, 1.0):
+            return 1 / math.fsum(self.share(s) ** 2 / s.domain for s in self.parts)  # Kish
+        spread, variance = [], [self.drift()]
+        for s in self.parts:
+            weight, within = self.share(s), _variance(s, z)
+            spread.append(weight * (within + (s.mean - self.value) ** 2))
+            variance.append(weight**2 * within / s.domain)
+        return min(float(n), math.fsum(spread) / math.fsum(variance))
+
+    def sharing(self) -> float:
+        """How many strata the variance is shared among, as a number of equal contributions."""
+        terms = [self.share(s) ** 2 / s.domain for s in self.parts]
+        return math.fsum(terms) ** 2 / math.fsum(term * term for term in terms)
+
+
+def _interval(stratum: Stratum, z: float, *, exact: bool) -> tuple[float, float]:
+    if exact:
+        return clopper_pearson(stratum.sum, stratum.domain, z)
+    return graded(stratum.domain, stratum.sum, stratum.squares, z)
+
+
+def _variance(stratum: Stratum, z: float) -> float:
+    """The variance of its scores with z²/2 of 0 and of 1 among them."""
+    n = stratum.domain + z * z
+    return (stratum.squares + z * z / 2) / n - ((stratum.sum + z * z / 2) / n) ** 2

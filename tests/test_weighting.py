@@ -1,0 +1,195 @@
+"""Live metrics over all calls: records kept for their outcome count, weighed by what their stratum holds of traffic."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from capturing import capturing
+
+import ragmon
+from ragmon.capture.convert import to_record
+from ragmon.capture.runtime import Runtime
+from ragmon.contract import Answer, Record, Sampling, Totals
+from ragmon.gates import Gate, Policy
+from ragmon.judging import evaluate
+from ragmon.offline import Run
+from ragmon.scorer import Scorer
+from ragmon.snapshot import ALL
+
+START = 1_763_683_200.0
+SCOPE = Gate("scope", "citation_scope", 0.90, "at_least")
+
+
+def record(good, stratum, *, audit, ts=START):
+    answer = Answer("an answer", ["d1"] if good else ["elsewhere"])
+    sampling = Sampling(audit=audit, stratum=stratum, p_audit=0.01, p=1.0 if stratum == "slow" else 0.01)
+    return Record(ts=ts, source="live", retrieved_ids=["d1"], answer_json=answer, sampling=sampling)
+
+
+def totals(stratum, calls, *, ts=START + 5, instance="one", started=START - 60):
+    return Totals(
+        ts=ts, instance=instance, started=started, pipeline="default", source="live", stratum=stratum, calls=calls
+    )
+
+
+def sample(rng, calls=3000, slow=0.15):
+    """An hour's traffic: slow answers are bad more often and all kept, of the rest one in a hundred is."""
+    counts, kept = {"slow": 0, "rest": 0}, []
+    for _ in range(calls):
+        stratum = "slow" if rng.random() < slow else "rest"
+        counts[stratum] += 1
+        good, audit = rng.random() < (0.30 if stratum == "slow" else 0.96), rng.random() < 0.01
+        if audit or stratum == "slow":
+            kept.append(record(good, stratum, audit=audit))
+    return [*kept, *(totals(stratum, n) for stratum, n in counts.items())]
+
+
+def scored(lines):
+    run = Run(Scorer())
+    run.feed(lines)
+    return run
+
+
+def live(run, window=ALL, **asked):
+    return run.scorer.snapshot(**asked).find("default", "live", window=window)
+
+
+TRUTH = 0.15 * 0.30 + 0.85 * 0.96
+
+
+def test_the_estimate_is_of_all_calls_whatever_was_kept():
+    """Over 300 samples: unweighted the kept records say .34, weighted they say what is true, and cover it."""
+    rng = random.Random(2025)
+    raw, values, covered = [], [], 0
+    for _ in range(300):
+        lines = sample(rng)
+        records = [line for line in lines if isinstance(line, Record)]
+        raw.append(sum(line.answer_json.citations == ["d1"] for line in records) / len(records))
+        found = live(scored(lines)).estimates["citation_scope"]
+        values.append(found.value)
+        covered += found.lower <= TRUTH <= found.upper
+    assert sum(raw) / 300 < 0.40
+    assert sum(values) / 300 == pytest.approx(TRUTH, abs=0.01)
+    assert covered / 300 >= 0.95 - 3 * (0.95 * 0.05 / 300) ** 0.5
+
+
+def test_an_estimate_reads_every_record_of_a_stratum_and_counters_read_audit_members_alone():
+    run = scored(
+        [
+            *(record(good=False, stratum="slow", audit=False) for _ in range(10)),
+            *(record(good=True, stratum="rest", audit=True) for _ in range(30)),
+            totals("slow", 10),
+            totals("rest", 990),
+        ]
+    )
+    series = live(run)
+    assert series.estimates["citation_scope"].value == pytest.approx(0.99)
+    assert series.estimates["citation_scope"].n == 40
+    assert series.metrics["citation_scope"].n == 30
+
+
+def test_a_gate_is_judged_on_all_calls():
+    lines = [
+        *(record(good=False, stratum="slow", audit=False) for _ in range(200)),
+        *(record(good=True, stratum="rest", audit=True) for _ in range(400)),
+    ]
+    weighted = scored([*lines, totals("slow", 200), totals("rest", 400)])
+    (outcome,) = evaluate(weighted.scorer.snapshot(), Policy((SCOPE,)), whole_run=True)
+    assert (outcome.verdict, round(outcome.value, 3), outcome.n) == ("fail", 0.667, 600)
+    (outcome,) = evaluate(scored(lines).scorer.snapshot(), Policy((SCOPE,)), whole_run=True)
+    assert (outcome.verdict, outcome.value, outcome.n) == ("pass", 1.0, 400)
+
+
+def test_a_stratum_nobody_looked_into_leaves_the_verdict_open():
+    """Three percent of the calls were slow and none of them was kept: they may all be bad."""
+    lines = [record(good=True, stratum="rest", audit=True) for _ in range(1000)]
+    run = scored([*lines, totals("slow", 30), totals("rest", 970)])
+    (outcome,) = evaluate(run.scorer.snapshot(), Policy((SCOPE,)), whole_run=True)
+    assert outcome.verdict == "insufficient"
+    assert outcome.reason == "nothing of stratum slow was scored, 3% of the calls"
+    assert outcome.lower < 0.97 < outcome.upper
+    run = scored([*lines, totals("slow", 10), totals("rest", 990)])
+    assert evaluate(run.scorer.snapshot(), Policy((SCOPE,)), whole_run=True)[0].verdict == "pass"
+
+
+def test_without_totals_the_audit_members_alone_are_read():
+    """Nobody knows what the strata weigh; the uniform draw needs no weights."""
+    run = scored(
+        [
+            *(record(good=False, stratum="slow", audit=False) for _ in range(10)),
+            *(record(good=True, stratum="rest", audit=True) for _ in range(30)),
+        ]
+    )
+    assert live(run).estimates == {}
+    assert live(run).estimate("citation_scope").value == 1.0
+
+
+def test_calls_of_unknown_weight_stand_for_nothing():
+    """Their parent was sampled nobody knows how."""
+    run = scored(
+        [
+            *(record(good=False, stratum="unknown_weight", audit=False) for _ in range(50)),
+            *(record(good=False, stratum="slow", audit=False) for _ in range(10)),
+            *(record(good=True, stratum="rest", audit=True) for _ in range(30)),
+            totals("unknown_weight", 5000),
+            totals("slow", 100),
+            totals("rest", 900),
+        ]
+    )
+    assert live(run).estimates["citation_scope"].value == pytest.approx(0.9)
+
+
+def test_a_window_weighs_with_its_own_totals():
+    """In the first five minutes half of the calls were slow, in the next five none."""
+    lines = [
+        *(record(good=False, stratum="slow", audit=True, ts=START + 10) for _ in range(10)),
+        *(record(good=True, stratum="rest", audit=True, ts=START + 10) for _ in range(10)),
+        totals("slow", 500, ts=START + 290, started=START),
+        totals("rest", 500, ts=START + 290, started=START),
+        *(record(good=True, stratum="rest", audit=True, ts=START + 400) for _ in range(10)),
+        record(good=False, stratum="slow", audit=True, ts=START + 400),
+        totals("slow", 501, ts=START + 590, started=START),
+        totals("rest", 1500, ts=START + 590, started=START),
+    ]
+    run, windows = scored(lines), {"5m": 300, "10m": 600}
+    first = live(run, "5m", now=START + 299, windows=windows).estimates["citation_scope"].value
+    second = live(run, "5m", now=START + 599, windows=windows).estimates["citation_scope"].value
+    both = live(run, "10m", now=START + 599, windows=windows).estimates["citation_scope"].value
+    assert (round(first, 3), round(second, 3), round(both, 3)) == (0.5, 0.999, 0.75)
+
+
+def test_a_trace_log_written_by_capture_says_how_common_each_outcome_is():
+    """Errors and refusals kept in full beside an audit share of 5 %: their rates come out right, not as 100 %."""
+
+    @ragmon.trace
+    def answer(question):
+        if question == "raise":
+            raise LookupError(question)
+        return {"claim": question, "citations": ["d1"], "retrieved": ["d1"]}
+
+    rng = random.Random(4)
+    questions = rng.choices(["raise", "not in context", "an answer"], [2, 8, 90], k=3000)
+    with capturing(0.05, keep={"error": 1.0, "refusal": 1.0}) as (found, kept):
+        for question in questions:
+            try:
+                answer(question)
+            except LookupError:
+                continue
+    records = [to_record(call) for call in kept]
+    run = scored([*records, *told(found, max(record.ts for record in records))])
+    (series,) = (s for s in run.scorer.snapshot().series if s.source == "live")
+    errors = questions.count("raise") / len(questions)
+    assert series.estimates["error_rate"].value == pytest.approx(errors, abs=1e-9)
+    refused = questions.count("not in context") / (len(questions) - questions.count("raise"))
+    assert series.estimates["refusal_rate"].lower < refused < series.estimates["refusal_rate"].upper
+    assert series.metrics["error_rate"].n < 300  # the counters hold the audit share
+
+
+def told(found: Runtime, ts):
+    """All calls of a runtime, as its process would tell them."""
+    return [
+        Totals(ts=ts, instance="one", started=ts - 60, pipeline=pipeline, source=source, stratum=stratum, calls=calls)
+        for (pipeline, source, stratum), calls in found.totals().items()
+        if calls
+    ]
