@@ -84,6 +84,8 @@ class Policy:
         on_insufficient: What a verdict of insufficient means for the whole: hold keeps it as it is.
         windows: Spans in seconds by name.
         baseline_p95_ms: The latency quantile_ratio gates compare with, by pipeline.
+        false_pages_per_30d: The false-alarm budget of pages.
+        looks_per_day: That of everything less urgent.
     """
 
     gates: tuple[Gate, ...] = ()
@@ -91,6 +93,8 @@ class Policy:
     on_insufficient: Literal["hold", "pass", "fail"] = "hold"
     windows: Mapping[str, int] = field(default_factory=lambda: {"5m": 300, "1h": 3600, "24h": 86_400})
     baseline_p95_ms: Mapping[str, float] = field(default_factory=dict)
+    false_pages_per_30d: float = 1.0
+    looks_per_day: float = 4.0
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from ragmon import facts
+from ragmon.alarms import Reach
+from ragmon.alarms.reach import reach
 from ragmon.contract import Record, Totals
 from ragmon.errors import InputError
 from ragmon.export.report import Question, Report
 from ragmon.facts import Facts
-from ragmon.gates import Policy, verdict_of
+from ragmon.gates import Outcome, Policy, verdict_of
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake
@@ -24,9 +26,12 @@ from ragmon.judging import evaluate
 from ragmon.presets import default
 from ragmon.scorer import Scorer
 from ragmon.snapshot import Snapshot
+from ragmon.tables import STEP
 from ragmon.version import current
 from ragmon.windows import FOLDED, State
 
+SHORTEST: Final = 60.0
+"""Minutes a run must span before its rate says something about live traffic."""
 Duplicates = Literal["all", "last", "first"]
 
 
@@ -178,7 +183,30 @@ class Run:
             unscorable=_unscorable(self.scorer),
             questions=_questions(self.scorer) if questions else (),
             notes=notes,
+            reach=_reach(self.scorer, policy, outcomes),
         )
+
+
+def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Reach]:
+    """What live alarms on these gates would find, at the rate of this run; nothing where the run has no times."""
+    steps = [
+        start for series in scorer.state.series.values() for start in (*series.fresh, *series.folded) if start >= 0
+    ]
+    minutes = (max(steps) - min(steps) + STEP) / 60 if steps else 0.0
+    if minutes < SHORTEST:
+        return []
+    found = []
+    for pipeline in dict.fromkeys(outcome.gate.pipeline for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome.gate.pipeline == pipeline and outcome.n]
+        found += reach(
+            [outcome.gate for outcome in mine],
+            scorer.table.metrics,
+            {outcome.gate.name: outcome.n / minutes for outcome in mine},
+            false_pages_per_30d=policy.false_pages_per_30d,
+            looks_per_day=policy.looks_per_day,
+            pipelines=len({outcome.gate.pipeline for outcome in outcomes}),
+        )
+    return found
 
 
 def _with_windows(scorer: Scorer, policy: Policy, whole: Snapshot) -> Snapshot:

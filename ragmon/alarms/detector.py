@@ -16,12 +16,11 @@ from math import exp, inf, log, log1p
 from typing import Final
 
 from ragmon.alarms.observations import Observations
+from ragmon.stats.detection import DROPS
 
-FALLS: Final = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
-"""The falls that are bet on, relative to the level."""
 HIGHEST: Final = 0.9999
 """Levels are cut here: of a mean of exactly 1 a single failure would be proof, and a label may be wrong."""
-_ON_ONE: Final = tuple(log1p(-fall) for fall in FALLS)
+_ON_ONE: Final = tuple(log1p(-fall) for fall in DROPS)
 _LARGEST: Final = 600.0
 """Exponents are cut here, far above any threshold and below what a double holds."""
 
@@ -46,7 +45,7 @@ class Detector:
     __slots__ = ("_level", "_on_zero", "wealth")
 
     def __init__(self, wealth: Sequence[float] = ()) -> None:
-        self.wealth = list(wealth) or [0.0] * len(FALLS)
+        self.wealth = list(wealth) or [0.0] * len(DROPS)
         self._level = -1.0
         self._on_zero = _ON_ONE
 
@@ -71,20 +70,20 @@ class Detector:
                 exp(zeros * lost + ones * held) * (w + 1.0)
                 for w, lost, held in zip(self.wealth, self._on_zero, _ON_ONE, strict=True)
             ]
-        return sum(self.wealth) / len(FALLS)
+        return sum(self.wealth) / len(DROPS)
 
     def _bet(self, level: float) -> None:
         """What a 0 brings, for each fall; a 1 always costs the fall itself."""
         self._level = level
         odds = odds_of(level)
-        self._on_zero = tuple(log1p(fall * odds) for fall in FALLS)
+        self._on_zero = tuple(log1p(fall * odds) for fall in DROPS)
 
     def _logs(self, seen: Observations) -> list[float]:
         """What the step brings, as logarithms, with means between 0 and 1."""
         ones, zeros, parts = seen
         level = min(self._level, HIGHEST)
         found = []
-        for fall, lost, held in zip(FALLS, self._on_zero, _ON_ONE, strict=True):
+        for fall, lost, held in zip(DROPS, self._on_zero, _ON_ONE, strict=True):
             bet = fall / (1.0 - level)
             between = sum(log1p(bet * (level - x)) for x in parts)
             found.append(min(_LARGEST, zeros * lost + ones * held + between))
@@ -93,16 +92,16 @@ class Detector:
     @property
     def mean(self) -> float:
         """The mean wealth."""
-        return sum(self.wealth) / len(FALLS)
+        return sum(self.wealth) / len(DROPS)
 
     @property
     def fall(self) -> float:
         """The fall that explains the observations best."""
-        return FALLS[max(range(len(FALLS)), key=self.wealth.__getitem__)]
+        return DROPS[max(range(len(DROPS)), key=self.wealth.__getitem__)]
 
     def clear(self) -> None:
         """Start anew."""
-        self.wealth = [0.0] * len(FALLS)
+        self.wealth = [0.0] * len(DROPS)
 
 
 def odds_of(level: float) -> float:

@@ -24,8 +24,11 @@ INTERRUPTED: Final = 130
 """What a shell expects of a program that was stopped with Ctrl-C."""
 
 COMMANDS: Final = {
+    "baseline": ("ragmon.cli.baseline", "What all is well looks like: freeze it for the alarms."),
+    "compare": ("ragmon.cli.compare", "One release against another: is it worse?"),
     "config": ("ragmon.cli.config", "The configuration: check it, show it."),
     "demo": ("ragmon.cli.demo", "A real small RAG pipeline, monitored live; half-way an incident."),
+    "doctor": ("ragmon.cli.doctor", "Try the chain from a call to /metrics; what alarms find in what time."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),

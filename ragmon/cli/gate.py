@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from ragmon.baseline import Baseline, against
+from ragmon.canary import judge, part
 from ragmon.cli import printable
 from ragmon.cli.runs import (
     check_inputs,
@@ -26,7 +27,7 @@ from ragmon.config.settings import Settings
 from ragmon.errors import UnknownNameError
 from ragmon.export.gates import markdown, text
 from ragmon.export.report import Report
-from ragmon.gates import Estimand, Policy
+from ragmon.gates import Estimand, Policy, verdict_of
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
 
@@ -51,6 +52,7 @@ EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
     show_default=True,
     help="How much worse than the baseline a gated metric may be.",
 )
+@click.option("--since-build", metavar="BUILD", help="Judge the records of this build alone, as often as you like.")
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
 )
@@ -75,6 +77,7 @@ def gate(
     estimand: Estimand | None,
     baseline: str | None,
     max_drop: float,
+    since_build: str | None,
     on_insufficient: str | None,
     form: str,
     output: str | None,
@@ -83,14 +86,19 @@ def gate(
 ) -> int:
     """Judge the gates on TRACES.
 
+    With --since-build a verdict is valid however often it is asked for while traces come in; it takes about three
+    times as many of them as one that is asked for once.
+
     Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
     """
     if baseline is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--max-drop does nothing without --baseline", context)
+    if since_build is not None:
+        _check_alone(context)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
     settings, sets = settings_and_gold(config, gold)
-    policy = _policy(settings, pipeline, estimand, on_insufficient)
-    _check_gold(policy, sets)
+    policy = policy_of(settings, pipeline, estimand=estimand, on_insufficient=on_insufficient)
+    check_gold(policy, sets)
 
     def scored(paths: Sequence[str]) -> Run:
         return score(paths, settings, sets, jobs=jobs, duplicates=duplicates)
@@ -99,7 +107,7 @@ def gate(
     if earlier is not None:
         policy = replace(policy, baseline_p95_ms=earlier.p95_ms({gate.pipeline for gate in policy.gates}))
     run = scored(traces)
-    report = run.report(policy, questions=False)
+    report = run.report(policy, questions=False) if since_build is None else _since(run, policy, since_build)
     if earlier is not None:
         report = against(report, run, earlier, policy, max_drop=max_drop)
     _tell(report, sets, notes=form == "json")
@@ -107,8 +115,43 @@ def gate(
     return EXIT[report.verdict]
 
 
-def _policy(settings: Settings, pipeline: str | None, estimand: Estimand | None, on_insufficient: str | None) -> Policy:
-    """The configured policy with what the command line changes."""
+def _check_alone(context: click.Context) -> None:
+    """Refuse what does not go with --since-build.
+
+    Raises:
+        click.UsageError: One of these was given.
+    """
+    why = {
+        "baseline": "it holds for one look; `ragmon compare` holds for all",
+        "duplicates": "it chooses among the answers of all builds",
+    }
+    for name, reason in why.items():
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
+
+
+def _since(run: Run, policy: Policy, build: str) -> Report:
+    """The report on one build."""
+    scorer = run.scorer
+    outcomes = judge(scorer.state, scorer.table, build, policy, golds=scorer.gold.infos())
+    scorer.state = part(scorer.state, "build", build)
+    note = f"records of build {build} alone; the intervals hold at all looks together"
+    report = run.report(policy, questions=False, notes=[note])
+    return replace(report, outcomes=outcomes, verdict=verdict_of(outcomes, policy))
+
+
+def policy_of(
+    settings: Settings,
+    pipeline: str | None,
+    *,
+    estimand: Estimand | None = None,
+    on_insufficient: str | None = None,
+) -> Policy:
+    """The configured policy with what the command line changes.
+
+    Raises:
+        UnknownNameError: There is no such pipeline.
+    """
     if pipeline is not None and pipeline not in settings.pipelines:
         raise UnknownNameError("pipeline", pipeline, settings.pipelines)
     policy = settings.policy(pipeline)
@@ -119,7 +162,7 @@ def _policy(settings: Settings, pipeline: str | None, estimand: Estimand | None,
     return policy
 
 
-def _check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
+def check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
     """Refuse gates on a gold set that `--gold` has replaced: they would wait for data that cannot come.
 
     Raises:
@@ -138,5 +181,10 @@ def _tell(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
             click.echo(f"note: {printable(note)}", err=True)
     waiting = [outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics]
     if waiting and not sets:
-        click.echo(f"note: no gold set, and {len(waiting)} gates need one: {', '.join(waiting)}", err=True)
-        click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)
+        tell_missing_gold(waiting)
+
+
+def tell_missing_gold(gates: Sequence[str]) -> None:
+    """Say on stderr which gates cannot be judged without gold."""
+    click.echo(f"note: no gold set, and {len(gates)} gates need one: {', '.join(gates)}", err=True)
+    click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)

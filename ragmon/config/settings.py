@@ -166,7 +166,14 @@ class Settings:
             for one in chosen
             for gate in one.gates
         ]
-        return Policy(tuple(gates), mode=mode, on_insufficient=on_insufficient, windows=self.windows)
+        return Policy(
+            tuple(gates),
+            mode=mode,
+            on_insufficient=on_insufficient,
+            windows=self.windows,
+            false_pages_per_30d=self.alarms.false_pages_per_30d,
+            looks_per_day=self.alarms.looks_per_day,
+        )
 
     def build_metrics(self) -> dict[str, Metric]:
         """Every metric that is counted, by key: all registered ones at the configured cuts, and what gates name."""

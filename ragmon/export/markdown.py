@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ragmon import names
+from ragmon.alarms.reach import about
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
 from ragmon.snapshot import ALL, SeriesStats
@@ -70,6 +71,7 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
         *_drops(report),
         *_metrics(report),
         *_latency(report),
+        *_reach(report),
         *_questions(report.questions, questions),
     ]
     return "\n".join(parts).rstrip("\n") + "\n"
@@ -216,6 +218,11 @@ def _latency(report: Report) -> list[str]:
         (escape(stage), *(f"{ms:g}" if ms is not None else "–" for ms in of.values())) for stage, of in found.items()
     ]
     return ["## Latency, ms\n", *_table(("stage", "p50", "p95", "p99"), rows)] if rows else []
+
+
+def _reach(report: Report) -> list[str]:
+    lines = _list(escape(f"{found.gate.pipeline}/{found.gate.name}: {about(found)}") for found in report.reach)
+    return ["## What live alarms would find at this rate\n", *lines] if lines else []
 
 
 def _questions(questions: Sequence[Question], limit: int | None) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ragmon import names, stats
+from ragmon.alarms import Reach
 from ragmon.compare import Drop
 from ragmon.gates import Outcome, Verdict
 from ragmon.scores import Stat
@@ -56,6 +57,7 @@ class Report:
         questions: One entry per gold item and outcome.
         drops: Against a baseline.
         notes: What a reader should know, one line each.
+        reach: What live alarms on the gates would find in what time, where the run has times.
     """
 
     version: str
@@ -72,6 +74,7 @@ class Report:
     questions: Sequence[Question] = ()
     drops: Sequence[Drop] = ()
     notes: Sequence[str] = ()
+    reach: Sequence[Reach] = ()
 
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
@@ -110,6 +113,7 @@ class Report:
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
             **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
+            **({"detectable": [detectable(found) for found in self.reach]} if self.reach else {}),
             "verdict": self.verdict,
             "digest": self.digest,
         }
@@ -208,6 +212,18 @@ def drop(found: Drop) -> dict[str, Any]:
         "drop": rounded(found.drop),
         "items": found.items,
         "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips],
+    }
+
+
+def detectable(found: Reach) -> dict[str, Any]:
+    """What one gate's alarm finds in what time, as plain JSON data."""
+    return {
+        "pipeline": found.gate.pipeline,
+        "gate": found.gate.name,
+        "at": rounded(found.at),
+        "observations": None if found.labels is None else round(found.labels),
+        "per_minute": None if found.per_minute is None else round(found.per_minute, 3),
+        "minutes": None if found.minutes is None else round(found.minutes, 1),
     }
 
 

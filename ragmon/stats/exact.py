@@ -10,6 +10,9 @@ from ragmon.stats.intervals import Z95
 _TINY: Final = 1e-300
 """Stands for zero in a denominator of the continued fraction."""
 _CONVERGED: Final = 1e-15
+"""The change, in proportion, below which another term adds nothing."""
+_ACCURACY: Final = 1e-12
+"""Of a quantile, in proportion; Newton's last step is already far more accurate."""
 _TERMS: Final = 10_000
 """More than the continued fraction takes: some 400 for a million observations."""
 
@@ -83,7 +86,7 @@ def _beta_quantile(q: float, a: float, b: float) -> float:
         density = _power(x, a, b) / (x * (1 - x))
         step = excess / density if density else math.inf
         closer = x - step if low < x - step < high else (low + high) / 2
-        if abs(closer - x) <= _CONVERGED * x:
+        if abs(closer - x) <= _ACCURACY * x:
             return closer
         x = closer
     return x

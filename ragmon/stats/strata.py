@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ragmon.errors import RagmonError
@@ -23,6 +24,8 @@ SHARED: Final = 2.5
 """From so many equal contributions to the variance on, no interval is narrower than Wilson's at the effective n."""
 _ROUNDING: Final = 1e-9
 """What floating point may add to a sum, in proportion."""
+_exact: Final = lru_cache(maxsize=4096)(clopper_pearson)
+"""Small strata show the same few counts over and over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +240,7 @@ class _Mix:
 
 def _interval(stratum: Stratum, z: float, *, exact: bool) -> tuple[float, float]:
     if exact:
-        return clopper_pearson(stratum.sum, stratum.domain, z)
+        return _exact(stratum.sum, stratum.domain, z)
     return graded(stratum.domain, stratum.sum, stratum.squares, z)
 
 

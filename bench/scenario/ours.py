@@ -1,0 +1,25 @@
+"""ragmon's own alarms on a stream, with nothing configured but the gold set."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from bench.scenario.stream import Stream
+from bench.scenario.verdicts import Edge
+from ragmon.alarms import plain
+from ragmon.config.load import defaults
+from ragmon.gold import GoldIndex
+from ragmon.offline import Run
+from ragmon.scorer import Scorer
+from ragmon.watching import Watching
+
+
+def edges(stream: Stream) -> list[Edge]:
+    """What began and ended, in the order of time.
+
+    Args:
+        stream: The stream.
+    """
+    watching = Watching(defaults(), Scorer(GoldIndex(stream.gold)))
+    Run(watching.scorer).feed(watching.follow(stream.records()))
+    return [cast("Edge", plain(edge)) for edge in watching.edges]

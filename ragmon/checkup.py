@@ -1,0 +1,139 @@
+"""Is everything in place: gold, baselines, the chain from a call to `/metrics`; and what alarms can find."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+from urllib.parse import urlsplit
+
+import ragmon
+from ragmon import installation
+from ragmon.alarms.reach import Reach, reach
+from ragmon.arming import arm
+from ragmon.assembly import load_gold
+from ragmon.config.kinds import Address
+from ragmon.config.services import Export
+from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.errors import RagmonError
+from ragmon.scores import ScoreTable
+
+TIMEOUT: Final = 5.0
+"""Seconds to wait for a server."""
+RATES: Final = (1.0, 10.0, 100.0)
+"""Observations a minute for which it is said what alarms find, where nobody knows the rate."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was tried.
+
+    Attributes:
+        name: What.
+        ok: Whether it is as it should be.
+        told: What was found.
+        hint: What would be right, where it is not.
+    """
+
+    name: str
+    ok: bool
+    told: str
+    hint: str = ""
+
+
+def checks(settings: Settings) -> Iterator[Check]:
+    """Try everything a monitor needs, in the order in which a record meets it.
+
+    Args:
+        settings: The configuration, without problems.
+    """
+    yield _gold(settings)
+    yield _baselines(settings)
+    yield from _server(settings)
+    yield _chain(settings)
+
+
+def _gold(settings: Settings) -> Check:
+    try:
+        sets = load_gold(settings.gold)
+    except RagmonError as error:
+        return Check("gold", ok=False, told=str(error), hint=error.hint)
+    found = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
+    return Check("gold", ok=True, told=found or "none: only label-free metrics are counted")
+
+
+def _baselines(settings: Settings) -> Check:
+    try:
+        arm(settings, ScoreTable(settings.build_metrics()))
+    except RagmonError as error:
+        return Check("baseline", ok=False, told=str(error), hint=error.hint)
+    files = sorted({str(one.alarms.baseline.file) for one in settings.pipelines.values() if one.alarms.baseline.file})
+    return Check("baseline", ok=True, told=", ".join(files) or "learned from traffic, at least an hour of it")
+
+
+def _server(settings: Settings) -> Iterator[Check]:
+    """Whether somebody listens where records are sent; nothing is sent there."""
+    if settings.export.endpoint is None:
+        return
+    url = urlsplit(str(settings.export.endpoint))
+    place = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+    try:
+        with socket.create_connection(place, timeout=TIMEOUT):
+            yield Check("server", ok=True, told=f"{url.netloc} answers")
+    except OSError as error:
+        hint = "start the server, or correct `[export] endpoint`"
+        yield Check("server", ok=False, told=f"nobody answers on {url.netloc} ({error.strerror or error})", hint=hint)
+
+
+def _chain(settings: Settings) -> Check:
+    """A call of a decorated function, captured and scored in this process, seen on `/metrics`."""
+    quiet = replace(
+        settings,
+        export=Export(),
+        common=_kept(settings.common),
+        pipelines={name: _kept(one) for name, one in settings.pipelines.items()},
+        serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
+    )
+    installed = installation.install(quiet)
+    try:
+        ragmon.trace(name=settings.pipeline)(_answer)("Is anybody there?")
+        installed.flush()
+        monitor = installed.monitor
+        address = None if monitor is None else monitor.address
+        if address is None:
+            return Check("chain", ok=False, told="nothing is captured", hint="RAGMON_DISABLED is set")
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT) as answer:
+            lines = answer.read().decode().splitlines()
+    finally:
+        installed.shutdown()
+    scored = next((line for line in lines if line.startswith('ragmon_records_scored_total{stage="score"}')), "")
+    if scored.rpartition(" ")[2] != "1.0":
+        return Check("chain", ok=False, told="a call was made and not scored", hint="report this: it is a bug")
+    return Check("chain", ok=True, told=f"a call was captured, scored and is one of {len(lines)} lines of /metrics")
+
+
+def _answer(question: str) -> dict[str, object]:
+    return {"answer": question, "citations": ["d1"], "retrieved": ["d1"]}
+
+
+def _kept(one: PipelineSettings) -> PipelineSettings:
+    return replace(one, sampling=one.sampling.model_copy(update={"rate": 1.0}))
+
+
+def reaches(settings: Settings, per_minute: float) -> list[Reach]:
+    """What the alarms of every pipeline find at a rate of observations."""
+    metrics = settings.build_metrics()
+    return [
+        found
+        for one in settings.pipelines.values()
+        for found in reach(
+            one.gates,
+            metrics,
+            dict.fromkeys((gate.name for gate in one.gates), per_minute),
+            false_pages_per_30d=one.alarms.false_pages_per_30d,
+            looks_per_day=one.alarms.looks_per_day,
+            pipelines=len(settings.pipelines),
+        )
+    ]

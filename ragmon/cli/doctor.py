@@ -1,0 +1,65 @@
+"""`ragmon doctor`: is everything in place, and what can the alarms find in what time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ragmon.alarms.reach import Reach, duration
+from ragmon.checkup import RATES, checks, reaches
+from ragmon.cli import printable
+from ragmon.cli.runs import config_option
+from ragmon.config.load import check, load
+from ragmon.config.settings import Settings
+
+
+@click.command()
+@config_option
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="Observations a minute, to say what is found when."
+)
+@click.pass_context
+def doctor(context: click.Context, config: str | None, rate: float | None) -> None:
+    """Try the chain from a call to /metrics, and say what the alarms can find in what time.
+
+    Nothing is sent anywhere: the call is made, scored and read in this process.
+
+    Exit codes: 0 all is well, 1 something is not, 3 the configuration cannot be read.
+    """
+    problems = check(config)
+    for problem in problems:
+        click.echo(f"config    bad   {printable(str(problem))}")
+    if problems:
+        context.exit(1)
+    settings = load(config)
+    click.echo(f"config    ok    {settings.path or 'no ragmon.toml, the defaults hold'}")
+    bad = False
+    for found in checks(settings):
+        bad |= not found.ok
+        click.echo(f"{found.name:<9} {'ok ' if found.ok else 'bad'}   {printable(found.told)}")
+        if found.hint:
+            click.echo(f"{'':15} hint: {printable(found.hint)}")
+    _tell_reach(settings, RATES if rate is None else (rate,))
+    context.exit(1 if bad else 0)
+
+
+def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:
+    """What is found when, a line per gate and a column per rate."""
+    columns = [reaches(settings, rate) for rate in rates]
+    if not columns[0]:
+        return
+    click.echo("\nHow long a change takes to raise an alarm, by observations a minute:")
+    rows = [("gate", "holds", "goes to", *(f"{rate:g}/min" for rate in rates))]
+    for place, first in enumerate(columns[0]):
+        gate = first.gate
+        name = gate.name if len(settings.pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
+        holds = f"{'>=' if gate.at_least else '<='} {gate.threshold:g}"
+        rows.append((printable(name), holds, f"{first.at:g}", *(_when(column[place]) for column in columns)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _when(found: Reach) -> str:
+    return "never" if found.minutes is None else duration(found.minutes)
