@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,10 +13,11 @@ from types import TracebackType
 from typing import Final, Self
 from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from pydantic_core import PydanticCustomError
 
 from ragmon import names
+from ragmon.acks import with_acks
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
@@ -34,6 +36,8 @@ from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
+
+_log = logging.getLogger("ragmon")
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
@@ -89,7 +93,7 @@ class Monitor:
         """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
         with self._lock:
             self._received += 1
-            self._edges += self._alarms.advance(self._clock())
+            self._advance(self._clock())
             try:
                 scored = self._scorer.observe(record)
             except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
@@ -125,7 +129,7 @@ class Monitor:
         captured = Captured() if self.captured is None else self.captured()
         with self._lock:
             scorer, now = self._scorer, self._clock()
-            self._edges += self._alarms.advance(now)
+            self._advance(now)
             snapshot = scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
             books = {"score": Books(self._received, scorer.scored, dropped=dict(scorer.dropped))}
             retrieved = _retrieved(scorer.state)
@@ -160,18 +164,26 @@ class Monitor:
         """The gates at this moment."""
         return list(self.reading().outcomes)
 
+    def _advance(self, now: float) -> None:
+        """Judge the minutes that ended, and say so where somebody should wake up."""
+        for edge in self._alarms.advance(now):
+            self._edges.append(edge)
+            level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
+            _log.log(level, "alarm %s/%s (%s): %s", edge.pipeline, edge.alert, edge.severity, edge.state)
+
     def edges(self) -> list[Edge]:
         """The alarms that began or ended lately, in the order of time."""
         with self._lock:
-            self._edges += self._alarms.advance(self._clock())
+            self._advance(self._clock())
             return list(self._edges)
 
-    def acknowledge(self, alert: str, pipeline: str = names.DEFAULT_PIPELINE) -> bool:
+    def acknowledge(self, alert: str, pipeline: str = names.DEFAULT_PIPELINE, reason: str = "") -> bool:
         """Silence an alarm that fires, and arm it again.
 
         Args:
             alert: Its name, as `ragmon_gate_alarm` shows it.
             pipeline: Whose.
+            reason: What somebody found.
 
         Returns:
             Whether it fired.
@@ -182,7 +194,8 @@ class Monitor:
         with self._lock:
             edges = self._alarms.acknowledge(pipeline, alert)
             self._edges += edges
-            return bool(edges)
+        _log.info("alarm %s/%s acknowledged: %s", pipeline, alert, reason)
+        return bool(edges)
 
     def digest(self) -> str:
         """The fingerprint of everything counted; a replay of the same records has the same."""
@@ -204,6 +217,7 @@ class Monitor:
             registry.register(Collector(self.reading))
             try:
                 self._server = start_http_server(place.port, place.host, registry)
+                self._server[0].set_app(with_acks(make_wsgi_app(registry), self.acknowledge))
             except OSError as error:
                 taken = error.errno == errno.EADDRINUSE
                 hint = "another process has the port" if taken else "an address of this machine that you may use"

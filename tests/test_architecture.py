@@ -23,7 +23,7 @@ FLOORS = {
     "brain": "scorer gates judging presets compare alarms canary",
     "edges": "ingest export reading",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "monitor offline parallel baseline arming watching checkup installation",
+    "monitor offline parallel baseline arming watching checkup acks installation",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -238,9 +238,7 @@ def test_nothing_below_the_app_reads_the_configuration_or_the_environment():
             assert module == "capture.decorator" or not re.search(r"\benviron\b", path.read_text("utf-8")), module
 
 
-@pytest.mark.parametrize(
-    "module", sorted(module for module in modules() if room(module) in PURE)
-)
+@pytest.mark.parametrize("module", sorted(module for module in modules() if room(module) in PURE))
 def test_pure_rooms_touch_no_clock_no_chance_and_no_files(module):
     tree = ast.parse(modules()[module].read_text(encoding="utf-8"))
     names = {
