@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from command_line import COMMAND, SMALL, environment, gold, lines, on_terminal, ragmon, start, traces
 
+from ragmon.cli import COMMANDS
+
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
 FULL = Path("/dev/full")
 
@@ -34,7 +36,7 @@ class TestMistakes:
         [
             ("gat t.jsonl", "unknown command: 'gat'", "did you mean gate?"),
             ("gold lnt t.jsonl", "unknown command: 'lnt'", "did you mean lint?"),
-            ("xyzzy", "unknown command: 'xyzzy'", "one of: config, demo, gate, gold, replay"),
+            ("xyzzy", "unknown command: 'xyzzy'", f"one of: {', '.join(sorted(COMMANDS))}"),
             ("gate t.jsonl --gld g", "No such option '--gld'", "ragmon gate --help"),
             ("gate", "Missing argument 'TRACES...'", "ragmon gate --help"),
             ("gate t.jsonl --max-drop 3", "3.0 is not in the range 0<=x<=1", "ragmon gate --help"),

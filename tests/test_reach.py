@@ -32,9 +32,9 @@ def test_a_gate_pages_ten_points_beyond_its_threshold_unless_it_says_where():
 
 def test_the_time_is_the_observations_at_the_rate_they_come():
     slow, fast = found(FLOOR, 1.0), found(FLOOR, 100.0)
-    assert slow.labels == fast.labels
-    assert slow.minutes == pytest.approx(100 * fast.minutes)
-    assert "0.7" in f"{slow.at:g}"
+    assert slow.minutes == pytest.approx(slow.labels)
+    assert fast.minutes == pytest.approx(fast.labels / 100)
+    assert slow.labels < fast.labels  # many small steps are many starts
 
 
 def test_a_tighter_budget_takes_longer():
@@ -64,11 +64,11 @@ def test_gates_that_are_no_means_are_left_out():
 @pytest.mark.slow
 @pytest.mark.parametrize(("gate", "truth"), [(FLOOR, 0.70), (CEILING, 0.80)])
 def test_simulated_alarms_take_about_that_many_observations(gate, truth):
-    """Between half of what is said and all of it, over two hundred changes at ten a minute."""
+    """Within a fifth of what is said, over two hundred changes at ten a minute."""
     rng, threshold = random.Random(7), found(gate).labels
     level = gate.threshold if gate.at_least else 1 - gate.threshold
     needed = [_observations_until(rng, truth, level) for _ in range(200)]
-    assert 0.5 * threshold <= median(needed) <= 1.1 * threshold
+    assert 0.75 * threshold <= median(needed) <= 1.2 * threshold
 
 
 def _observations_until(rng, truth, level):

@@ -53,7 +53,7 @@ def reach(
         looks_per_day: The budget of everything less urgent.
         pipelines: How many pipelines share the budgets.
 
-    Source: `ragmon.stats.detection`; the figure is cautious, alarms that take many minutes need .55 to .95 of it.
+    Source: `ragmon.stats.detection.labels_to_detect`.
     """
     watches = plan(
         gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, pipelines=pipelines
@@ -68,7 +68,8 @@ def reach(
 
 def _reach(gate: Gate, threshold: float, per_minute: float | None) -> Reach:
     at = worth_a_page(gate)
-    labels = labels_to_detect(at, gate.threshold, threshold, at_least=gate.at_least)
+    per_step = None if per_minute is None else max(1.0, per_minute)
+    labels = labels_to_detect(at, gate.threshold, threshold, at_least=gate.at_least, per_step=per_step)
     minutes = None if per_minute is None else minutes_to_detect(labels, per_minute)
     return Reach(gate, at, labels, minutes, per_minute)
 

@@ -19,6 +19,9 @@ from ragmon.stats import betting, paired, two_samples
 from ragmon.tables import Table
 from ragmon.windows import State
 
+_Means = Mapping[str, float | None]
+"""Mean scores by gold item; None where the item was not in the denominator."""
+
 
 class Sample(NamedTuple):
     """What a comparison rests on, on one side.
@@ -190,10 +193,6 @@ def _by_item(found: Comparison, then: Table, now: Table, table: ScoreTable, leve
         not_worse=paired.not_worse(pairs, levels.max_drop, alone, levels.not_worse),
         max_drop=levels.max_drop,
     )
-
-
-_Means = Mapping[str, float | None]
-"""Mean scores by gold item; None where the item was not in the denominator."""
 
 
 def _item_means(items: Table, table: ScoreTable, metric: str) -> _Means:

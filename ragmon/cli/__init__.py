@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "compare": ("ragmon.cli.compare", "One release against another: is it worse?"),
     "config": ("ragmon.cli.config", "The configuration: check it, show it."),
     "demo": ("ragmon.cli.demo", "A real small RAG pipeline, monitored live; half-way an incident."),
-    "doctor": ("ragmon.cli.doctor", "Try the chain from a call to /metrics; what alarms find in what time."),
+    "doctor": ("ragmon.cli.doctor", "Try the chain to /metrics; say what alarms find when."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),

@@ -1,0 +1,194 @@
+"""`ragmon compare` end to end: one release against another; the exit code is the verdict."""
+
+from __future__ import annotations
+
+import pytest
+from command_line import gold, lines, ragmon, traces
+
+CONFIG = "[gates]\nanswer_precision.at_least = 0.8\nunder_refusal_rate.at_most = 0.05\n"
+ANSWERABLE, UNANSWERABLE = 400, 320
+
+
+def run(build, wrong=(), **fields):
+    return list(traces(ANSWERABLE, UNANSWERABLE, wrong=wrong, build=build, **fields))
+
+
+def first(letter, n):
+    return {f"{letter}{i}" for i in range(n)}
+
+
+@pytest.fixture
+def compare(tmp_path):
+    """`ragmon compare --by build` of builds a and b on two gates."""
+    config = tmp_path / "ragmon.toml"
+    config.write_text(CONFIG)
+    items = lines(tmp_path / "gold.jsonl", gold(ANSWERABLE, UNANSWERABLE))
+
+    def go(records, *options, by="build", names=("a", "b")):
+        files = lines(tmp_path / "traces.jsonl", records), "--gold", items, "--config", config
+        return ragmon("compare", *files, "--by", by, "--baseline", names[0], "--candidate", names[1], *options)
+
+    return go
+
+
+def rows(done):
+    """The line of each gate, by its name."""
+    return {line.split()[0]: line for line in done.out.splitlines() if line.startswith("default/")}
+
+
+class TestExitCode:
+    def test_0_the_drop_is_proven_to_be_less_than_allowed(self, compare):
+        done = compare(run("a") + run("b"))
+        assert (done.code, done.err) == (0, "")
+        assert done.out.endswith("\nverdict: not worse\n")
+
+    def test_1_a_drop_is_proven(self, compare):
+        done = compare(run("a") + run("b", first("u", 30)))
+        assert (done.code, done.err) == (1, "")
+        assert done.out.endswith("\nverdict: worse\n")
+        assert "  worse " in rows(done)["default/under_refusal_rate"]
+
+    def test_2_neither_is(self, compare):
+        done = compare(run("a", first("u", 12)) + run("b", first("a", 3) | first("u", 14)))
+        assert (done.code, done.err) == (2, "")
+        assert done.out.endswith("\nverdict: undecided\n")
+
+    def test_a_gate_that_is_worse_outweighs_one_that_is_undecided(self, compare):
+        """Without unanswerable questions nothing is known of the other gate."""
+        some = [trace for trace in run("a") + run("b", first("a", 60)) if trace["qid"].startswith("a")]
+        assert compare(some).code == 1
+        assert compare([trace for trace in run("a") + run("b") if trace["qid"].startswith("a")]).code == 2
+
+    def test_max_drop_allows_what_is_proven_to_be_less(self, compare):
+        worse = run("a") + run("b", first("u", 30))
+        assert compare(worse, "--max-drop", "0.25").code == 0
+
+
+class TestOutput:
+    def test_a_line_a_gate_says_what_was_compared_and_why(self, compare):
+        done = compare(run("a", first("u", 2)) + run("b", first("a", 3) | {"u1"} | {f"u{i}" for i in range(20, 50)}))
+        title, head, *_ = done.out.splitlines()
+        assert title == "build b against a"
+        assert head.split("  ")[0] == "gate"
+        precision, refusal = ([cell for cell in row.split("  ") if cell] for row in rows(done).values())
+        assert precision[:4] == [
+            "default/answer_precision",
+            "99.5 % of 402",
+            "92.1 % of 431",
+            "401: 3 flipped, 3 for the worse",
+        ]
+        assert [cell.strip() for cell in refusal] == [
+            "default/under_refusal_rate",
+            "0.6 % of 320",
+            "9.7 % of 320",
+            "320: 31 flipped, 30 for the worse",
+            "worse",
+            "9.1 points worse; a drop is proven",
+        ]
+
+    def test_the_errors_are_told(self, compare):
+        done = compare(run("a") + run("b"))
+        assert (
+            "note: a false `worse` at all: 2.5 % at most, shared by 2 gates; a false `not worse` of a gate "
+            "(a drop of 2 points): 2.5 % at most; at all looks together"
+        ) in done.out.splitlines()
+
+    def test_json_is_for_programs(self, compare):
+        found = compare(run("a") + run("b", first("u", 30)), "--format", "json").json
+        precision, refusal = found.pop("gates")
+        assert found == {
+            "verdict": "fail",
+            "by": "build",
+            "baseline": "a",
+            "candidate": "b",
+            "max_drop": 0.02,
+            "alpha": 0.05,
+        }
+        assert [flip["qid"] for flip in refusal.pop("flips")] == sorted(first("u", 30))
+        assert refusal == {
+            "pipeline": "default",
+            "gate": "under_refusal_rate",
+            "metric": "under_refusal_rate",
+            "source": "replay",
+            "gold": "gold",
+            "direction": "at_most",
+            "baseline": {"value": 0.0, "n": 320},
+            "candidate": {"value": 0.09375, "n": 320},
+            "drop": 0.09375,
+            "items": 320,
+            "verdict": "fail",
+            "reason": "a drop is proven",
+        }
+        assert (precision["verdict"], precision["flips"], precision["drop"]) == (
+            "fail",
+            [],
+            pytest.approx(30 / 430, abs=1e-6),
+        )
+
+    def test_markdown_is_for_a_step_summary(self, compare):
+        done = compare(run("a|") + run("b", first("u", 30)), "--format", "md", names=("a|", "b"))
+        assert done.code == 1
+        assert done.out.splitlines()[0] == "# ❌ worse: build b against a\\|"
+        assert sum(line.startswith("| default/") for line in done.out.splitlines()) == 2
+
+    def test_output_goes_to_a_file_and_the_verdict_to_the_exit_code(self, compare, tmp_path):
+        path = tmp_path / "verdict.txt"
+        done = compare(run("a") + run("b"), "--output", path)
+        assert (done.code, done.out, done.err) == (0, "", "")
+        assert path.read_text(encoding="utf-8").endswith("\nverdict: not worse\n")
+
+
+def test_user_traffic_is_two_samples(tmp_path):
+    records = [*traces(source="live", index_hash="i1")] * 10 + [*traces(source="live", index_hash="i2")] * 10
+    config = tmp_path / "ragmon.toml"
+    config.write_text("[gates]\ncompliance.at_least = 0.98\n")
+    names = "--by", "index_hash", "--baseline", "i1", "--candidate", "i2"
+    done = ragmon("compare", lines(tmp_path / "t.jsonl", records), "--config", config, *names)
+    assert (done.code, done.err) == (0, "")
+    assert rows(done)["default/compliance"].split("  ")[1:4] == ["100.0 % of 600", "100.0 % of 600", "–"]
+
+
+def test_several_processes_find_the_same(compare):
+    records = run("a") + run("b", first("u", 9))
+    assert compare(records, "--jobs", "2") == compare(records)
+
+
+def test_gates_without_gold_are_named(tmp_path):
+    names = "--by", "build", "--baseline", "a", "--candidate", "b"
+    done = ragmon("compare", lines(tmp_path / "t.jsonl", [*traces(build="a"), *traces(build="b")]), *names)
+    assert done.code == 2
+    assert done.err.startswith("note: no gold set, and 4 gates need one: answer_precision, ")
+
+
+def test_gates_that_are_not_compared_are_named(tmp_path):
+    config = tmp_path / "ragmon.toml"
+    config.write_text("[gates]\npreset = 'wfgy-live'\n")
+    names = "--by", "build", "--baseline", "a", "--candidate", "b"
+    file = lines(tmp_path / "t.jsonl", [*traces(build="a"), *traces(build="b")])
+    done = ragmon("compare", file, "--config", config, *names)
+    assert "note: not compared: latency_p95, index_hash" in done.out.splitlines()
+    config.write_text("[gates]\none_index = { kind = 'distinct', at_most = 1 }\n")
+    assert ragmon("compare", file, "--config", config, *names).error[0] == "no gate has a metric to compare"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("names", [("release-7", "release-9"), ("release-9", "release-7")])
+    def test_a_release_nobody_has_seen(self, compare, names):
+        done = compare(run("release-7"), names=names)
+        assert done.error == ("unknown build: 'release-9'", "did you mean release-7?")
+
+    def test_an_index_nobody_has_seen(self, compare):
+        done = compare(run("a", index_hash="f00"), by="index_hash", names=("f00", "f01"))
+        assert done.error == ("unknown index hash: 'f01'", "did you mean f00?")
+
+    def test_a_release_against_itself(self, compare):
+        done = compare(run("a"), names=("a", "a"))
+        assert done.error == ("--baseline and --candidate are the same: 'a'", "ragmon compare --help")
+
+    @pytest.mark.parametrize("option", [["--max-drop", "1"], ["--by", "colour"], ["--pipeline", "other"]])
+    def test_options_that_cannot_be(self, compare, option):
+        assert compare(run("a") + run("b"), *option).code == 3
+
+    def test_a_release_that_is_not_named(self, tmp_path):
+        done = ragmon("compare", lines(tmp_path / "t.jsonl", traces()), "--by", "build", "--baseline", "a")
+        assert done.error[0] == "Missing option '--candidate'."
