@@ -96,7 +96,10 @@ def _chain(settings: Settings) -> Check:
         pipelines={name: _kept(one) for name, one in settings.pipelines.items()},
         serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
     )
-    installed = installation.install(quiet)
+    try:
+        installed = installation.install(quiet)
+    except RagmonError as error:
+        return Check("chain", ok=False, told=f"not tried: {error}", hint=error.hint)
     try:
         ragmon.trace(name=settings.pipeline)(_answer)("Is anybody there?")
         installed.flush()

@@ -114,6 +114,7 @@ class Outcome:
         reason: One line for a person.
         items: Distinct gold items behind the number.
         n_eff: How many of a plain sample would tell as much; None where the value is exact or is no mean.
+        of: For user traffic: all calls, or exported traffic where nobody counted all.
     """
 
     gate: Gate
@@ -129,6 +130,7 @@ class Outcome:
     reason: str
     items: int = 0
     n_eff: float | None = None
+    of: str = ""
 
     @property
     def margin(self) -> float | None:

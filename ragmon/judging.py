@@ -14,6 +14,8 @@ from ragmon.stats.strata import Estimate
 
 UNOBSERVED: Final = 0.02
 """Share of all calls that may lie in strata of which nothing was scored."""
+LIKE_PLAIN: Final = 0.9
+"""From this share of its size on, a weighted sample is as good as a plain one, and nothing is said of it."""
 MISSING: Final = 0.02
 """Share of a gold set that may be missing from a run before nothing can be said about the set."""
 GOLD_SOURCES: Final = (names.PROBE, names.MATCH, names.REPLAY, names.LABEL)
@@ -62,6 +64,11 @@ class Evidence:
         """The value that is judged."""
         return self.stat.value if self.weighted is None else self.weighted.value
 
+    @property
+    def n(self) -> int:
+        """Requests in the denominator that were scored."""
+        return self.stat.n if self.weighted is None else self.weighted.n
+
     def outcome(
         self,
         verdict: Verdict,
@@ -81,12 +88,13 @@ class Evidence:
             value=self.value,
             lower=lower,
             upper=upper,
-            n=self.stat.n if self.weighted is None else self.weighted.n,
+            n=self.n,
             needed=needed,
             verdict=verdict,
             reason=reason,
             items=self.series.traced if self.series is not None else 0,
             n_eff=n_eff,
+            of=self.series.of if self.series is not None else "",
         )
 
 
@@ -227,10 +235,12 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if n_eff < gate.min_samples:
         reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
         return outcome("insufficient", reason, _needed_to_pass(gate))
+    like_plain = evidence.weighted is None or n_eff >= LIKE_PLAIN * evidence.n
+    worth = "" if like_plain else f"; {evidence.n} weighted samples are worth {n_eff:.0f} plain ones"
     if gate.holds(lower) and gate.holds(upper):
-        return outcome("pass", "the whole interval keeps the gate")
+        return outcome("pass", f"the whole interval keeps the gate{worth}")
     if not (gate.holds(lower) or gate.holds(upper)):
-        return outcome("fail", "the whole interval breaks the gate")
+        return outcome("fail", f"the whole interval breaks the gate{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
     by = 100 * abs(value - gate.threshold)
     reason = f"the interval straddles the gate; the value {side} it by {by:.1f} points"

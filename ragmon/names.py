@@ -38,6 +38,10 @@ CALL_STRATA: Final = (*STRATA, UNKNOWN_WEIGHT)
 GOLD_SET: Final = "gold_set"
 QUESTIONS_LIKE_THESE: Final = "questions_like_these"
 
+# What a live number is a number of.
+ALL_CALLS: Final = "all calls"
+EXPORTED_TRAFFIC: Final = "exported traffic"
+
 STAGES: Final = ("total", "retrieve", "generate")
 LATENCY: Final = "latency"
 """What alarms on time are about; no metric, and no metric may be called so."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.facts import Key
-from ragmon.names import LIVE
+from ragmon.names import ALL_CALLS, EXPORTED_TRAFFIC, LIVE
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.stats.strata import Estimate
@@ -39,6 +39,7 @@ class SeriesStats:
         end: Where the window ends, seconds since the epoch, when windows at several moments stand side by side.
         estimates: For user traffic whose calls were all counted, the metrics over all of them, weighted by stratum;
             elsewhere empty. `metrics` counts audit members alone.
+        of: For user traffic, what its numbers are of: all calls, or exported traffic where nobody counted all.
     """
 
     pipeline: str
@@ -54,6 +55,7 @@ class SeriesStats:
     records: int
     end: int | None = None
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    of: str = ""
 
     def estimate(self, metric: str) -> Estimate:
         """A metric with its interval: over all calls where they are known, else over the audit members."""
@@ -156,8 +158,8 @@ def take(
     for group, keys in groups.items():
         for window, span in windows.items():
             parts = _parts(state, keys, span, now)
-            estimates = _estimates(state, keys, group, span, now, table)
-            found += _read(parts, table, group, window, gated, estimates)
+            traffic = _traffic(state, keys, group, span, now, table)
+            found += _read(parts, table, group, window, gated, traffic)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold)
@@ -179,18 +181,27 @@ def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float
     return parts
 
 
-def _estimates(
+class _Traffic(NamedTuple):
+    """What is known of the calls behind a group's records."""
+
+    of: str = ""
+    estimates: Mapping[str, Estimate] = MappingProxyType({})
+
+
+def _traffic(
     state: State, keys: Sequence[SeriesKey], group: _Group, span: int | None, now: float, table: ScoreTable
-) -> dict[str, Estimate]:
-    """The metrics over all calls of user traffic; empty where nobody counted them, or where all were drawn alike."""
-    if group.source != LIVE or group.slice:
-        return {}
-    calls = by_stratum(state.totals(span, now), group.pipeline, group.source)
+) -> _Traffic:
+    """The metrics over all calls of user traffic; no estimates where nobody counted them, or all were drawn alike."""
+    if group.source != LIVE:
+        return _Traffic()
+    calls = {} if group.slice else by_stratum(state.totals(span, now), group.pipeline, group.source)
+    if not calls:
+        return _Traffic(EXPORTED_TRAFFIC)
     rows: dict[str, Row] = {}
     for key in keys:
         for row in state.window(state.series[key], span, now):
             rows.setdefault(key.stratum, Row()).merge(row)
-    return weighted(rows, calls, table) if calls and len({*calls, *rows}) > 1 else {}
+    return _Traffic(ALL_CALLS, weighted(rows, calls, table) if len({*calls, *rows}) > 1 else {})
 
 
 def _read(
@@ -199,7 +210,7 @@ def _read(
     group: _Group,
     window: str,
     gated: Collection[str],
-    estimates: Mapping[str, Estimate],
+    traffic: _Traffic,
 ) -> Iterator[SeriesStats]:
     """The series of a group: one over every request, and one per gold set version over its requests alone."""
     whole = Row()
@@ -220,7 +231,8 @@ def _read(
                 clusters=MappingProxyType(_clusters(table, part.items, gated) if gold else {}),
                 traced=len(part.items),
                 records=row.count,
-                estimates=MappingProxyType({} if gold else dict(estimates)),
+                estimates={} if gold else traffic.estimates,
+                of=traffic.of,
             )
 
 

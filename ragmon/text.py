@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from functools import lru_cache
 from typing import Final
 
 ANYWHERE: Final = 5
@@ -101,6 +102,7 @@ def claim_phrases(gold_claim: str) -> tuple[str, ...]:
     return tuple(run for run in runs if len(run) >= ANYWHERE)
 
 
+@lru_cache(maxsize=64)  # a record's question is looked up in the gold and told apart from others of its minute
 def normalise_question(text: str) -> str:
     """A question as a key: folded, punctuation dropped, spaces squeezed.
 

@@ -11,6 +11,7 @@ import ragmon
 from ragmon.capture.convert import to_record
 from ragmon.capture.runtime import Runtime
 from ragmon.contract import Answer, Record, Sampling, Totals
+from ragmon.export.markdown import render
 from ragmon.gates import Gate, Policy
 from ragmon.judging import evaluate
 from ragmon.offline import Run
@@ -123,6 +124,35 @@ def test_without_totals_the_audit_members_alone_are_read():
     )
     assert live(run).estimates == {}
     assert live(run).estimate("citation_scope").value == 1.0
+
+
+def test_a_number_says_what_it_is_of():
+    """Of all calls, where somebody counted them; of exported traffic, where a record is all there is."""
+    records = [record(good=True, stratum="rest", audit=True) for _ in range(30)]
+    for lines, of in ((records, "exported traffic"), ([*records, totals("rest", 600)], "all calls")):
+        report = scored(lines).report(Policy((SCOPE,)))
+        assert [series["of"] for series in report.data()["series"]] == [of]
+        assert report.data()["gates"][0]["of"] == of
+        assert f"source live, of {of}" in render(report)
+
+
+def test_a_weighted_verdict_says_what_its_sample_is_worth():
+    """Two hundred slow answers, all of them kept, say little about the twenty-nine in thirty others."""
+    run = scored(
+        [
+            *(record(good=True, stratum="slow", audit=False) for _ in range(200)),
+            *(record(good=True, stratum="rest", audit=True) for _ in range(400)),
+            totals("slow", 200),
+            totals("rest", 20_000),
+        ]
+    )
+    (outcome,) = evaluate(run.scorer.snapshot(), Policy((SCOPE,)), whole_run=True)
+    assert (outcome.verdict, outcome.n) == ("pass", 600)
+    assert 390 < outcome.n_eff < 420
+    assert (
+        outcome.reason
+        == f"the whole interval keeps the gate; 600 weighted samples are worth {outcome.n_eff:.0f} plain ones"
+    )
 
 
 def test_calls_of_unknown_weight_stand_for_nothing():

@@ -10,6 +10,7 @@ from ragmon import names
 from ragmon.alarms.shapes import Indexes, Shape
 from ragmon.alarms.steps import SHAPES, Step
 from ragmon.alarms.terms import AlarmTerms
+from ragmon.stats import buckets
 
 
 @dataclass
@@ -54,8 +55,8 @@ class Drift:
         """
         changed = [self._index] if self._indexes.step(step.minute, step.indexes) else []
         for name, shape in self._shapes.items():
-            counts = step.shapes.get((source, name))
-            if counts and shape.step(step.minute, counts):
+            values = step.shapes.get((source, name))
+            if values and shape.step(step.minute, buckets(values)):
                 changed.append(self._drifts[name])
         for signal in changed:
             signal.firing = step.minute if signal.firing is None else None

@@ -126,7 +126,7 @@ class PipelineAlarms:
                 found[key] = self.sight.of(step, watch)
         return found
 
-    def _took(self, step: Step) -> list[list[int]]:
+    def _took(self, step: Step) -> list[list[float]]:
         """How long the step's requests took, by cluster."""
         return list(step.latency.get(self.sight.sources.get(False, ""), {}).values())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ragmon.alarms.observations import NONE, Observations, observe
@@ -135,13 +135,3 @@ def _sums(table: ScoreTable, held: Mapping[Key, int], place: int) -> Sums:
         score = table.scores(key)[place]
         return (n, n * score) if isinstance(score, int) else (0, 0)
     return item_sums(table, held, place)
-
-
-def slow(clusters: Iterable[Sequence[int]], above: int) -> Observations:
-    """Which share of each cluster's requests took longer than a bucket.
-
-    Args:
-        clusters: Log buckets of latencies.
-        above: The bucket.
-    """
-    return observe((len(held), sum(took > above for took in held) * MICRO) for held in clusters)

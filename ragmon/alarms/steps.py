@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,7 +12,6 @@ from ragmon.facts import Key
 from ragmon.item import GoldItem
 from ragmon.names import MATCH
 from ragmon.rows import key_text, text_key
-from ragmon.stats import bucket
 from ragmon.text import normalise_question
 
 STEP: Final = 60
@@ -41,16 +39,16 @@ class Step:
         minute: Minutes since the epoch.
         facts: By place and cluster, how often each tuple of facts was seen.
         measures: By place and metric, by cluster, `(n, sum in micro-units)` of what was measured on text.
-        latency: By source and cluster, the log buckets of the total latency in milliseconds.
-        shapes: By source and property, log-bucket counts.
+        latency: By source and cluster, the total latencies in milliseconds.
+        shapes: By source and property, its values.
         indexes: `(build, index_hash)` seen.
     """
 
     minute: int
     facts: dict[Place, dict[str, dict[Key, int]]] = field(default_factory=dict)
     measures: dict[tuple[Place, str], dict[str, list[int]]] = field(default_factory=dict)
-    latency: dict[str, dict[str, list[int]]] = field(default_factory=dict)
-    shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
+    latency: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    shapes: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
 
     def count(self, place: Place, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
@@ -69,13 +67,11 @@ class Step:
         """Add what is watched of a request whatever its facts."""
         if record.index_hash:
             self.indexes.add((record.build or "", record.index_hash))
-        told, shapes = record.latency_ms, self.shapes
+        told = record.latency_ms
         if told is not None and told.total is not None:
-            slow = bucket(told.total)
-            self.latency.setdefault(source, {}).setdefault(cluster, []).append(slow)
-            shapes.setdefault((source, "latency"), Counter())[slow] += 1
+            self.latency.setdefault(source, {}).setdefault(cluster, []).append(told.total)
         for name, value in _shapes(record):
-            shapes.setdefault((source, name), Counter())[bucket(value)] += 1
+            self.shapes.setdefault((source, name), []).append(value)
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""
@@ -87,7 +83,7 @@ class Step:
             ],
             "measures": [[*place, name, clusters] for (place, name), clusters in self.measures.items()],
             "latency": self.latency,
-            "shapes": [[*key, {str(i): n for i, n in counts.items()}] for key, counts in self.shapes.items()],
+            "shapes": [[*key, values] for key, values in self.shapes.items()],
             "indexes": sorted(map(list, self.indexes)),
         }
 
@@ -102,14 +98,16 @@ class Step:
             },
             {(Place(*place), name): clusters for *place, name, clusters in data["measures"]},
             data["latency"],
-            {(s, name): Counter({int(i): n for i, n in counts.items()}) for s, name, counts in data["shapes"]},
+            {(source, name): values for source, name, values in data["shapes"]},
             {(build, index) for build, index in data["indexes"]},
         )
 
 
 def _shapes(record: Record) -> Iterator[tuple[str, float]]:
-    """Lengths in characters and the best retrieval score, as far as they were captured."""
-    told, answer = record.facts, record.answer_json
+    """Latency, lengths in characters and the best retrieval score, as far as they were captured."""
+    told, answer, took = record.facts, record.answer_json, record.latency_ms
+    if took is not None and took.total is not None:
+        yield "latency", took.total
     if record.q is not None:
         yield "question_length", float(len(record.q))
     elif told is not None and told.question_chars is not None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from ragmon import names
+from ragmon.alarms import plan
+from ragmon.alarms.steps import SHAPES
 from ragmon.config.settings import LABELLED, GoldSpec, PipelineSettings, Settings
 
 GAUGES: Final = 4
 """Value, lower, upper, samples."""
 COUNTERS: Final = 3
 """Scores, scored, squares."""
-GATE: Final = 12
-"""Threshold, value, lower, upper, samples, three statuses, two alarm tiers, evidence, info."""
+GATE: Final = 9
+"""Threshold, value, lower, upper, samples, three statuses, info."""
+ALARM: Final = 2
+"""Whether it fires, and its evidence."""
+DRIFT: Final = 1 + len(SHAPES)
+"""Drift alarms: the index, and every property whose distribution is watched."""
 SLICE: Final = 2
 HISTOGRAMS: Final = 2 + len(names.STAGES) - 1
 """Latency end to end, one per stage, retrieved documents."""
@@ -31,9 +37,9 @@ def expected_series(settings: Settings) -> int:
 
     Per pipeline: every metric has 4 gauges per window, and 3 counters, for each source and gold set it can be seen
     under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
-    every gate 12; every slice value, and the one for all others, 2 per gated metric and source; a request counter per
-    source and stratum, an error counter, and histograms. Per gold set 2, per probe and judge one per outcome. Beside
-    them what the monitor says about itself and, per metric, the usual reasons for not assessing.
+    every gate 9, every alarm 2; every slice value, and the one for all others, 2 per gated metric and source; a request
+    counter per source and stratum, an error counter, and histograms. Per gold set 2, per probe and judge one per
+    outcome. Beside them what the monitor says about itself and, per metric, the usual reasons for not assessing.
 
     Args:
         settings: The configuration.
@@ -55,6 +61,7 @@ def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
     return (
         seen * (GAUGES * len(settings.windows) + COUNTERS)
         + GATE * len(one.gates)
+        + ALARM * (len(plan(one.gates, settings.build_metrics())) + DRIFT)
         + SLICE * gated * sliced * sources
         + len(names.STRATA) * sources
         + 1

@@ -201,7 +201,7 @@ def _title(series: SeriesStats) -> str:
     about = [f"pipeline {series.pipeline}", f"source {series.source}"]
     about += [f"gold {series.gold} {series.gold_version}"] if series.gold else []
     about += [series.slice] if series.slice else []
-    about += ["all calls, weighted by stratum"] if series.estimates else []
+    about += [f"of {series.of}"] if series.of else []
     return ", ".join(about)
 
 

@@ -176,6 +176,7 @@ def _series(series: SeriesStats) -> dict[str, Any]:
         "window": series.window,
         **({"end": series.end} if series.end is not None else {}),
         **({"slice": series.slice} if series.slice else {}),
+        **({"of": series.of} if series.of else {}),
         "metrics": {name: metric(series, name) for name in series.metrics},
     }
 
@@ -189,6 +190,7 @@ def gate(outcome: Outcome) -> dict[str, Any]:
         "source": outcome.source,
         "gold": outcome.gold,
         "estimand": outcome.estimand,
+        **({"of": outcome.of} if outcome.of else {}),
         "threshold": outcome.gate.threshold,
         "direction": outcome.gate.direction,
         "value": rounded(outcome.value),

@@ -45,6 +45,15 @@ def bucket_value(index: int) -> float:
     return 0.0 if index == NOT_POSITIVE else array("d", array("q", [(index << _DROPPED_BITS) + _HALF]).tobytes())[0]
 
 
+def bucket_edge(index: int) -> float:
+    """Where a bucket ends, in the unit of the values: what lies in it is smaller.
+
+    >>> bucket_edge(bucket(100.0)) > 100.0, bucket(bucket_edge(bucket(100.0))) == bucket(100.0) + 1
+    (True, True)
+    """
+    return array("d", array("q", [(index + 1) << _DROPPED_BITS]).tobytes())[0]
+
+
 def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     """A quantile of a log-bucket histogram, by nearest rank.
 
