@@ -50,11 +50,12 @@ class Alarm:
                 return None
             self.clear()
             return "resolved"
-        if self.detector.update(seen, level) < self.watch.threshold:
+        # Nothing can fall below a level of 0, and wealth would grow by waiting alone.
+        if level <= 0 or self.detector.update(seen, level) < self.watch.threshold:
             return None
         self.firing = minute
         # Half-way between what should be and what best explains the fall: above that, it is over.
-        self._back = max(0.0, level) * (1.0 - self.detector.fall / 2.0)
+        self._back = level * (1.0 - self.detector.drop / 2.0)
         self.detector.clear()
         return "firing"
 

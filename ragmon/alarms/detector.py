@@ -1,8 +1,8 @@
 """The detector under every alarm: a sum of e-processes that may be looked at every minute for ever.
 
 For a level g and observations x in [0, 1], `prod(1 + bet * (g - x))` is a fair game or a losing one as long as the
-mean is at least g: whoever bets against the metric grows rich only if it fell. The detector plays one such game from
-every step on and adds them up (Shiryaev-Roberts), for eight sizes of a fall at once. As long as the mean holds, the
+mean is at least g: whoever bets against the metric grows rich only if it dropped. The detector plays one such game from
+every step on and adds them up (Shiryaev-Roberts), for eight sizes of a drop at once. As long as the mean holds, the
 expected number of steps until the wealth passes a threshold A is at least A, whatever else is true of the traffic.
 
 Source: Shin, Ramdas, Rinaldo, "E-detectors", New England J. Stat. Data Sci. 2 (2024), doi 10.51387/23-NEJSDS51; the
@@ -20,16 +20,18 @@ from ragmon.stats.detection import DROPS
 
 HIGHEST: Final = 0.9999
 """Levels are cut here: of a mean of exactly 1 a single failure would be proof, and a label may be wrong."""
-_ON_ONE: Final = tuple(log1p(-fall) for fall in DROPS)
+_ON_ONE: Final = tuple(log1p(-drop) for drop in DROPS)
 _LARGEST: Final = 600.0
 """Exponents are cut here, far above any threshold and below what a double holds."""
+_FEW: Final = 50
+"""So many means between 0 and 1 are multiplied one by one; the product of more might not fit a double."""
 
 
 class Detector:
     """Wealth against "the mean is at least the level".
 
     Args:
-        wealth: One per fall, as `dump` gave it; default: nothing won yet.
+        wealth: One per drop, as `dump` gave it; default: nothing won yet.
 
     Attributes:
         wealth: What each game has won, all starting times together.
@@ -42,12 +44,11 @@ class Detector:
         True
     """
 
-    __slots__ = ("_level", "_on_zero", "wealth")
+    __slots__ = ("_bets", "_cut", "_level", "_on_zero", "wealth")
 
     def __init__(self, wealth: Sequence[float] = ()) -> None:
         self.wealth = list(wealth) or [0.0] * len(DROPS)
-        self._level = -1.0
-        self._on_zero = _ON_ONE
+        self._bet(0.0)
 
     def update(self, seen: Observations, level: float) -> float:
         """Take in one step.
@@ -62,31 +63,32 @@ class Detector:
         if level != self._level:
             self._bet(level)
         ones, zeros, parts = seen
-        if parts or zeros * self._on_zero[-1] > _LARGEST:
-            logs = self._logs(seen)
-            self.wealth = [exp(won) * (w + 1.0) for w, won in zip(self.wealth, logs, strict=True)]
-        else:
-            self.wealth = [
-                exp(zeros * lost + ones * held) * (w + 1.0)
-                for w, lost, held in zip(self.wealth, self._on_zero, _ON_ONE, strict=True)
-            ]
+        wealth = [won + 1.0 for won in self.wealth]
+        if len(parts) > _FEW or zeros * self._on_zero[-1] > _LARGEST:
+            self.wealth = [exp(won) * held for held, won in zip(wealth, self._logs(seen), strict=True)]
+            return sum(self.wealth) / len(DROPS)
+        for x in parts:
+            gap = self._cut - x
+            wealth = [held * (1.0 + bet * gap) for held, bet in zip(wealth, self._bets, strict=True)]
+        self.wealth = [
+            exp(zeros * lost + ones * kept) * held
+            for held, lost, kept in zip(wealth, self._on_zero, _ON_ONE, strict=True)
+        ]
         return sum(self.wealth) / len(DROPS)
 
     def _bet(self, level: float) -> None:
-        """What a 0 brings, for each fall; a 1 always costs the fall itself."""
-        self._level = level
-        odds = odds_of(level)
-        self._on_zero = tuple(log1p(fall * odds) for fall in DROPS)
+        """What is put on each drop, and what a 0 brings; a 1 always costs the drop itself."""
+        self._level, self._cut = level, min(level, HIGHEST)
+        self._bets = tuple(drop / (1.0 - self._cut) for drop in DROPS)
+        self._on_zero = tuple(log1p(bet * self._cut) for bet in self._bets)
 
     def _logs(self, seen: Observations) -> list[float]:
-        """What the step brings, as logarithms, with means between 0 and 1."""
+        """What the step brings, as logarithms, where it is much."""
         ones, zeros, parts = seen
-        level = min(self._level, HIGHEST)
         found = []
-        for fall, lost, held in zip(DROPS, self._on_zero, _ON_ONE, strict=True):
-            bet = fall / (1.0 - level)
-            between = sum(log1p(bet * (level - x)) for x in parts)
-            found.append(min(_LARGEST, zeros * lost + ones * held + between))
+        for bet, lost, kept in zip(self._bets, self._on_zero, _ON_ONE, strict=True):
+            between = sum(log1p(bet * (self._cut - x)) for x in parts)
+            found.append(min(_LARGEST, zeros * lost + ones * kept + between))
         return found
 
     @property
@@ -95,19 +97,13 @@ class Detector:
         return sum(self.wealth) / len(DROPS)
 
     @property
-    def fall(self) -> float:
-        """The fall that explains the observations best."""
+    def drop(self) -> float:
+        """The drop that explains the observations best, relative to the level."""
         return DROPS[max(range(len(DROPS)), key=self.wealth.__getitem__)]
 
     def clear(self) -> None:
         """Start anew."""
         self.wealth = [0.0] * len(DROPS)
-
-
-def odds_of(level: float) -> float:
-    """The odds of a share; 0 where nothing could fall below it."""
-    level = min(max(level, 0.0), HIGHEST)
-    return level / (1.0 - level)
 
 
 def evidence(mean: float, threshold: float) -> float:

@@ -16,6 +16,8 @@ PAGE_STEPS: Final = 30 * 24 * 60
 """Minutes a page budget is stated over."""
 LOOK_STEPS: Final = 24 * 60
 """Minutes a look budget is stated over."""
+LEAST: Final = 20.0
+"""Wealth below this is no proof, however large the budget."""
 SLOW: Final = 0.05
 """Share of requests above the p95."""
 
@@ -83,7 +85,8 @@ def plan(
     watches = [*_gates(gates, metrics), *_gold(metrics), *_live(metrics)]
     pages = sum(watch.severity == names.PAGE for watch in watches) * pipelines
     others = len(watches) * pipelines - pages
-    page, look = pages * PAGE_STEPS / false_pages_per_30d, others * LOOK_STEPS / looks_per_day
+    page = max(LEAST, pages * PAGE_STEPS / false_pages_per_30d)
+    look = max(LEAST, others * LOOK_STEPS / looks_per_day)
     return tuple(replace(watch, threshold=page if watch.severity == names.PAGE else look) for watch in watches)
 
 
