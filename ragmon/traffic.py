@@ -20,6 +20,10 @@ class Producer(NamedTuple):
     started: float
 
 
+GONE: Final = Producer("", 0.0)
+"""Stands for all producers that are gone."""
+
+
 class CallKey(NamedTuple):
     """Which calls."""
 
@@ -77,6 +81,17 @@ class Calls:
                     place = step if step >= fresh else step // FOLDED * FOLDED
                     kept[place if oldest is None or step >= oldest else 0] = steps[step]
                 keys[key] = kept
+        if oldest is not None:
+            self._bury(oldest)
+
+    def _bury(self, oldest: float) -> None:
+        """Add up the producers that have told nothing for long: processes come and go, memory is bounded."""
+        silent = [p for p, keys in self.counts.items() if all(max(steps) < oldest for steps in keys.values())]
+        for producer in silent:
+            if producer != GONE:
+                for key, steps in self.counts.pop(producer).items():
+                    held = self.counts.setdefault(GONE, {}).setdefault(key, {0: 0})
+                    held[0] += max(steps.values())
 
     def merge(self, other: Calls) -> None:
         """Add what was told elsewhere."""

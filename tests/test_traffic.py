@@ -97,3 +97,14 @@ def test_old_counts_are_thinned_out_without_losing_a_call():
     assert len(next(iter(calls.counts.values()))[KEY]) < 75
     assert calls.within(None, inf) == all_of_them.within(None, inf)
     assert calls.within(START + 3900, START + 6000) == all_of_them.within(START + 3900, START + 6000)
+
+
+def test_a_thousand_processes_that_came_and_went_take_the_room_of_one():
+    """Their calls stay in the total; a process that still reports stays apart."""
+    calls = seen(*(line(3, at, instance=f"worker {at}", started=at) for at in range(1000)))
+    calls.see(line(40, 90_000, instance="alive"))
+    calls.fold(START + 80_000, START + 50_000)
+    assert len(calls.counts) == 2
+    assert calls.within(None, inf) == {KEY: 3040}
+    calls.see(line(50, 100_000, instance="alive"))
+    assert calls.within(START + 95_000, START + 101_000) == {KEY: 10}

@@ -55,9 +55,9 @@ class Baseline:
     @property
     def state(self) -> str:
         """`given`, `learning`, `growing` or `frozen`."""
-        if self.given:
-            return "given"
-        return "frozen" if self.frozen else "growing" if self.usable else "learning"
+        if self.given or not self.usable:
+            return "given" if self.given else "learning"
+        return "frozen" if self.frozen else "growing"
 
     def give(self, n: int, total: float) -> None:
         """Take a baseline as it is."""
