@@ -75,6 +75,8 @@ def _asked(environ: dict[str, Any]) -> tuple[str, str, str]:
         raise _RefusedError("405 Method Not Allowed", "acknowledgements are POSTed", "`ragmon ack` does")
     if not _from_here(environ.get("REMOTE_ADDR", "")):
         raise _RefusedError("403 Forbidden", "acknowledgements are taken from this machine alone", "`ragmon ack` there")
+    if not _asked_for_us(environ):
+        raise _RefusedError("403 Forbidden", "a web page asks", "`ragmon ack` from a terminal")
     if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != _JSON:
         raise _RefusedError("415 Unsupported Media Type", "an acknowledgement is JSON", f"Content-Type: {_JSON}")
     length = environ.get("CONTENT_LENGTH") or "0"
@@ -91,25 +93,45 @@ def _asked(environ: dict[str, Any]) -> tuple[str, str, str]:
     return parts
 
 
+def _asked_for_us(environ: dict[str, Any]) -> bool:
+    """Whether the request was meant for this monitor: a web page's says where it comes from, or asks for its own name.
+
+    A name somebody else owns may lead here (DNS rebinding); an address or `localhost` may not.
+    """
+    host = str(environ.get("HTTP_HOST", ""))
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if "HTTP_ORIGIN" in environ:
+        return False
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return True
+
+
 def _from_here(address: str) -> bool:
     try:
         found = ip_address(address)
     except ValueError:
         return False
     mapped = getattr(found, "ipv4_mapped", None)
-    return (mapped or found).is_loopback
+    return bool((mapped or found).is_loopback)
 
 
-def split(name: str) -> tuple[str, str]:
+def split(name: str, usual: str = names.DEFAULT_PIPELINE) -> tuple[str, str]:
     """The alarm and the pipeline of `[PIPELINE/]ALARM`.
 
-    >>> split("support/precision"), split("precision")
-    (('precision', 'support'), ('precision', 'default'))
+    Args:
+        name: What somebody typed.
+        usual: The pipeline that is meant where none is named.
 
     Raises:
         RagmonError: One of them is missing.
+
+    >>> split("support/precision"), split("precision")
+    (('precision', 'support'), ('precision', 'default'))
     """
     pipeline, slash, alert = name.rpartition("/")
     if not alert or (slash and not pipeline):
         raise RagmonError(f"{name!r} names no alarm", hint="[PIPELINE/]ALARM, as `ragmon_gate_alarm` shows them")
-    return alert, pipeline or names.DEFAULT_PIPELINE
+    return alert, pipeline or usual

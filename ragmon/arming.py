@@ -7,8 +7,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from ragmon.alarms import Alarms, AlarmTerms, index_terms, plan
-from ragmon.alarms.frozen import VERSION, version
+from ragmon.alarms.frozen import VERSION, FrozenPipeline, version
 from ragmon.alarms.terms import LEARN
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.errors import ConfigError
@@ -37,7 +39,7 @@ def arm(settings: Settings, table: ScoreTable) -> Alarms:
 
 
 def _terms(
-    one: PipelineSettings, settings: Settings, table: ScoreTable, frozen: dict[Path, dict[str, Any]]
+    one: PipelineSettings, settings: Settings, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
 ) -> AlarmTerms:
     """What holds for one pipeline. Configured pipelines share the budgets; one nobody configured has its own."""
     alarms, file = one.alarms, one.alarms.baseline.file
@@ -53,7 +55,7 @@ def _terms(
     return AlarmTerms(
         watches,
         learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
-        given={} if file is None else frozen[file].get(one.name, {}),
+        given=None if file is None else frozen[file].get(one.name),
         cluster=one.metrics.cluster,
         **index_terms(one.gates),
     )
@@ -68,7 +70,7 @@ def frozen_file(pipelines: dict[str, Any]) -> dict[str, Any]:
     return {"kind": KIND, "v": VERSION, "version": version(pipelines), "pipelines": pipelines}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, FrozenPipeline]:
     """The pipelines of a baseline file.
 
     Raises:
@@ -82,9 +84,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError("the baseline is no JSON", path=str(path), hint=_HINT) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
         raise ConfigError("this is no baseline file", path=str(path), hint=_HINT)
-    pipelines: dict[str, Any] = data["pipelines"]
-    if data.get("version") != version(pipelines):
-        raise ConfigError(
-            "the baseline was changed after it was frozen", path=str(path), value=data.get("version"), hint=_HINT
-        )
-    return pipelines
+    if data.get("version") != version(data.get("pipelines")):
+        told = data.get("version")
+        raise ConfigError("the baseline was changed after it was frozen", path=str(path), value=told, hint=_HINT)
+    try:
+        return msgspec.convert(data["pipelines"], dict[str, FrozenPipeline])
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise ConfigError(f"the baseline holds what none can ({error})", path=str(path), hint=_HINT) from error

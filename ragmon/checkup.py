@@ -66,7 +66,9 @@ def _gold(settings: Settings) -> Check:
 
 def _baselines(settings: Settings) -> Check:
     try:
-        arm(settings, ScoreTable(settings.build_metrics()))
+        alarms = arm(settings, ScoreTable(settings.build_metrics()))
+        for name in settings.pipelines:
+            alarms.of(name)
     except RagmonError as error:
         return Check("baseline", ok=False, told=str(error), hint=error.hint)
     files = sorted({str(one.alarms.baseline.file) for one in settings.pipelines.values() if one.alarms.baseline.file})
@@ -78,13 +80,13 @@ def _server(settings: Settings) -> Iterator[Check]:
     if settings.export.endpoint is None:
         return
     url = urlsplit(str(settings.export.endpoint))
-    place = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
     try:
+        place = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
         with socket.create_connection(place, timeout=TIMEOUT):
             yield Check("server", ok=True, told=f"{url.netloc} answers")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         hint = "start the server, or correct `[export] endpoint`"
-        yield Check("server", ok=False, told=f"nobody answers on {url.netloc} ({error.strerror or error})", hint=hint)
+        yield Check("server", ok=False, told=f"nobody answers on {url.netloc} ({error})", hint=hint)
 
 
 def _chain(settings: Settings) -> Check:

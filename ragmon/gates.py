@@ -115,6 +115,7 @@ class Outcome:
         items: Distinct gold items behind the number.
         n_eff: How many of a plain sample would tell as much; None where the value is exact or is no mean.
         of: For user traffic: all calls, or exported traffic where nobody counted all.
+        audited: Audit members in the denominator: what alarms read.
     """
 
     gate: Gate
@@ -131,6 +132,7 @@ class Outcome:
     items: int = 0
     n_eff: float | None = None
     of: str = ""
+    audited: int = 0
 
     @property
     def margin(self) -> float | None:

@@ -95,6 +95,7 @@ class Evidence:
             items=self.series.traced if self.series is not None else 0,
             n_eff=n_eff,
             of=self.series.of if self.series is not None else "",
+            audited=self.stat.n,
         )
 
 
@@ -135,8 +136,9 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
         for gold in (gate.gold,) if gate.gold else ("", None):
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
             stat = series.metrics.get(gate.metric) if series is not None else None
-            if series is not None and stat is not None and (stat.n or stat.unassessed):
-                weighted = series.estimates.get(gate.metric)
+            weighted = series.estimates.get(gate.metric) if series is not None else None
+            known = stat is not None and (stat.n or stat.unassessed or (weighted is not None and weighted.n))
+            if series is not None and stat is not None and known:
                 if whole_run and not series.gold:
                     series = _gold_run(series, snapshot, gate.where)
                 return Evidence(gate, source, series, stat, _estimand(gate, series, source), weighted)
@@ -234,7 +236,7 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
 
     if n_eff < gate.min_samples:
         reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
-        return outcome("insufficient", reason, _needed_to_pass(gate))
+        return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
     like_plain = evidence.weighted is None or n_eff >= LIKE_PLAIN * evidence.n
     worth = "" if like_plain else f"; {evidence.n} weighted samples are worth {n_eff:.0f} plain ones"
     if gate.holds(lower) and gate.holds(upper):
@@ -246,7 +248,13 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     reason = f"the interval straddles the gate; the value {side} it by {by:.1f} points"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
-    return outcome("insufficient", reason, stats.needed_to_decide(value, gate.threshold))
+    needed = stats.needed_to_decide(value, gate.threshold)
+    return outcome("insufficient", reason + worth, None if needed is None else _in_samples(needed, evidence, n_eff))
+
+
+def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:
+    """How many samples of this kind tell as much as so many plain ones."""
+    return plain if evidence.weighted is None or not n_eff else math.ceil(plain * evidence.n / n_eff)
 
 
 def _observations(evidence: Evidence) -> str:

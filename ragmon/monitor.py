@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from time import time
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
@@ -41,6 +41,8 @@ _log = logging.getLogger("ragmon")
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
+PATIENCE: Final = 10.0
+"""Seconds a client may take to send a request."""
 BUILDS: Final = 8
 """Builds and indexes of a pipeline that are shown: those seen last."""
 
@@ -93,8 +95,8 @@ class Monitor:
         """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
         with self._lock:
             self._received += 1
-            self._advance(self._clock())
             try:
+                self._advance(self._clock())
                 scored = self._scorer.observe(record)
             except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
                 dropped = self._scorer.dropped
@@ -217,6 +219,7 @@ class Monitor:
             registry.register(Collector(self.reading))
             try:
                 self._server = start_http_server(place.port, place.host, registry)
+                _be_patient(self._server[0])
                 self._server[0].set_app(with_acks(make_wsgi_app(registry), self.acknowledge))
             except OSError as error:
                 taken = error.errno == errno.EADDRINUSE
@@ -251,6 +254,12 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _be_patient(server: WSGIServer) -> None:
+    """Hang up on a client that sends half a request and then nothing."""
+    handler: Any = server.RequestHandlerClass
+    server.RequestHandlerClass = type("Patient", (handler,), {"timeout": PATIENCE})
 
 
 def _address(text: str) -> Address:

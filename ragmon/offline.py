@@ -197,11 +197,12 @@ def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[
         return []
     found = []
     for pipeline in dict.fromkeys(outcome.gate.pipeline for outcome in outcomes):
-        mine = [outcome for outcome in outcomes if outcome.gate.pipeline == pipeline and outcome.n]
+        seen = {outcome.gate: outcome.audited for outcome in outcomes if outcome.gate.pipeline == pipeline}
+        mine = [gate for gate, n in seen.items() if n]
         found += reach(
-            [outcome.gate for outcome in mine],
+            mine,
             scorer.table.metrics,
-            {outcome.gate.name: outcome.n / minutes for outcome in mine},
+            {gate.name: seen[gate] / minutes for gate in mine},
             false_pages_per_30d=policy.false_pages_per_30d,
             looks_per_day=policy.looks_per_day,
             pipelines=len({outcome.gate.pipeline for outcome in outcomes}),

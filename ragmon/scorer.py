@@ -211,7 +211,7 @@ class Scorer:
         found = _slices_of(record, item, slices) if slices else ()
         for where in found:
             self._add(stream, source, where, record, item, key, measured)
-        if self.steps is not None and (record.sampling or _KEPT_ALL).audit:
+        if self.steps is not None:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
                 self.steps.collect(stream.pipeline, arrival, source, record, item, key, measured, found)

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.facts import Key
-from ragmon.names import ALL_CALLS, EXPORTED_TRAFFIC, LIVE
+from ragmon.names import ALL_CALLS, EXPORTED_TRAFFIC, LIVE, UNKNOWN_WEIGHT
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.stats.strata import Estimate
 from ragmon.tables import Table, add_table
-from ragmon.traffic import by_stratum
+from ragmon.traffic import Count, by_stratum
 from ragmon.weighting import weighted
 from ragmon.windows import SeriesKey, State
 
+SLACK: Final = 1.25
+FEW: Final = 20
+"""Records and what their producers say they kept may differ by a quarter and twenty: reports are ten seconds late."""
 ALL: Final = "all"
 """The window that holds everything counted so far."""
 
@@ -171,7 +175,7 @@ def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float
     Counts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
     """
     parts = {("", ""): _Part()}
-    for key in (key for key in keys if key.audit):
+    for key in (key for key in keys if key.audit and key.stratum != UNKNOWN_WEIGHT):
         part = parts.setdefault((key.gold, key.gold_version), _Part())
         series = state.series[key]
         for row in state.window(series, span, now):
@@ -191,17 +195,35 @@ class _Traffic(NamedTuple):
 def _traffic(
     state: State, keys: Sequence[SeriesKey], group: _Group, span: int | None, now: float, table: ScoreTable
 ) -> _Traffic:
-    """The metrics over all calls of user traffic; no estimates where nobody counted them, or all were drawn alike."""
+    """What is known of all calls of user traffic: no estimates where nobody counted them, or all were drawn alike."""
     if group.source != LIVE:
         return _Traffic()
-    calls = {} if group.slice else by_stratum(state.totals(span, now), group.pipeline, group.source)
-    if not calls:
-        return _Traffic(EXPORTED_TRAFFIC)
     rows: dict[str, Row] = {}
     for key in keys:
         for row in state.window(state.series[key], span, now):
             rows.setdefault(key.stratum, Row()).merge(row)
-    return _Traffic(ALL_CALLS, weighted(rows, calls, table) if len({*calls, *rows}) > 1 else {})
+    records = sum(row.count for stratum, row in rows.items() if stratum != UNKNOWN_WEIGHT)
+    calls = _calls(state, group, span, now, records)
+    kept = sum(count.kept for count in calls.values())
+    if not calls or records > SLACK * kept + FEW:  # the rest comes from producers that tell nothing
+        return _Traffic(EXPORTED_TRAFFIC)
+    if group.slice or len({*calls, *rows}) == 1:
+        return _Traffic(ALL_CALLS)
+    return _Traffic(ALL_CALLS, weighted(rows, {stratum: count.calls for stratum, count in calls.items()}, table))
+
+
+def _calls(state: State, group: _Group, span: int | None, now: float, records: int) -> dict[str, Count]:
+    """All calls behind a group's records, by stratum.
+
+    A trace log that was cut holds fewer records than its producers kept by then: what they counted before its first
+    report belongs to an earlier one.
+    """
+    if span is not None:
+        return by_stratum(state.totals(span, now), group.pipeline, group.source)
+    calls = by_stratum(state.calls.whole(), group.pipeline, group.source)
+    if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
+        return by_stratum(state.calls.since(None, inf), group.pipeline, group.source)
+    return calls
 
 
 def _read(
@@ -218,7 +240,7 @@ def _read(
         whole.merge(part.row)
     for (gold, version), part in sorted(parts.items()):
         row = part.row if gold else whole
-        if row.count:
+        if row.count or (traffic.estimates and not gold):
             yield SeriesStats(
                 pipeline=group.pipeline,
                 source=group.source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon import names
@@ -32,39 +32,113 @@ class CallKey(NamedTuple):
     stratum: str
 
 
-class Calls:
-    """Cumulative counts of calls, by producer and time step; two of them merge by taking the larger count.
+class Count(NamedTuple):
+    """Calls, and how many of them became records."""
+
+    calls: int = 0
+    kept: int = 0
+
+    def plus(self, other: Count) -> Count:
+        """Both together."""
+        return Count(self.calls + other.calls, self.kept + other.kept)
+
+    def minus(self, other: Count) -> Count:
+        """What came since."""
+        return Count(max(0, self.calls - other.calls), max(0, self.kept - other.kept))
+
+    def larger(self, other: Count | None) -> Count:
+        """Counts only grow: the larger one is the later one."""
+        return self if other is None else Count(max(self.calls, other.calls), max(self.kept, other.kept))
+
+
+NOTHING: Final = Count()
+
+
+class Told:
+    """What one producer told of one key.
 
     Attributes:
-        counts: By producer and key, the largest count told in each step of ten seconds.
+        first: The step it was told of first, and the count then.
+        steps: The last count of each step of ten seconds.
     """
 
+    __slots__ = ("first", "steps")
+
+    def __init__(self, step: int, count: Count) -> None:
+        self.first = (step, count)
+        self.steps = {step: count}
+
+    def put(self, step: int, count: Count) -> None:
+        """Add a count."""
+        self.first = min(self.first, (step, count))
+        self.steps[step] = count.larger(self.steps.get(step))
+
+    def at(self, end: float) -> Count:
+        """The count at a time."""
+        found = NOTHING
+        for step, count in self.steps.items():
+            if step < end:
+                found = count.larger(found)
+        return found
+
+    def thin(self, fresh: float, oldest: float | None) -> None:
+        """Keep the last count of every five minutes of what is old, and of what is older still one."""
+        kept: dict[int, Count] = {}
+        for step, count in self.steps.items():
+            place = step if step >= fresh else step // FOLDED * FOLDED
+            place = place if oldest is None or step >= oldest else 0
+            kept[place] = count.larger(kept.get(place))
+        self.steps = kept
+
+
+class Calls:
+    """Cumulative counts of calls, by producer and time step; two of them merge by taking the larger count."""
+
     def __init__(self) -> None:
-        self.counts: dict[Producer, dict[CallKey, dict[int, int]]] = {}
+        self._told: dict[Producer, dict[CallKey, Told]] = {}
 
     def see(self, line: Totals) -> None:
         """Take in what a producer tells; a line about losses alone counts no calls."""
         if line.calls:
             key = CallKey(line.pipeline, line.source, line.stratum)
-            self._put(Producer(line.instance, line.started), key, int(line.ts) // STEP * STEP, line.calls)
+            count = Count(line.calls, line.kept)
+            self._put(Producer(line.instance, line.started), key, int(line.ts) // STEP * STEP, count)
 
-    def _put(self, producer: Producer, key: CallKey, step: int, calls: int) -> None:
-        steps = self.counts.setdefault(producer, {}).setdefault(key, {})
-        steps[step] = max(calls, steps.get(step, 0))
+    def _put(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
+        keys = self._told.setdefault(producer, {})
+        told = keys.get(key)
+        if told is None:
+            keys[key] = Told(step, count)
+        else:
+            told.put(step, count)
 
-    def within(self, begin: float | None, end: float) -> dict[CallKey, int]:
+    def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
         """The calls of a window, to the ten seconds between two reports.
 
+        Of a producer that was heard of before the window, a key it had not told of had no calls. Of one that had been
+        running for long when it was first heard of, only what it counted since is known.
+
         Args:
-            begin: Where it begins, seconds since the epoch; None counts from each producer's start.
+            begin: Where it begins, seconds since the epoch; None: with each producer's first report.
             end: Where it ends, exclusive.
         """
-        found: dict[CallKey, int] = {}
-        for producer, keys in self.counts.items():
-            for key, steps in keys.items():
-                calls = _at(steps, end) - (0 if begin is None else _before(steps, begin, producer.started))
-                if calls > 0:
-                    found[key] = found.get(key, 0) + calls
+        found: dict[CallKey, Count] = {}
+        for producer, keys in self._told.items():
+            heard = min(told.first[0] for told in keys.values())
+            unknown = begin is None or (heard >= begin and producer.started < begin)
+            for key, told in keys.items():
+                base = NOTHING if begin is None else told.at(begin)
+                if unknown and told.first[0] == heard:
+                    base = told.first[1]
+                found[key] = told.at(end).minus(base).plus(found.get(key, NOTHING))
+        return found
+
+    def whole(self) -> dict[CallKey, Count]:
+        """All calls of every producer since it started."""
+        found: dict[CallKey, Count] = {}
+        for keys in self._told.values():
+            for key, told in keys.items():
+                found[key] = told.at(float("inf")).plus(found.get(key, NOTHING))
         return found
 
     def fold(self, fresh: float, oldest: float | None) -> None:
@@ -74,65 +148,57 @@ class Calls:
             fresh: Of what is older, the last count of every five minutes is kept.
             oldest: Of what is older, the last count; None keeps all.
         """
-        for keys in self.counts.values():
-            for key, steps in keys.items():
-                kept: dict[int, int] = {}
-                for step in sorted(steps):
-                    place = step if step >= fresh else step // FOLDED * FOLDED
-                    kept[place if oldest is None or step >= oldest else 0] = steps[step]
-                keys[key] = kept
+        for keys in self._told.values():
+            for told in keys.values():
+                told.thin(fresh, oldest)
         if oldest is not None:
             self._bury(oldest)
 
     def _bury(self, oldest: float) -> None:
         """Add up the producers that have told nothing for long: processes come and go, memory is bounded."""
-        silent = [p for p, keys in self.counts.items() if all(max(steps) < oldest for steps in keys.values())]
+        silent = [p for p, keys in self._told.items() if all(max(told.steps) < oldest for told in keys.values())]
         for producer in silent:
             if producer != GONE:
-                for key, steps in self.counts.pop(producer).items():
-                    held = self.counts.setdefault(GONE, {}).setdefault(key, {0: 0})
-                    held[0] += max(steps.values())
+                for key, told in self._told.pop(producer).items():
+                    held = self._told.setdefault(GONE, {}).get(key)
+                    count = told.at(oldest).plus(NOTHING if held is None else held.steps[0])
+                    self._told[GONE][key] = Told(0, count)
 
     def merge(self, other: Calls) -> None:
         """Add what was told elsewhere."""
-        for producer, keys in other.counts.items():
-            for key, steps in keys.items():
-                for step, calls in steps.items():
-                    self._put(producer, key, step, calls)
+        for producer, key, told in other:
+            mine = self._told.setdefault(producer, {}).setdefault(key, Told(*told.first))
+            mine.first = min(mine.first, told.first)
+            for step, count in told.steps.items():
+                mine.put(step, count)
+
+    def __iter__(self) -> Iterator[tuple[Producer, CallKey, Told]]:
+        for producer, keys in self._told.items():
+            for key, told in keys.items():
+                yield producer, key, told
 
     def dump(self) -> list[Any]:
         """Plain JSON data."""
         return [
-            [*producer, *key, {str(step): calls for step, calls in steps.items()}]
-            for producer, keys in self.counts.items()
-            for key, steps in keys.items()
+            [*producer, *key, [told.first[0], *told.first[1]], {str(step): count for step, count in told.steps.items()}]
+            for producer, key, told in self
         ]
 
     @classmethod
     def load(cls, data: list[Any]) -> Calls:
         """What `dump` wrote."""
         calls = cls()
-        for instance, started, pipeline, source, stratum, steps in data:
-            keys = calls.counts.setdefault(Producer(instance, started), {})
-            keys[CallKey(pipeline, source, stratum)] = {int(step): n for step, n in steps.items()}
+        for instance, started, pipeline, source, stratum, (first, *count), steps in data:
+            told = Told(first, Count(*count))
+            told.steps = {int(step): Count(*held) for step, held in steps.items()}
+            calls._told.setdefault(Producer(instance, started), {})[CallKey(pipeline, source, stratum)] = told
         return calls
 
 
-def _at(steps: Mapping[int, int], end: float) -> int:
-    """The count at a time: counts only grow, so the largest before it is the last."""
-    return max((calls for step, calls in steps.items() if step < end), default=0)
-
-
-def _before(steps: Mapping[int, int], begin: float, started: float) -> int:
-    """The count when a window began; of a producer that was heard of later, what it had counted by then is unknown."""
-    known = _at(steps, begin)
-    return known if known or started >= begin else steps[min(steps)]
-
-
-def by_stratum(calls: Mapping[CallKey, int], pipeline: str, source: str) -> dict[str, int]:
+def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> dict[str, Count]:
     """The calls of each stratum of one pipeline and source; calls of unknown weight stand for nothing."""
     return {
-        key.stratum: n
-        for key, n in calls.items()
-        if (key.pipeline, key.source) == (pipeline, source) and key.stratum != names.UNKNOWN_WEIGHT
+        key.stratum: count
+        for key, count in calls.items()
+        if (key.pipeline, key.source) == (pipeline, source) and key.stratum != names.UNKNOWN_WEIGHT and count.calls
     }

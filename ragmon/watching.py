@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ragmon.alarms import Alarms, Edge, plain
+from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH
 from ragmon.alarms.frozen import freeze
 from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.arming import arm, frozen_file
 from ragmon.config.settings import Settings
 from ragmon.contract import Record, Totals
+from ragmon.errors import RagmonError
 from ragmon.scorer import Scorer
 
 HOLD: Final = 600.0
@@ -79,13 +81,16 @@ class Freezing:
         self.scorer = scorer
         self._alarms = arm(settings, scorer.table)
         scorer.steps = self._alarms.steps
+        self._untimed = 0
 
     def follow(self, records: Iterable[Record | Totals]) -> Iterator[Record | Totals]:
         """Pass records on, and take in every minute when its records have been scored."""
         newest = 0.0
         for record in records:
             yield record
-            if record.ts is not None and record.ts > newest:
+            if record.ts is None:
+                self._untimed += 1
+            elif record.ts > newest:
                 newest = record.ts
                 self._absorb(newest - HOLD)
         self._absorb(float("inf"))
@@ -95,8 +100,17 @@ class Freezing:
             self._alarms.of(pipeline).absorb(step)
 
     def file(self) -> dict[str, Any]:
-        """What the baseline file will hold."""
-        return frozen_file({name: _frozen(one) for name, one in sorted(self._alarms.pipelines.items())})
+        """What the baseline file will hold.
+
+        Raises:
+            RagmonError: There is too little to be a baseline of anything.
+        """
+        found = {name: _frozen(one) for name, one in sorted(self._alarms.pipelines.items())}
+        if not any(one["metrics"] for one in found.values()):
+            hint = f"{GOLD_ENOUGH} answers to gold questions or {LIVE_ENOUGH} requests with their times"
+            untimed = f"; {self._untimed} records carry no time" if self._untimed else ""
+            raise RagmonError(f"the traces are no baseline of any metric{untimed}", hint=hint)
+        return frozen_file(found)
 
 
 def _frozen(one: PipelineAlarms) -> dict[str, Any]:

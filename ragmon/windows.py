@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from math import inf
 from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
 from ragmon.rows import Row
 from ragmon.tables import HOUR, STEP, ItemTables, Table
-from ragmon.traffic import CallKey, Calls
+from ragmon.traffic import CallKey, Calls, Count
 
 FOLDED: Final = 300
 """Seconds of an old row."""
@@ -164,12 +163,10 @@ class State:
         yield from (row for start, row in series.fresh.items() if begin <= start // step * step < end)
         yield from (row for start, row in series.folded.items() if begin <= start < end)
 
-    def totals(self, span: int | None, now: float) -> dict[CallKey, int]:
+    def totals(self, span: int, now: float) -> dict[CallKey, Count]:
         """All calls of a window, sampled or not, as far as producers told, by the same edges."""
-        if span is None:
-            return self.calls.within(None, inf)
         _, end = grid(span, now)
-        return self.calls.within(max(0, end - span), end)
+        return self.calls.since(max(0, end - span), end)
 
     def items(self, series: Series, span: int | None, now: float) -> Iterator[Table]:
         """The item tables of a window, by the same edges; of a longer one, hours that reach into it count whole."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import socket
 
 import pytest
 from command_line import ragmon
@@ -48,9 +49,9 @@ def firing(monitor):
     return {state.alert for state in monitor.reading().alarms if state.firing is not None}
 
 
-def post(monitor, body, *, method="POST", kind="application/json"):
+def post(monitor, body, *, method="POST", kind="application/json", **headers):
     connection = http.client.HTTPConnection(monitor.address, timeout=10)
-    connection.request(method, "/v1/ack", body, {"Content-Type": kind})
+    connection.request(method, "/v1/ack", body, {"Content-Type": kind} | headers)
     response = connection.getresponse()
     return response.status, json.loads(response.read())
 
@@ -111,6 +112,8 @@ def test_without_a_monitor_the_command_says_where_it_asked():
         ('{"gate": "citation_scope"}', {}, 400),
         ('{"gate": "citation_scope", "reason": ""}', {}, 400),
         ('{"gate": 1, "reason": "x"}', {}, 400),
+        (GOOD, {"Origin": "https://evil.example"}, 403),
+        (GOOD, {"Host": "rebound.evil.example:9464"}, 403),  # a name of somebody else's that leads here
     ],
 )
 def test_what_is_no_acknowledgement_is_refused_and_changes_nothing(broken, body, how, status):
@@ -120,6 +123,31 @@ def test_what_is_no_acknowledgement_is_refused_and_changes_nothing(broken, body,
     assert told["error"]
     assert told["hint"]
     assert "citation_scope" in firing(monitor)
+
+
+def test_half_a_request_does_not_hold_the_monitor_up(broken, monkeypatch):
+    """Whoever sends a part and then nothing is hung up on; others are served meanwhile."""
+    monitor, _ = broken
+    monkeypatch.setattr(monitor._server[0].RequestHandlerClass, "timeout", 0.2)
+    host, _, port = monitor.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as slow:
+        slow.sendall(b"POST /v1/ack HTTP/1.1\r\nHost: localhost\r\n")
+        assert post(monitor, GOOD)[0] == 200
+        assert slow.recv(100) == b""
+
+
+def test_the_one_pipeline_of_a_configuration_need_not_be_named(tmp_path):
+    (tmp_path / "ragmon.toml").write_text('[pipeline]\nname = "support"\n[serve]\nadmin = "127.0.0.1:0"\n')
+    clock = FakeClock(START)
+    with Monitor(load(tmp_path / "ragmon.toml", environ={}), clock=clock) as monitor:
+        feed(monitor, clock)
+        done = ragmon("ack", "citation_scope", "--reason", "x", "--url", f"http://{monitor.address}", cwd=tmp_path)
+    assert (done.code, done.out) == (0, "support/citation_scope: silenced, and armed again\n")
+
+
+def test_a_port_that_is_none_is_refused():
+    done = ragmon("ack", "citation_scope", "--reason", "x", "--url", "http://127.0.0.1:99999")
+    assert done.error == ("--url has no such port: '127.0.0.1:99999'", "http://127.0.0.1:9464")
 
 
 def test_metrics_are_served_beside_it(broken):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 
 import pytest
 from command_line import ragmon
@@ -11,6 +12,7 @@ from command_line import ragmon
 from ragmon.alarms.frozen import version
 from ragmon.config.load import load
 from ragmon.contract import Answer, Latency, Record, encode
+from ragmon.errors import ConfigError
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.item import GoldItem
 from ragmon.offline import Run
@@ -95,6 +97,40 @@ def test_equal_runs_have_equal_versions_and_a_changed_file_is_refused(folder):
     done = ragmon("replay", "release.jsonl", "--gold", "gold.jsonl", "--alerts-out", "alerts.jsonl", cwd=folder)
     assert done.code == 3
     assert "the baseline was changed after it was frozen" in done.err
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "what"),
+    [
+        ([], "Expected `object`"),
+        ({"default": None}, "Expected `object`"),
+        ({"default": {"metrics": {"mrr": None}}}, "Expected `object`"),
+        ({"default": {"metrics": {"mrr": {"n": "5", "mean": 1.0, "total": 5.0}}}}, "Expected `int`"),
+        ({"default": {"metrics": {"mrr": {"n": 10**30, "mean": 1.0, "total": 5.0}}}}, "n"),
+        ({"default": {"metrics": {"mrr": {"n": 10, "mean": 1.0, "total": 20.0}}}}, "total 20.0 is more than n 10"),
+        ({"default": {"metrics": {"latency": {"n": 10, "mean": 0.0, "total": 0.0}}}}, "the latency has no p95"),
+        ({"default": {"metrics": {}, "golds": [1]}}, "Expected `object`"),
+        ({"default": {"metrics": {}, "first": {"mrr": 3}}}, "Expected `object`"),
+    ],
+)
+def test_a_file_that_no_run_can_have_left_is_refused_before_anything_is_judged(tmp_path, pipelines, what):
+    file = {"kind": "ragmon-baseline", "v": 1, "version": version(pipelines), "pipelines": pipelines}
+    (tmp_path / "baseline.json").write_text(json.dumps(file))
+    (tmp_path / "ragmon.toml").write_text('[alarms]\nbaseline = { file = "baseline.json" }\n')
+    with pytest.raises(ConfigError, match=re.escape(what)):
+        Watching(load(tmp_path / "ragmon.toml", environ={}), Scorer())
+
+
+def test_nothing_is_frozen_of_which_too_little_was_seen(folder):
+    """A metric seen once would be held against that once for ever; it is learned instead."""
+    (folder / "release.jsonl").write_bytes(b"".join(map(encode, traffic(20))))
+    assert "coverage" not in freeze(folder)[0]["pipelines"]["default"]["metrics"]  # 600 of the 1,500 it takes
+    (folder / "release.jsonl").write_bytes(b"".join(map(encode, traffic(1))))
+    done = ragmon("baseline", "freeze", "release.jsonl", "--gold", "gold.jsonl", cwd=folder)
+    assert done.error[0] == "the traces are no baseline of any metric"
+    (folder / "release.jsonl").write_text('{"answer_json":{"claim":"x","citations":[]}}\n')
+    done = ragmon("baseline", "freeze", "release.jsonl", cwd=folder)
+    assert done.error[0] == "the traces are no baseline of any metric; 1 records carry no time"
 
 
 def first_alarm(folder, toml, records, alert):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.contract import Totals
-from ragmon.traffic import CallKey, Calls, by_stratum
+from ragmon.traffic import CallKey, Calls, Count, by_stratum
 
 START = 1_763_683_200
 KEY = CallKey("default", "live", "rest")
@@ -24,6 +24,7 @@ def line(calls, at, *, instance="one", started=0.0, stratum="rest"):
         source="live",
         stratum=stratum,
         calls=calls,
+        kept=calls // 10,
     )
 
 
@@ -34,31 +35,35 @@ def seen(*lines):
     return calls
 
 
+def calls_of(found):
+    return {key: count.calls for key, count in found.items()}
+
+
 def test_a_window_has_the_calls_between_its_edges():
     calls = seen(line(100, 10), line(250, 20), line(400, 30))
-    assert calls.within(START + 20, START + 40) == {KEY: 300}
-    assert calls.within(None, inf) == {KEY: 400}
+    assert calls_of(calls.since(START + 20, START + 40)) == {KEY: 300}
+    assert calls_of(calls.whole()) == {KEY: 400}
 
 
 def test_producers_add_up_and_a_restarted_one_counts_from_nothing_again():
     calls = seen(line(100, 10), line(40, 10, instance="two"), line(7, 50, started=45))
-    assert calls.within(START - 5, START + 60) == {KEY: 147}
-    assert calls.within(START + 40, START + 60) == {KEY: 7}
+    assert calls_of(calls.since(START - 5, START + 60)) == {KEY: 147}
+    assert calls_of(calls.since(START + 40, START + 60)) == {KEY: 7}
 
 
 def test_of_a_producer_first_heard_of_in_the_window_only_what_it_counted_since_is_known():
     """A server that starts beside an old application must not take its past for this minute's calls."""
     calls = seen(line(1_000_000, 100, started=-86_400), line(1_000_060, 110, started=-86_400))
-    assert calls.within(START + 60, START + 120) == {KEY: 60}
+    assert calls_of(calls.since(START + 60, START + 120)) == {KEY: 60}
 
 
 def test_lines_about_losses_count_no_calls():
-    assert seen(line(0, 10)).counts == {}
+    assert list(seen(line(0, 10))) == []
 
 
 def test_strata_of_one_pipeline_and_source_are_told_apart():
-    found = seen(line(5, 10), line(2, 10, stratum="slow"), line(9, 10, stratum="unknown_weight")).within(None, inf)
-    assert by_stratum(found, "default", "live") == {"rest": 5, "slow": 2}
+    found = seen(line(5, 10), line(2, 10, stratum="slow"), line(9, 10, stratum="unknown_weight")).whole()
+    assert by_stratum(found, "default", "live") == {"rest": Count(5, 0), "slow": Count(2, 0)}
     assert by_stratum(found, "default", "probe") == {}
 
 
@@ -80,13 +85,17 @@ def test_parts_merge_in_any_order_to_what_one_would_have_counted(some, others):
     forward, backward = seen(*some), seen(*others)
     forward.merge(seen(*others))
     backward.merge(seen(*some))
-    assert forward.counts == backward.counts == both.counts
+    assert told(forward) == told(backward) == told(both)
+
+
+def told(calls):
+    return {(producer, key): (one.first, one.steps) for producer, key, one in calls}
 
 
 @given(LINES)
 def test_what_was_dumped_is_loaded_again(lines):
     calls = seen(*lines)
-    assert Calls.load(json.loads(json.dumps(calls.dump()))).counts == calls.counts
+    assert told(Calls.load(json.loads(json.dumps(calls.dump())))) == told(calls)
 
 
 def test_old_counts_are_thinned_out_without_losing_a_call():
@@ -94,9 +103,32 @@ def test_old_counts_are_thinned_out_without_losing_a_call():
     lines = [line(at // 10, at) for at in range(10, 7200, 10)]
     calls, all_of_them = seen(*lines), seen(*lines)
     calls.fold(START + 6600, START + 3600)
-    assert len(next(iter(calls.counts.values()))[KEY]) < 75
-    assert calls.within(None, inf) == all_of_them.within(None, inf)
-    assert calls.within(START + 3900, START + 6000) == all_of_them.within(START + 3900, START + 6000)
+    assert len(next(iter(told(calls).values()))[1]) < 75
+    assert calls.whole() == all_of_them.whole()
+    assert calls.since(START + 3900, START + 6000) == all_of_them.since(START + 3900, START + 6000)
+
+
+def test_a_count_that_comes_late_never_lowers_one_that_is_known():
+    calls = seen(line(100, 590))
+    calls.fold(START + 6600, None)
+    calls.see(line(50, 450))
+    calls.fold(START + 6600, None)
+    assert calls_of(calls.whole()) == {KEY: 100}
+
+
+def test_a_stratum_that_was_never_told_of_before_had_no_calls():
+    """A process of a day tells of its first refusals: all of them are of this window, also when it is read later."""
+    calls = seen(line(9000, 10, started=-86_400), line(9600, 300, started=-86_400))
+    calls.see(line(240, 300, started=-86_400, stratum="refusal"))
+    refusals = CallKey("default", "live", "refusal")
+    for _ in range(2):
+        assert calls_of(calls.since(START + 100, START + 400)) == {KEY: 600, refusals: 240}
+        calls.fold(START + 4000, None)
+
+
+def test_from_the_first_report_on_is_what_a_log_that_was_cut_can_tell():
+    calls = seen(line(9000, 10, started=-86_400), line(9600, 300, started=-86_400))
+    assert calls_of(calls.since(None, inf)) == {KEY: 600}
 
 
 def test_a_thousand_processes_that_came_and_went_take_the_room_of_one():
@@ -104,7 +136,7 @@ def test_a_thousand_processes_that_came_and_went_take_the_room_of_one():
     calls = seen(*(line(3, at, instance=f"worker {at}", started=at) for at in range(1000)))
     calls.see(line(40, 90_000, instance="alive"))
     calls.fold(START + 80_000, START + 50_000)
-    assert len(calls.counts) == 2
-    assert calls.within(None, inf) == {KEY: 3040}
+    assert len(told(calls)) == 2
+    assert calls_of(calls.whole()) == {KEY: 3040}
     calls.see(line(50, 100_000, instance="alive"))
-    assert calls.within(START + 95_000, START + 101_000) == {KEY: 10}
+    assert calls_of(calls.since(START + 95_000, START + 101_000)) == {KEY: 10}

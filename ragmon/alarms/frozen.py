@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from ragmon import names
 from ragmon.alarms.baselines import Baseline
@@ -13,19 +15,62 @@ from ragmon.alarms.latency import LatencyBaseline
 from ragmon.alarms.sight import Sight
 
 VERSION: Final = 1
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 SHOWN: Final = 8
 """Hex digits of a baseline's version."""
+
+
+class Frozen(msgspec.Struct, forbid_unknown_fields=True):
+    """What one metric was.
+
+    Attributes:
+        n: Observations.
+        mean: Their mean, for people.
+        total: The sum of their scores, in [0, n].
+        p95: For the latency, where slow begins, in milliseconds.
+    """
+
+    n: Natural
+    mean: Share
+    total: Annotated[float, msgspec.Meta(ge=0)]
+    p95: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.total <= self.n:
+            raise ValueError(f"total {self.total} is more than n {self.n}")
+
+
+class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
+    """What one pipeline was.
+
+    Attributes:
+        metrics: By what is compared with them.
+        golds: The version of each gold set, by source.
+        first: By metric and gold item, its first score in micro-units.
+    """
+
+    metrics: dict[str, Frozen]
+    golds: dict[str, dict[str, str]] = {}
+    first: dict[str, dict[str, Natural]] = {}
+
+    def __post_init__(self) -> None:
+        took = self.metrics.get(names.LATENCY)
+        if took is not None and took.p95 is None:
+            raise ValueError("the latency has no p95")
 
 
 def freeze(baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: Sight) -> dict[str, Any]:
     """What a pipeline was, as plain JSON data.
 
     Args:
-        baselines: By what is compared with them; those nothing was seen of are left out.
+        baselines: By what is compared with them; those too little was seen of are left out, and will be learned.
         latency: The baseline of the latency.
         sight: What every gold item did first.
     """
-    known: dict[str, Any] = {name: _one(one.n, one.total) for name, one in sorted(baselines.items()) if one.n}
+    known: dict[str, Any] = {
+        name: _one(one.n, one.total) for name, one in sorted(baselines.items()) if one.n >= one.enough
+    }
     if latency.p95 is not None:
         known[names.LATENCY] = {**_one(latency.share.n, latency.share.total), "p95": latency.p95}
     return {"metrics": known, "golds": sight.golds, "first": {name: held for name, held in sight.first.items() if held}}
@@ -35,18 +80,22 @@ def _one(n: int, total: float) -> dict[str, Any]:
     return {"n": n, "mean": round(total / n, 6), "total": total}
 
 
-def give(frozen: Mapping[str, Any], baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: Sight) -> None:
+def give(
+    frozen: FrozenPipeline | None, baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: Sight
+) -> None:
     """Put what `freeze` wrote in the place of what would be learned; what it does not know is learned."""
-    for name, one in frozen.get("metrics", {}).items():
-        if name == names.LATENCY:
-            latency.give(one["p95"], one["n"], one["total"])
-        elif name in baselines:
-            baselines[name].give(one["n"], one["total"])
-    sight.golds = {source: dict(held) for source, held in frozen.get("golds", {}).items()}
-    sight.first = {name: dict(held) for name, held in frozen.get("first", {}).items()}
+    if frozen is None:
+        return
+    for name, one in frozen.metrics.items():
+        if name == names.LATENCY and one.p95 is not None:
+            latency.give(one.p95, one.n, one.total)
+        elif name in baselines and one.n:
+            baselines[name].give(one.n, one.total)
+    sight.golds = {source: dict(held) for source, held in frozen.golds.items()}
+    sight.first = {name: dict(held) for name, held in frozen.first.items()}
 
 
-def version(pipelines: Mapping[str, Any]) -> str:
+def version(pipelines: object) -> str:
     """The fingerprint by which a baseline is named.
 
     >>> version({})

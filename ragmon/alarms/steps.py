@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from ragmon.contract import Record
 from ragmon.facts import Key
 from ragmon.item import GoldItem
-from ragmon.names import MATCH
+from ragmon.names import MATCH, UNKNOWN_WEIGHT
 from ragmon.rows import key_text, text_key
 from ragmon.text import normalise_question
 
@@ -178,7 +178,7 @@ class Steps:
         measured: Mapping[str, int],
         slices: Iterable[str],
     ) -> None:
-        """Keep what a record says with the others of its minute.
+        """Keep what a record says with the others of its minute, if it won the uniform draw at a known rate.
 
         Args:
             pipeline: Whose record it is.
@@ -190,6 +190,9 @@ class Steps:
             measured: What was measured on its text, in micro-units.
             slices: The slices it belongs to.
         """
+        told = record.sampling
+        if told is not None and (not told.audit or told.stratum == UNKNOWN_WEIGHT):
+            return
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
         step.count(Place(source, gold, version), cluster, key, measured)

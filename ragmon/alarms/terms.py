@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from ragmon import names
+from ragmon.alarms.frozen import FrozenPipeline
 from ragmon.alarms.steps import CLUSTER
 from ragmon.alarms.watches import Watch
 from ragmon.gates import Gate
@@ -23,7 +24,7 @@ class AlarmTerms:
     Args:
         watches: What is guarded.
         learn: Minutes of traffic before a baseline is used.
-        given: Baselines of a release run, as `ragmon baseline freeze` wrote them.
+        given: What a release run was; None: everything is learned.
         cluster: What makes one observation of several requests.
         indexes: So many indexes under one build are right.
         index_alert, index_severity: How the alarm on more is called, and how urgent it is.
@@ -31,7 +32,7 @@ class AlarmTerms:
 
     watches: Sequence[Watch]
     learn: int = LEARN
-    given: Mapping[str, Any] = field(default_factory=dict)
+    given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER
     indexes: int = 1
     index_alert: str = INDEX_ALERT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import click
 
@@ -29,8 +29,8 @@ def ack(alarm: str, reason: str, url: str | None, config: str | None) -> int:
 
     Exit codes: 0, 3 there is no such alarm, or no monitor.
     """
-    alert, pipeline = split(alarm)
     settings = load(config)
+    alert, pipeline = split(alarm, settings.pipeline)
     answer = _post(url or _usual(settings), {"gate": alert, "pipeline": pipeline, "reason": reason}, settings)
     told = "silenced, and armed again" if answer.get("fired") else "was silent; it starts from nothing"
     click.echo(f"{printable(pipeline)}/{printable(alert)}: {told}")
@@ -49,11 +49,12 @@ def _post(url: str, body: dict[str, str], settings: Settings) -> dict[str, Any]:
         RagmonError: Nobody answers, or it was refused.
     """
     place = urlsplit(url)
+    port = _port(place)
     kind = http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
     if place.scheme not in ("http", "https") or place.hostname is None:
         raise RagmonError(f"--url is no address: {url!r}", hint="http://127.0.0.1:9464")
     headers = {"Content-Type": "application/json", **_token(settings)}
-    connection = kind(place.hostname, place.port, timeout=_TIMEOUT)
+    connection = kind(place.hostname, port, timeout=_TIMEOUT)
     try:
         connection.request("POST", f"{place.path.rstrip('/')}{PATH}", json.dumps(body).encode(), headers)
         response = connection.getresponse()
@@ -72,6 +73,13 @@ def _post(url: str, body: dict[str, str], settings: Settings) -> dict[str, Any]:
         message = str(told.get("error") or f"{place.netloc} answered {status}")
         raise RagmonError(message, hint=str(told.get("hint") or "--url names a monitor of another kind?"))
     return answer
+
+
+def _port(place: SplitResult) -> int | None:
+    try:
+        return place.port
+    except ValueError as error:
+        raise RagmonError(f"--url has no such port: {place.netloc!r}", hint="http://127.0.0.1:9464") from error
 
 
 def _token(settings: Settings) -> dict[str, str]:

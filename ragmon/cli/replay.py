@@ -10,6 +10,7 @@ from click.core import ParameterSource
 from ragmon.assembly import ScorerPlan
 from ragmon.cli import fail
 from ragmon.cli.runs import (
+    STDIN,
     check_inputs,
     config_option,
     duplicates_option,
@@ -130,6 +131,8 @@ def _check_options(context: click.Context, compat: str | None, form: str) -> Non
         raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
     if not compat and form == "md" and "windows" in given:
         raise click.UsageError("--windows does nothing with --format md", context)
+    if "alerts_out" in given and context.params["alerts_out"] in (STDIN, context.params["output"]):
+        raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
     if "alerts_out" in given and given & {"jobs", "duplicates"}:
         raise click.UsageError("--alerts-out follows the traces one by one: leave out --jobs and --duplicates", context)
 
