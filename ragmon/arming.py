@@ -57,7 +57,7 @@ def _terms(
         learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
         given=None if file is None else frozen[file].get(one.name),
         cluster=one.metrics.cluster,
-        **index_terms(one.gates),
+        indexes=index_terms(one.gates),
     )
 
 

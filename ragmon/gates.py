@@ -17,6 +17,8 @@ Kind = Literal["threshold", "quantile_ratio", "distinct"]
 ORDER: Final[tuple[Verdict, ...]] = ("fail", "insufficient", "pass")
 """The worst comes first: one failed gate fails the whole."""
 MIN_SAMPLES: Final = 30
+LABELLED: Final = frozenset({"answer_correct"})
+"""Metrics that exist under the source `label` only."""
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,7 @@ class Monitor:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
         with self._lock:
+            self._advance(self._clock())
             edges = self._alarms.acknowledge(pipeline, alert)
             self._edges += edges
         _log.info("alarm %s/%s acknowledged: %s", pipeline, alert, reason)

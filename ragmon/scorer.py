@@ -214,7 +214,8 @@ class Scorer:
         if self.steps is not None:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
-                self.steps.collect(stream.pipeline, arrival, source, record, item, key, measured, found)
+                told = self.table.applying(key, measured)
+                self.steps.collect(stream.pipeline, arrival, source, record, item, key, told, found)
         return True
 
     def _add(  # one place for everything a request adds to a series

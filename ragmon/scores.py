@@ -98,6 +98,13 @@ class ScoreTable:
             found = self._memory[key] = tuple(_score(metric, facts) for metric in self.metrics.values())
         return found
 
+    def applying(self, key: Key, measured: Mapping[str, int]) -> dict[str, int]:
+        """Of scores that were measured, those of metrics in whose denominator a request with these facts is."""
+        if not measured:
+            return {}
+        found = zip(self.metrics, self.scores(key), strict=True)
+        return {name: measured[name] for name, score in found if name in measured and isinstance(score, int)}
+
     def of(self, row: Row) -> dict[str, Stat]:
         """Every metric of one row."""
         tallies = {name: _Tally() for name in self.metrics}

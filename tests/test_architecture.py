@@ -23,7 +23,7 @@ FLOORS = {
     "brain": "scorer gates judging presets compare alarms canary",
     "edges": "ingest export reading",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "monitor offline parallel baseline arming watching checkup acks installation",
+    "monitor offline parallel baseline arming watching releasing checkup acks installation",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.

@@ -32,19 +32,22 @@ class Drift:
     """The drift alarms of a pipeline.
 
     Args:
-        terms: How the alarm on indexes is called, and when it fires.
+        terms: How the alarms on indexes are called, and when they fire.
     """
 
     def __init__(self, terms: AlarmTerms) -> None:
-        self._indexes = Indexes(terms.indexes)
-        self._shapes = {name: Shape() for name in SHAPES}
-        self._index = Signal(terms.index_alert, names.INDEX_HASH, terms.index_severity)
-        self._drifts = {name: Signal(f"{name}:drift", name, names.TICKET) for name in SHAPES}
+        self._indexes = [
+            (Signal(one.alert, names.INDEX_HASH, one.severity), Indexes(one.limit)) for one in terms.indexes
+        ]
+        self._shapes = {name: (Signal(f"{name}:drift", name, names.TICKET), Shape()) for name in SHAPES}
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         """Every drift alarm."""
-        return self._index, *self._drifts.values()
+        return tuple(signal for signal, _ in self._all())
+
+    def _all(self) -> list[tuple[Signal, Indexes | Shape]]:
+        return [*self._indexes, *self._shapes.values()]
 
     def step(self, step: Step, source: str) -> list[Signal]:
         """Take in one step; returns the alarms that changed.
@@ -53,36 +56,38 @@ class Drift:
             step: The step.
             source: Where user traffic is counted.
         """
-        changed = [self._index] if self._indexes.step(step.minute, step.indexes) else []
-        for name, shape in self._shapes.items():
+        changed = [signal for signal, indexes in self._indexes if indexes.step(step.minute, step.indexes)]
+        for name, (signal, shape) in self._shapes.items():
             values = step.shapes.get((source, name))
             if values and shape.step(step.minute, buckets(values)):
-                changed.append(self._drifts[name])
+                changed.append(signal)
         for signal in changed:
             signal.firing = step.minute if signal.firing is None else None
         return changed
 
+    def restart(self) -> list[Signal]:
+        """Forget how traffic was distributed: it comes from elsewhere now. Returns what fired."""
+        fired = [signal for signal, _ in self._shapes.values() if signal.firing is not None]
+        for signal, shape in self._shapes.values():
+            signal.firing = None
+            shape.clear()
+        return fired
+
     def clear(self, alert: str) -> bool:
         """Silence the alarm of a name; returns whether it fired."""
-        holders: dict[str, tuple[Signal, Indexes | Shape]] = {self._index.alert: (self._index, self._indexes)}
-        holders |= {signal.alert: (signal, self._shapes[name]) for name, signal in self._drifts.items()}
-        signal, holder = holders[alert]
+        signal, holder = next(pair for pair in self._all() if pair[0].alert == alert)
         fired, signal.firing = signal.firing is not None, None
         holder.clear()
         return fired
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""
-        return {
-            "indexes": self._indexes.dump(),
-            "shapes": {name: shape.dump() for name, shape in self._shapes.items()},
-            "firing": [signal.firing for signal in self.signals],
-        }
+        return {signal.alert: {"firing": signal.firing, "seen": holder.dump()} for signal, holder in self._all()}
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Go on from what `dump` wrote."""
-        self._indexes.restore(data["indexes"])
-        for name, shape in self._shapes.items():
-            shape.restore(data["shapes"][name])
-        for signal, firing in zip(self.signals, data["firing"], strict=True):
-            signal.firing = firing
+        for signal, holder in self._all():
+            held = data.get(signal.alert)
+            if held is not None:
+                signal.firing = held["firing"]
+                holder.restore(held["seen"])

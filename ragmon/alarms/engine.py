@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,10 +91,11 @@ class Alarms:
     def dump(self) -> dict[str, Any]:
         """The whole state as plain JSON data: no text, no sessions, no questions."""
         pipelines = {name: one.dump() for name, one in self.pipelines.items()}
-        return {"steps": self.steps.dump(), "pipelines": pipelines}
+        return deepcopy({"steps": self.steps.dump(), "pipelines": pipelines})
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Go on from what `dump` wrote; a lost state delays alarms and never raises one."""
+        data = deepcopy(data)
         self.steps.restore(data["steps"])
         for name, one in data["pipelines"].items():
             self.of(name).restore(one)

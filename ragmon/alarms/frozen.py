@@ -91,8 +91,13 @@ def give(
             latency.give(one.p95, one.n, one.total)
         elif name in baselines and one.n:
             baselines[name].give(one.n, one.total)
-    sight.golds = {source: dict(held) for source, held in frozen.golds.items()}
+    sight.given = {gold: held for golds in frozen.golds.values() for gold, held in golds.items()}
     sight.first = {name: dict(held) for name, held in frozen.first.items()}
+
+
+def fingerprint(frozen: FrozenPipeline | None) -> str:
+    """What tells one given baseline from another; "" where there is none."""
+    return "" if frozen is None else version(msgspec.to_builtins(frozen))
 
 
 def version(pipelines: object) -> str:

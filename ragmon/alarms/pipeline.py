@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,10 +10,10 @@ from ragmon import names
 from ragmon.alarms.alarm import Alarm, Change
 from ragmon.alarms.baselines import GOLD_ENOUGH, GOLD_FULL, LIVE_ENOUGH, LIVE_FULL, PAUSE, Baseline
 from ragmon.alarms.drift import Drift, Signal
-from ragmon.alarms.frozen import give
+from ragmon.alarms.frozen import fingerprint, give
 from ragmon.alarms.latency import LatencyBaseline
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.sight import Sight
+from ragmon.alarms.sight import Sight, Turn
 from ragmon.alarms.steps import STEP, Step
 from ragmon.alarms.terms import AlarmTerms
 from ragmon.alarms.watches import Watch
@@ -63,21 +63,23 @@ class PipelineAlarms:
         self.baselines: dict[str, Baseline] = {}
         self.drift = Drift(terms)
         self.sight = Sight(table)
-        self._guarded: dict[str, list[Alarm]] = {}
+        self._given = terms.given
+        self._watching: dict[str, Watch] = {}
+        self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
         for alarm in self.alarms.values():
             self._attach(alarm, terms.learn)
-        give(terms.given, self.baselines, self.latency, self.sight)
+        give(self._given, self.baselines, self.latency, self.sight)
 
     def _attach(self, alarm: Alarm, learn: int) -> None:
         """Give an alarm the baseline it shares with all others on the same observations."""
         watch = alarm.watch
-        if watch.kind == "gate" and watch.metric != names.LATENCY:
-            return
-        name = baseline_name(watch)
-        self._guarded.setdefault(name, []).append(alarm)
-        if watch.metric != names.LATENCY and name not in self.baselines:
+        if watch.metric == names.LATENCY:
+            self._latencies.setdefault(watch.source, LatencyBaseline(learn))
+        elif watch.kind != "gate" and baseline_name(watch) not in self.baselines:
+            name = baseline_name(watch)
             enough, full = (GOLD_ENOUGH, GOLD_FULL) if watch.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
             self.baselines[name] = Baseline(enough=enough, full=full, learn=learn)
+            self._watching[name] = watch
 
     def step(self, step: Step) -> list[Edge]:
         """Take in one step.
@@ -102,16 +104,15 @@ class PipelineAlarms:
 
     def absorb(self, step: Step) -> None:
         """Learn a step at once, and judge nothing: it belongs to a run that is known to be good."""
-        self.sight.turn(step)
+        self._restart(self.sight.turn(step), step.minute)
         seen = self._see(step)
-        self.latency.absorb(self._took(step))
+        self.latency.absorb(self._took(step, None))
         for name, baseline in self.baselines.items():
-            baseline.absorb(seen[observed(self._guarded[name][0].watch)])
+            baseline.absorb(seen[observed(self._watching[name])])
 
     def _see(self, step: Step) -> dict[tuple[object, ...], Observations]:
         """What the step says, for everything that is looked at."""
         quiet = not self.firing
-        took = self._took(step)
         found: dict[tuple[object, ...], Observations] = {}
         for alarm in self.alarms.values():
             watch = alarm.watch
@@ -119,16 +120,16 @@ class PipelineAlarms:
             if key in found:
                 continue
             if watch.metric == names.LATENCY:
-                found[key] = self.latency.of(took, watch.ratio)
+                found[key] = self._latencies[watch.source].of(self._took(step, watch.source), watch.ratio)
             elif watch.kind == "paired":
                 found[key] = self.sight.paired(step, watch, freeze=quiet)
             else:
                 found[key] = self.sight.of(step, watch)
         return found
 
-    def _took(self, step: Step) -> list[list[float]]:
-        """How long the step's requests took, by cluster."""
-        return list(step.latency.get(self.sight.sources.get(False, ""), {}).values())
+    def _took(self, step: Step, source: str | None) -> list[list[float]]:
+        """How long the step's requests of a source took, by cluster; None is where users are."""
+        return list(step.latency.get(source or self.sight.sources.get(False, ""), {}).values())
 
     def _judge(self, alarm: Alarm, minute: int, seen: Observations) -> Change | None:
         """Whether a step changes an alarm."""
@@ -142,49 +143,56 @@ class PipelineAlarms:
         """What the mean should be at least, after turning; None while nobody knows."""
         if watch.kind == "gate":
             return watch.level if watch.at_least else 1.0 - watch.level
-        baseline = self.latency.share if watch.metric == names.LATENCY else self.baselines[baseline_name(watch)]
+        slow = watch.metric == names.LATENCY
+        baseline = self._latencies[watch.source].share if slow else self.baselines[baseline_name(watch)]
         return baseline.level(watch.z, watch.margin, at_least=watch.at_least)
 
     def _learn(self, step: Step, seen: Mapping[tuple[object, ...], Observations]) -> None:
         """Learn what all is well looks like, and only while all is well."""
-        held: dict[str, Baseline | LatencyBaseline] = {**self.baselines, names.LATENCY: self.latency}
         if self.firing:
-            for baseline in held.values():
+            for baseline in self.baselines.values():
                 baseline.forget()
+            for latency in self._latencies.values():
+                latency.forget()
             return
-        self.latency.see(step.minute, self._took(step))
+        suspicious = {baseline_name(alarm.watch) for alarm in self.alarms.values() if alarm.evidence > PAUSE}
         for name, baseline in self.baselines.items():
-            now = seen[observed(self._guarded[name][0].watch)]
+            now = seen[observed(self._watching[name])]
             if now.n:
                 baseline.see(step.minute, now)
-        for name, baseline in held.items():
-            if all(alarm.evidence <= PAUSE for alarm in self._guarded.get(name, ())):
+            if name not in suspicious:
                 baseline.learn(step.minute)
+        for source, latency in self._latencies.items():
+            latency.see(step.minute, self._took(step, source))
+            if names.LATENCY not in suspicious:
+                latency.learn(step.minute)
 
     @property
     def firing(self) -> list[Alarm]:
         """The alarms that fire."""
         return [alarm for alarm in self.alarms.values() if alarm.firing is not None]
 
-    def _restart(self, gold: Collection[bool], minute: int) -> list[Edge]:
-        """Start anew: another source or another gold set is another population.
+    def _restart(self, turn: Turn, minute: int) -> list[Edge]:
+        """Start anew what looks at another source or another gold set: it is another population.
 
         Args:
-            gold: For metrics with gold (True), without.
+            turn: What changed.
             minute: When.
         """
-        edges = []
+        if turn == Turn():
+            return []
+        over: list[Watch | Signal] = []
         for alarm in self.alarms.values():
-            if alarm.watch.needs_gold in gold:
-                if alarm.firing is not None:
-                    edges.append(self._edge(alarm.watch, minute, "resolved"))
+            if self.sight.concerns(turn, alarm.watch):
+                over += [alarm.watch] if alarm.firing is not None else []
                 alarm.clear()
         for name, baseline in self.baselines.items():
-            if self._guarded[name][0].watch.needs_gold in gold:
+            if self.sight.concerns(turn, self._watching[name]):
                 baseline.restart()
-        if False in gold:
+        if False in turn.sources:
             self.latency.restart()
-        return edges
+            over += self.drift.restart()
+        return [self._edge(what, minute, "resolved") for what in over]
 
     def _edge(self, what: Watch | Signal, minute: int, change: Change) -> Edge:
         return Edge(float((minute + 1) * STEP), self.pipeline, what.alert, what.metric, what.severity, change)
@@ -214,7 +222,7 @@ class PipelineAlarms:
     def baseline_state(self, watch: Watch) -> str:
         """How far the baseline of a watch is; "" where it needs none."""
         if watch.metric == names.LATENCY:
-            return self.latency.share.state
+            return self._latencies[watch.source].share.state
         return "" if watch.kind == "gate" else self.baselines[baseline_name(watch)].state
 
     def dump(self) -> dict[str, Any]:
@@ -222,7 +230,8 @@ class PipelineAlarms:
         return {
             "alarms": {name: alarm.dump() for name, alarm in self.alarms.items()},
             "baselines": {name: baseline.dump() for name, baseline in self.baselines.items()},
-            "latency": self.latency.dump(),
+            "latency": [[source, latency.dump()] for source, latency in self._latencies.items()],
+            "given": fingerprint(self._given),
             "sight": self.sight.dump(),
             "drift": self.drift.dump(),
         }
@@ -235,9 +244,13 @@ class PipelineAlarms:
         for name, baseline in data["baselines"].items():
             if name in self.baselines:
                 self.baselines[name].restore(baseline)
-        self.latency.restore(data["latency"])
+        for source, latency in data["latency"]:
+            if source in self._latencies:
+                self._latencies[source].restore(latency)
         self.sight.restore(data["sight"])
         self.drift.restore(data["drift"])
+        if self._given is not None and data["given"] != fingerprint(self._given):
+            give(self._given, self.baselines, self.latency, self.sight)
 
 
 def baseline_name(watch: Watch) -> str:

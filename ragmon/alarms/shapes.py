@@ -91,8 +91,9 @@ class Shape:
         return before != self.firing
 
     def clear(self) -> None:
-        """What it is now becomes the reference."""
+        """What comes now becomes the reference."""
         self.firing, self._edges, self._reference = False, None, []
+        self._block, self._begun = Counter(), None
 
     def _binned(self, counts: Mapping[int, int]) -> list[int]:
         edges = self._edges or []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.steps import Place, Step
@@ -19,6 +19,18 @@ Sums = tuple[int, int]
 _LOWER_IS_BETTER: Final = "lower"
 
 
+class Turn(NamedTuple):
+    """What a step changed about where to look.
+
+    Attributes:
+        sources: For metrics with gold (True), without: another source is looked at.
+        golds: The sources with another version of a gold set.
+    """
+
+    sources: frozenset[bool] = frozenset()
+    golds: frozenset[str] = frozenset()
+
+
 class Sight:
     """What a pipeline's watches look at.
 
@@ -31,7 +43,8 @@ class Sight:
     Attributes:
         sources: The source looked at, for metrics with gold (True) and without.
         golds: The gold set looked at, by source, and its version.
-        first: By gold item, what each metric said when the item was seen first.
+        first: By metric and gold item, what it said when the item was seen first.
+        given: The version of each gold set that baselines were given of.
     """
 
     def __init__(self, table: ScoreTable) -> None:
@@ -40,31 +53,41 @@ class Sight:
         self.sources: dict[bool, str] = {}
         self.golds: dict[str, dict[str, str]] = {}
         self.first: dict[str, dict[str, int]] = {}
+        self.given: dict[str, str] = {}
 
-    def turn(self, step: Step) -> frozenset[bool]:
-        """Look where the step has data.
-
-        Returns:
-            For which metrics, with gold (True) or without, what was seen before no longer counts.
-        """
-        changed = set()
+    def turn(self, step: Step) -> Turn:
+        """Look where the step has data; returns what is another population from now on."""
+        sources = set()
         for needs_gold, order in ((True, GOLD_SOURCES), (False, FREE_SOURCES)):
             here = {place.source for place in step.facts if bool(place.gold) or not needs_gold}
             known = {*here, self.sources.get(needs_gold)}
             found = next((source for source in order if source in known), None)
             if found is not None and found != self.sources.get(needs_gold):
                 if needs_gold in self.sources:
-                    changed.add(needs_gold)
+                    sources.add(needs_gold)
                 self.sources[needs_gold] = found
+        turn = Turn(frozenset(sources), frozenset(self._swapped(step)))
+        if True in sources or self.sources.get(True) in turn.golds:
+            self.first.clear()
+        return turn
+
+    def _swapped(self, step: Step) -> set[str]:
+        """The sources a gold set of which has another version than before, or than the one baselines were given of."""
+        found = set()
         for place in sorted(step.facts):
             if place.gold:
                 versions = self.golds.setdefault(place.source, {})
-                if versions.get(place.gold, place.gold_version) != place.gold_version:
-                    changed.add(True)
+                before = versions.get(place.gold, self.given.get(place.gold, place.gold_version))
+                if before != place.gold_version:
+                    found.add(place.source)
                 versions[place.gold] = place.gold_version
-        if True in changed:
-            self.first.clear()
-        return frozenset(changed)
+        return found
+
+    def concerns(self, turn: Turn, watch: Watch) -> bool:
+        """Whether a watch looks at another population after a turn."""
+        if watch.source is None and watch.needs_gold in turn.sources:
+            return True
+        return watch.needs_gold and (watch.source or self.sources.get(True)) in turn.golds
 
     def of(self, step: Step, watch: Watch) -> Observations:
         """What a step says of a watch's metric, as the metric is exported."""
@@ -120,12 +143,12 @@ class Sight:
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""
         sources = [[needs_gold, source] for needs_gold, source in self.sources.items()]
-        return {"sources": sources, "golds": self.golds, "first": self.first}
+        return {"sources": sources, "golds": self.golds, "first": self.first, "given": self.given}
 
     def restore(self, data: Mapping[str, Any]) -> None:
         """Go on from what `dump` wrote."""
         self.sources = {bool(needs_gold): source for needs_gold, source in data["sources"]}
-        self.golds, self.first = data["golds"], data["first"]
+        self.golds, self.first, self.given = data["golds"], data["first"], data["given"]
 
 
 def _sums(table: ScoreTable, held: Mapping[Key, int], place: int) -> Sums:

@@ -11,6 +11,7 @@ from ragmon.contract import Record
 from ragmon.facts import Key
 from ragmon.item import GoldItem
 from ragmon.names import MATCH, UNKNOWN_WEIGHT
+from ragmon.reader import redacted
 from ragmon.rows import key_text, text_key
 from ragmon.text import normalise_question
 
@@ -108,11 +109,11 @@ def _shapes(record: Record) -> Iterator[tuple[str, float]]:
     told, answer, took = record.facts, record.answer_json, record.latency_ms
     if took is not None and took.total is not None:
         yield "latency", took.total
-    if record.q is not None:
+    if record.q is not None and not redacted(record, "q"):
         yield "question_length", float(len(record.q))
     elif told is not None and told.question_chars is not None:
         yield "question_length", float(told.question_chars)
-    if answer is not None and answer.claim is not None:
+    if answer is not None and answer.claim is not None and not redacted(record, "claim"):
         yield "answer_length", float(len(answer.claim))
     elif told is not None and told.claim_chars is not None:
         yield "answer_length", float(told.claim_chars)
@@ -135,7 +136,7 @@ def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUS
     if "session" in by and record.session:
         return _digest("s", record.session)
     if "question" in by:
-        if record.q is not None:
+        if record.q is not None and not redacted(record, "q"):
             return _digest("q", normalise_question(record.q))
         if record.facts is not None and record.facts.question_hash is not None:
             return record.facts.question_hash[:16]
@@ -193,21 +194,20 @@ class Steps:
         told = record.sampling
         if told is not None and (not told.audit or told.stratum == UNKNOWN_WEIGHT):
             return
+        if source != MATCH:  # a matched question was counted as user traffic
+            self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
         step.count(Place(source, gold, version), cluster, key, measured)
         for where in slices:
             if where in self._slices:
                 step.count(Place(source, gold, version, where), cluster, key, measured)
-        if source != MATCH:  # a matched question was looked at as user traffic
+        if source != MATCH:
             step.look(source, cluster, record)
 
     def _at(self, pipeline: str, arrival: float) -> Step:
         """The step a record belongs to; one that comes after its minute was handed out counts in a later one."""
-        minute = int(arrival) // STEP
-        if minute <= self.closed:
-            self.late += 1
-            minute = self.closed + 1
+        minute = max(int(arrival) // STEP, self.closed + 1)
         steps = self._open.setdefault(minute, {})
         step = steps.get(pipeline)
         if step is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ragmon import names
 from ragmon.alarms.frozen import FrozenPipeline
@@ -18,6 +18,20 @@ INDEX_ALERT: Final = f"{names.INDEX_HASH}:drift"
 
 
 @dataclass(frozen=True)
+class IndexTerms:
+    """An alarm on the indexes under one build.
+
+    Args:
+        limit: So many are right.
+        alert, severity: How the alarm on more is called, and how urgent it is.
+    """
+
+    limit: int = 1
+    alert: str = INDEX_ALERT
+    severity: str = names.TICKET
+
+
+@dataclass(frozen=True)
 class AlarmTerms:
     """What holds for one pipeline.
 
@@ -26,22 +40,17 @@ class AlarmTerms:
         learn: Minutes of traffic before a baseline is used.
         given: What a release run was; None: everything is learned.
         cluster: What makes one observation of several requests.
-        indexes: So many indexes under one build are right.
-        index_alert, index_severity: How the alarm on more is called, and how urgent it is.
+        indexes: How many indexes under one build are right, and what is raised where there are more.
     """
 
     watches: Sequence[Watch]
     learn: int = LEARN
     given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER
-    indexes: int = 1
-    index_alert: str = INDEX_ALERT
-    index_severity: str = names.TICKET
+    indexes: Sequence[IndexTerms] = (IndexTerms(),)
 
 
-def index_terms(gates: Sequence[Gate]) -> dict[str, Any]:
-    """What a declared gate on distinct indexes says; without one, a second index is a ticket."""
-    gate = next((gate for gate in gates if gate.kind == "distinct"), None)
-    if gate is None:
-        return {}
-    return {"indexes": int(gate.threshold), "index_alert": gate.name, "index_severity": gate.severity}
+def index_terms(gates: Sequence[Gate]) -> tuple[IndexTerms, ...]:
+    """What declared gates on distinct indexes say; without one, a second index is a ticket."""
+    declared = [gate for gate in gates if gate.kind == "distinct"]
+    return tuple(IndexTerms(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexTerms(),)

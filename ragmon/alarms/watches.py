@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ragmon import names
-from ragmon.gates import Gate
+from ragmon.gates import LABELLED, Gate
 from ragmon.metrics.base import Metric
 
 Kind = Literal["gate", "baseline", "paired"]
@@ -82,7 +82,10 @@ def plan(
         looks_per_day: The budget of everything less urgent.
         pipelines: How many pipelines share them.
     """
-    watches = [*_gates(gates, metrics), *_gold(metrics), *_live(metrics)]
+    declared = _gates(gates, metrics)
+    taken = {gate.name for gate in gates}
+    own = [replace(w, alert=f"{w.alert}:own") if w.alert in taken else w for w in (*_gold(metrics), *_live(metrics))]
+    watches = [*declared, *own]
     pages = sum(watch.severity == names.PAGE for watch in watches) * pipelines
     others = len(watches) * pipelines - pages
     page = max(LEAST, pages * PAGE_STEPS / false_pages_per_30d)
@@ -93,9 +96,9 @@ def plan(
 def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[Watch]:
     found = []
     for gate in gates:
-        if gate.kind == "distinct" or (gate.kind == "threshold" and gate.metric not in metrics):
-            continue
         slow = gate.kind == "quantile_ratio"
+        if gate.kind == "distinct" or (slow and (gate.where or gate.gold)) or not (slow or gate.metric in metrics):
+            continue  # indexes are watched apart; how long a slice takes is judged in windows alone
         found.append(
             Watch(
                 gate.name,
@@ -104,7 +107,7 @@ def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[Watch]:
                 gate.at_least and not slow,
                 "gate",
                 level=SLOW if slow else gate.threshold,
-                source=gate.source,
+                source=gate.source or (names.LABEL if gate.metric in LABELLED else None),
                 gold=gate.gold,
                 where=gate.where,
                 needs_gold=not slow and (metrics[gate.metric].needs_gold or gate.gold is not None),

@@ -8,7 +8,7 @@ import click
 from click.core import ParameterSource
 
 from ragmon.assembly import ScorerPlan
-from ragmon.cli import fail
+from ragmon.cli import fail, printable
 from ragmon.cli.runs import (
     STDIN,
     check_inputs,
@@ -112,6 +112,8 @@ def replay(
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
     if watching is not None:
         write(watching.lines(), alerts_out)
+    for note in notes if form == "json" else ():
+        click.echo(f"note: {printable(note)}", err=True)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 

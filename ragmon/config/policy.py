@@ -12,9 +12,9 @@ from ragmon.config.judging import Gates, GateTable
 from ragmon.config.kinds import NAME_HINT, is_name
 from ragmon.config.locate import KeyPath
 from ragmon.config.problems import Desk
-from ragmon.config.settings import LABELLED, GoldSpec
+from ragmon.config.settings import GoldSpec
 from ragmon.errors import UnknownNameError, nearest
-from ragmon.gates import Gate
+from ragmon.gates import LABELLED, Gate
 from ragmon.metrics.base import Metric, parse
 from ragmon.presets import PRESETS
 from ragmon.presets import preset as gates_of

@@ -7,7 +7,8 @@ from typing import Final
 from ragmon import names
 from ragmon.alarms import plan
 from ragmon.alarms.steps import SHAPES
-from ragmon.config.settings import LABELLED, GoldSpec, PipelineSettings, Settings
+from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
+from ragmon.gates import LABELLED
 
 GAUGES: Final = 4
 """Value, lower, upper, samples."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from ragmon import names
 from ragmon.config.judging import Alarms, Metrics, OnInsufficient
 from ragmon.config.sampling import Capture, Sampling
 from ragmon.config.services import Export, Judge, Labels, Links, Serve
 from ragmon.errors import ConfigError
-from ragmon.gates import Gate, Mode, Policy
+from ragmon.gates import LABELLED, Gate, Mode, Policy
 from ragmon.item import Match
 from ragmon.metrics import Metric, base, build
 from ragmon.refusal import RefusalRule
-
-LABELLED: Final = frozenset({"answer_correct"})
-"""Metrics that exist under the source `label` only."""
 
 
 @dataclass(frozen=True)
