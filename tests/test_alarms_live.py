@@ -7,7 +7,7 @@ import random
 
 import msgspec
 import pytest
-from alarming import FAULTS, GOOD, live, mixed, write_config
+from alarming import FAULTS, GOOD, World, live, mixed, write_config
 from hypothesis import given, settings
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
@@ -20,6 +20,8 @@ from ragmon.errors import UnknownNameError
 from ragmon.export.prometheus import Collector
 from ragmon.metrics import Metric, base
 from ragmon.monitor import Monitor
+from ragmon.reading import Reading
+from ragmon.snapshot import Snapshot
 from ragmon.testing import FakeClock
 from ragmon.watching import Watching
 
@@ -230,3 +232,25 @@ def test_a_metric_that_fails_in_an_alarm_neither_raises_nor_costs_the_record_tha
     submit(monitor, clock, GOOD, GOOD)
     scorer = monitor._scorer
     assert scorer.scored + sum(scorer.dropped.values()) == monitor._received == 3
+
+
+def test_the_exposition_says_what_alarms_hold_metrics_against_and_where_that_comes_from():
+    """`learning` is no guard yet: whoever looks must see it; a baseline that does not change any more has a version."""
+    world = World()
+    world.run(30)
+    learning = registry_of(world)
+    key = {"pipeline": "default", "gate": "coverage:look"}
+    assert learning.get_sample_value("ragmon_gate_baseline", key) is None
+    told = {**key, "state": "learning", "version": ""}
+    assert learning.get_sample_value("ragmon_gate_baseline_info", told) == 1
+    world.run(60)
+    growing = registry_of(world)
+    assert 0.8 < growing.get_sample_value("ragmon_gate_baseline", key) < 1.0
+    assert growing.get_sample_value("ragmon_gate_baseline_info", {**told, "state": "growing"}) == 1
+
+
+def registry_of(world):
+    """What the alarms of a world look like to Prometheus."""
+    registry = CollectorRegistry()
+    registry.register(Collector(lambda: Reading(Snapshot(0.0, ()), alarms=world.alarms.states())))
+    return registry

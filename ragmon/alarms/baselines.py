@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,6 +12,8 @@ from ragmon.stats import wilson
 
 DELAY: Final = 15
 """Minutes an observation waits before it is learned: what an alarm is about to call a fault must not become normal."""
+SHOWN: Final = 8
+"""Hex digits of a version."""
 PAUSE: Final = 0.35
 """From this evidence on, of any of its detectors, a metric learns nothing."""
 GOLD_ENOUGH: Final = 50
@@ -58,6 +61,13 @@ class Baseline:
         if self.given or not self.usable:
             return "given" if self.given else "learning"
         return "frozen" if self.frozen else "growing"
+
+    @property
+    def version(self) -> str:
+        """What tells one frozen baseline from another; "" while it still changes."""
+        if not (self.frozen and self.usable):
+            return ""
+        return hashlib.sha256(f"{self.n} {self.total!r}".encode()).hexdigest()[:SHOWN]
 
     def give(self, n: int, total: float) -> None:
         """Take a baseline as it is."""

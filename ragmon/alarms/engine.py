@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmon import names
+from ragmon.alarms.alarm import Alarm
 from ragmon.alarms.pipeline import Edge, PipelineAlarms
 from ragmon.alarms.steps import STEP, Steps
 from ragmon.alarms.terms import AlarmTerms
@@ -25,6 +26,7 @@ class AlarmState:
         evidence: How far it is on its way to firing, in [0, 1].
         level: What the metric is held against, as it is exported; None while its baseline is being learned.
         baseline: `learning`, `growing`, `frozen` or `given`; "" for a gate, which needs none.
+        version: Of a baseline that is frozen or given.
     """
 
     pipeline: str
@@ -33,8 +35,9 @@ class AlarmState:
     severity: str
     firing: float | None
     evidence: float
-    level: float | None
-    baseline: str
+    level: float | None = None
+    baseline: str = ""
+    version: str = ""
 
 
 class Alarms:
@@ -102,33 +105,27 @@ class Alarms:
 
 
 def _states(one: PipelineAlarms) -> list[AlarmState]:
-    found = [
-        AlarmState(
-            one.pipeline,
-            name,
-            alarm.watch.metric,
-            alarm.watch.severity,
-            since(alarm.firing),
-            alarm.evidence,
-            one.held_against(alarm.watch),
-            one.baseline_state(alarm.watch),
-        )
-        for name, alarm in one.alarms.items()
-    ]
-    drifting = [
-        AlarmState(
-            one.pipeline,
-            signal.alert,
-            signal.metric,
-            signal.severity,
-            since(signal.firing),
-            float(signal.firing is not None),
-            None,
-            "",
-        )
-        for signal in one.drift.signals
-    ]
-    return found + drifting
+    found = [_state(one, alarm) for alarm in one.alarms.values()]
+    for signal in one.drift.signals:
+        fires = since(signal.firing)
+        evidence = float(fires is not None)
+        found.append(AlarmState(one.pipeline, signal.alert, signal.metric, signal.severity, fires, evidence))
+    return found
+
+
+def _state(one: PipelineAlarms, alarm: Alarm) -> AlarmState:
+    watch, baseline = alarm.watch, one.baseline_of(alarm.watch)
+    return AlarmState(
+        one.pipeline,
+        watch.alert,
+        watch.metric,
+        watch.severity,
+        since(alarm.firing),
+        alarm.evidence,
+        one.held_against(watch),
+        "" if baseline is None else baseline.state,
+        "" if baseline is None else baseline.version,
+    )
 
 
 def since(minute: int | None) -> float | None:

@@ -219,11 +219,11 @@ class PipelineAlarms:
         level = self._level(watch)
         return level if level is None or watch.at_least else 1.0 - level
 
-    def baseline_state(self, watch: Watch) -> str:
-        """How far the baseline of a watch is; "" where it needs none."""
+    def baseline_of(self, watch: Watch) -> Baseline | None:
+        """The baseline of a watch; None where it needs none."""
         if watch.metric == names.LATENCY:
-            return self._latencies[watch.source].share.state
-        return "" if watch.kind == "gate" else self.baselines[baseline_name(watch)].state
+            return self._latencies[watch.source].share
+        return None if watch.kind == "gate" else self.baselines[baseline_name(watch)]
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""

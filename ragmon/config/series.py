@@ -18,6 +18,8 @@ GATE: Final = 9
 """Threshold, value, lower, upper, samples, three statuses, info."""
 ALARM: Final = 2
 """Whether it fires, and its evidence."""
+BASELINE: Final = 2
+"""What it holds its metric against, and where that comes from."""
 DRIFT: Final = 1 + len(SHAPES)
 """Drift alarms: the index, and every property whose distribution is watched."""
 SLICE: Final = 2
@@ -38,9 +40,10 @@ def expected_series(settings: Settings) -> int:
 
     Per pipeline: every metric has 4 gauges per window, and 3 counters, for each source and gold set it can be seen
     under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
-    every gate 9, every alarm 2; every slice value, and the one for all others, 2 per gated metric and source; a request
-    counter per source and stratum, an error counter, and histograms. Per gold set 2, per probe and judge one per
-    outcome. Beside them what the monitor says about itself and, per metric, the usual reasons for not assessing.
+    every gate 9, every alarm 2, or 4 with a baseline; every slice value, and the one for all others, 2 per gated metric
+    and source; a request counter per source and stratum, an error counter, and histograms. Per gold set 2, per probe
+    and judge one per outcome. Beside them what the monitor says about itself and, per metric, the usual reasons for not
+    assessing.
 
     Args:
         settings: The configuration.
@@ -54,6 +57,7 @@ def expected_series(settings: Settings) -> int:
 def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
     golden = sum(metric.needs_gold for metric in settings.build_metrics().values())
     plain = metrics - golden - len(LABELLED) + len(one.judges)
+    watches = plan(one.gates, settings.build_metrics())
     uses = sum(len(spec.use) for spec in settings.gold if _judges(spec, one.name))
     sources = 1 + uses
     seen = plain * sources + golden * uses + len(LABELLED)
@@ -62,7 +66,8 @@ def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
     return (
         seen * (GAUGES * len(settings.windows) + COUNTERS)
         + GATE * len(one.gates)
-        + ALARM * (len(plan(one.gates, settings.build_metrics())) + DRIFT)
+        + ALARM * (len(watches) + DRIFT)
+        + BASELINE * sum(watch.kind != "gate" for watch in watches)
         + SLICE * gated * sliced * sources
         + len(names.STRATA) * sources
         + 1

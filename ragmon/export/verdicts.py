@@ -23,11 +23,23 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     evidence = GaugeMetricFamily(
         "ragmon_gate_evidence", "How far the alarm is on its way to firing, 0 to 1, logarithmic", labels=_GATE
     )
+    held = GaugeMetricFamily(
+        "ragmon_gate_baseline", "What the alarm holds its metric against; absent while it is learned", labels=_GATE
+    )
+    info = GaugeMetricFamily(
+        "ragmon_gate_baseline_info",
+        "Where the alarm's baseline comes from: learning, growing, frozen, given; always 1",
+        labels=(*_GATE, "state", "version"),
+    )
     for state in states:
         labels = (label(state.pipeline), label(state.alert))
+        if state.baseline:
+            info.add_metric((*labels, state.baseline, state.version), 1)
+            if state.level is not None:
+                held.add_metric(labels, state.level)
         alarm.add_metric((*labels, state.severity), float(state.firing is not None))
         evidence.add_metric(labels, state.evidence)
-    yield from (alarm, evidence)
+    yield from (alarm, evidence, held, info)
 
 
 def families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
