@@ -110,7 +110,7 @@ class Outcome:
             they are None where there is no interval.
         n: Requests in the denominator (kind `distinct`: builds).
         needed: About how many in all would decide, in gold items where the estimand is questions_like_these, else in
-            requests; None where that cannot be said.
+            requests, and in clusters where a release is judged; None where that cannot be said.
         margin: How far the value lies on the good side; negative on the bad side.
         verdict: pass, fail or insufficient.
         reason: One line for a person.

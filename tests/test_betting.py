@@ -57,6 +57,30 @@ def test_graded_scores_of_which_the_sum_alone_is_known_never_give_more_evidence(
     assert betting.log_below(summed, mean) <= betting.log_below(known, mean) + 1e-9
 
 
+@given(
+    observed=st.lists(st.floats(0, 1), min_size=1, max_size=80),
+    mean=MEANS,
+    marks=st.sampled_from([1, 2, 10, 100]),
+)
+def test_scores_that_are_moved_to_marks_keep_their_sum_and_never_give_more_evidence(observed, mean, marks):
+    known = Counter(observed)
+    moved = betting.coarse(known, marks)
+    assert len(moved) <= max(len(known), marks + 1) if len(known) > marks else moved == known
+    assert math.fsum(moved.values()) == pytest.approx(len(observed))
+    assert math.fsum(x * n for x, n in moved.items()) == pytest.approx(math.fsum(observed), abs=1e-9)
+    assert betting.log_above(moved, mean) <= betting.log_above(known, mean) + 1e-9
+    assert betting.log_below(moved, mean) <= betting.log_below(known, mean) + 1e-9
+
+
+def test_marks_cost_next_to_nothing():
+    """A thousand different means of measured scores."""
+    means = Counter(np.random.default_rng(5).beta(8, 2, 1000).tolist())
+    assert len(betting.coarse(means)) <= betting.MARKS + 1
+    assert betting.confidence_sequence(betting.coarse(means)) == pytest.approx(
+        betting.confidence_sequence(means), abs=1e-4
+    )
+
+
 @given(seen=ZEROS_AND_ONES, mean=MEANS)
 def test_below_is_above_from_the_other_side(seen, mean):
     turned = {1.0: seen[0.0], 0.0: seen[1.0]}

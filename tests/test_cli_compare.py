@@ -54,10 +54,15 @@ class TestExitCode:
         assert done.out.endswith("\nverdict: undecided\n")
 
     def test_a_gate_that_is_worse_outweighs_one_that_is_undecided(self, compare):
-        """Without unanswerable questions nothing is known of the other gate."""
-        some = [trace for trace in run("a") + run("b", first("a", 60)) if trace["qid"].startswith("a")]
-        assert compare(some).code == 1
-        assert compare([trace for trace in run("a") + run("b") if trace["qid"].startswith("a")]).code == 2
+        undecided = run("a", first("u", 12))
+        assert compare(undecided + run("b", first("u", 14))).code == 2
+        assert compare(undecided + run("b", first("u", 14) | first("a", 60))).code == 1
+
+    def test_2_a_run_has_not_come_to_all_of_the_set(self, compare):
+        """What can be answered comes first."""
+        done = compare(run("a") + run("b", first("u", 320))[:400])
+        assert (done.code, done.err) == (2, "")
+        assert rows(done)["default/answer_precision"].endswith("b: 320 of 720 gold items have no trace yet")
 
     def test_max_drop_allows_what_is_proven_to_be_less(self, compare):
         worse = run("a") + run("b", first("u", 30))
@@ -138,19 +143,41 @@ class TestOutput:
         assert path.read_text(encoding="utf-8").endswith("\nverdict: not worse\n")
 
 
-def test_user_traffic_is_two_samples(tmp_path):
-    records = [*traces(source="live", index_hash="i1")] * 10 + [*traces(source="live", index_hash="i2")] * 10
+@pytest.fixture
+def users(tmp_path):
+    """`ragmon compare --by index_hash` of i1 and i2 on user traffic; of i2 every tenth session has no citations."""
     config = tmp_path / "ragmon.toml"
     config.write_text("[gates]\ncompliance.at_least = 0.98\n")
-    names = "--by", "index_hash", "--baseline", "i1", "--candidate", "i2"
-    done = ragmon("compare", lines(tmp_path / "t.jsonl", records), "--config", config, *names)
-    assert (done.code, done.err) == (0, "")
-    assert rows(done)["default/compliance"].split("  ")[1:4] == ["100.0 % of 600", "100.0 % of 600", "–"]
+
+    def go(sessions, each, *options, named=True):
+        records = []
+        for number in range(sessions):
+            for index in ("i1", "i2"):
+                cited = None if index == "i2" and number % 10 == 9 else ["d1"]
+                name = {"session": f"{index}-{number}"} if named else {}
+                answer = {"claim": "that is right", "citations": cited}
+                records += [{"source": "live", "index_hash": index, "answer_json": answer, **name}] * each
+        names = "--by", "index_hash", "--baseline", "i1", "--candidate", "i2"
+        return ragmon("compare", lines(tmp_path / "t.jsonl", records), "--config", config, *names, *options)
+
+    return go
 
 
-def test_several_processes_find_the_same(compare):
-    records = run("a") + run("b", first("u", 9))
-    assert compare(records, "--jobs", "2") == compare(records)
+def test_user_traffic_is_two_samples_of_sessions(users):
+    """40 of 400 requests would prove a drop; 4 of 40 sessions do not."""
+    done = users(40, 10)
+    assert (done.code, done.err) == (2, "")
+    assert rows(done)["default/compliance"].split("  ")[1:4] == ["100.0 % of 40", "90.0 % of 40", "–"]
+    note = "note: where no items are paired, a cluster of requests is one observation ([metrics] cluster)"
+    assert note in done.out.splitlines()
+    assert users(400, 1).code == 1
+
+
+def test_notes_of_json_go_to_stderr(users):
+    done = users(40, 10, "--format", "json", named=False)
+    assert (done.code, done.json["gates"][0]["candidate"]) == (1, {"value": 0.9, "n": 400})
+    nameless = [line for line in done.err.splitlines() if "carry nothing that [metrics] cluster names" in line]
+    assert [line.split()[1:5] for line in nameless] == [["400", "requests", "of", name] for name in ("i1", "i2")]
 
 
 def test_gates_without_gold_are_named(tmp_path):
@@ -185,9 +212,23 @@ class TestRefusals:
         done = compare(run("a"), names=("a", "a"))
         assert done.error == ("--baseline and --candidate are the same: 'a'", "ragmon compare --help")
 
-    @pytest.mark.parametrize("option", [["--max-drop", "1"], ["--by", "colour"], ["--pipeline", "other"]])
+    @pytest.mark.parametrize(
+        "option", [["--max-drop", "1"], ["--by", "colour"], ["--pipeline", "other"], ["--jobs", "2"]]
+    )
     def test_options_that_cannot_be(self, compare, option):
         assert compare(run("a") + run("b"), *option).code == 3
+
+    def test_a_drop_that_is_no_number_is_refused_before_anything_is_scored(self, compare):
+        """A line that is no trace would be named first."""
+        done = compare([{"broken": 1}], "--max-drop", "nan")
+        assert done.error == (
+            "Invalid value for '--max-drop': nan is no number. 0.02 is 2 points",
+            "ragmon compare --help",
+        )
+
+    def test_an_index_where_no_record_carries_one(self, compare):
+        done = compare(run("a"), by="index_hash", names=("f00", "f01"))
+        assert done.error == ("unknown index hash: 'f00'", "no record carries an index hash")
 
     def test_a_release_that_is_not_named(self, tmp_path):
         done = ragmon("compare", lines(tmp_path / "t.jsonl", traces()), "--by", "build", "--baseline", "a")

@@ -6,62 +6,61 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ragmon import names
-from ragmon.canary.parts import item_means, look, part, scores
+from ragmon.canary.parts import Release, lacking, look
 from ragmon.gates import Gate, Outcome, Policy
 from ragmon.judging import Evidence, evaluate, find_evidence, without_data
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, GoldInfo, Snapshot
 from ragmon.stats import betting
-from ragmon.windows import State
 
 
-def judge(
-    state: State, table: ScoreTable, build: str, policy: Policy, *, golds: Sequence[GoldInfo] = ()
-) -> list[Outcome]:
+def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequence[GoldInfo] = ()) -> list[Outcome]:
     """Judge every gate on the records of one build.
 
-    Observations are requests; where a gold number stands for questions like these, they are the means of the gold
-    items. Each gate is judged at its own level: among twenty that lie just on their thresholds one wrong verdict is to
-    be expected. Gates on latency and on indexes are judged as in a whole run.
+    Observations are clusters of requests (`ragmon.canary.clusters`); where a gold number stands for questions like
+    these, they are gold items. A run through a gold set is judged when it has come to nearly all of it: over the set
+    its value is exact then. Each gate is judged at its own level: among twenty that lie just on their thresholds one
+    wrong verdict is to be expected. Gates on latency and on indexes are judged as in a whole run.
 
     Args:
-        state: What was counted.
+        release: The build.
         table: The metrics.
-        build: Which build.
         policy: The gates.
         golds: The gold sets in use.
 
     Returns:
-        One outcome per gate, in the policy's order; its bounds are a confidence sequence.
-
-    Raises:
-        UnknownNameError: No record carries the build.
+        One outcome per gate, in the policy's order; its bounds are a confidence sequence for the mean over clusters,
+        where the value is exact for the mean over questions like these.
     """
-    own = part(state, "build", build)
-    snapshot = look(own, table, golds, [gate.metric for gate in policy.gates])
-    found = [_judge(gate, own, table, snapshot, policy) for gate in policy.gates]
-    return [replace(outcome, reason=f"since build {build}: {outcome.reason}") for outcome in found]
+    snapshot = look(release.state, table, golds, [gate.metric for gate in policy.gates])
+    found = [_judge(gate, release, snapshot, replace(policy, mode="interval")) for gate in policy.gates]
+    # How many calls a build had nobody told: totals know of no builds.
+    return [replace(outcome, reason=f"since build {release.name}: {outcome.reason}", of="") for outcome in found]
 
 
-def _judge(gate: Gate, state: State, table: ScoreTable, snapshot: Snapshot, policy: Policy) -> Outcome:
+def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> Outcome:
+    (as_a_run,) = evaluate(snapshot, replace(policy, gates=(gate,)), whole_run=True)
     if gate.kind != "threshold":
-        return evaluate(snapshot, replace(policy, gates=(gate,)), whole_run=True)[0]
-    evidence = find_evidence(gate, snapshot, ALL, whole_run=False)
+        return as_a_run
+    evidence = find_evidence(gate, snapshot, ALL, whole_run=True)
     series = evidence.series
     if series is None or evidence.stat.value is None:
         return replace(without_data(evidence), needed=_needed_to_pass(gate))
-    if evidence.estimand != names.QUESTIONS_LIKE_THESE:
-        return _decide(evidence, scores(state, table, series, gate.metric), "samples")
-    if gate.metric not in series.clusters:
-        return evidence.outcome("insufficient", "its scores are not kept item by item")
-    return _decide(evidence, item_means(series.clusters[gate.metric]), "gold items")
+    lacks = lacking(snapshot, series)
+    if lacks is not None:
+        return evidence.outcome("insufficient", lacks)
+    seen = release.clusters.scores(series, gate.metric)
+    if evidence.estimand != names.GOLD_SET:
+        return _decide(evidence, seen)
+    lower, upper = (None, None) if as_a_run.lower is None else betting.confidence_sequence(seen)
+    return replace(as_a_run, lower=lower, upper=upper)
 
 
-def _decide(evidence: Evidence, seen: betting.Scores, unit: str) -> Outcome:
+def _decide(evidence: Evidence, seen: betting.Scores) -> Outcome:
     """The outcome on what was seen: proven kept, proven broken, or neither so far."""
     gate, n = evidence.gate, round(sum(seen.values()))
+    unit = "gold items" if evidence.estimand else "observations"
     value = sum(x * count for x, count in seen.items()) / n
-    lower, upper = betting.confidence_sequence(seen)
     verdict = betting.verdict(seen, gate.threshold, at_least=gate.at_least)
     needed = None
     if n < gate.min_samples:
@@ -72,7 +71,8 @@ def _decide(evidence: Evidence, seen: betting.Scores, unit: str) -> Outcome:
         needed = betting.needed(seen, gate.threshold)
         side, by = "keeps" if gate.holds(value) else "breaks", 100 * abs(value - gate.threshold)
         reason = f"{n} {unit} prove neither; the value {side} the gate by {by:.1f} points"
-    outcome = evidence.outcome(verdict or "insufficient", reason, interval=(lower, upper), needed=needed)
+    interval = betting.confidence_sequence(seen)
+    outcome = evidence.outcome(verdict or "insufficient", reason, interval=interval, needed=needed, n_eff=n)
     return replace(outcome, value=value)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ragmon import stats
-from ragmon.canary.parts import By, look, part, scores
+from ragmon.canary.parts import Release, lacking, look
 from ragmon.compare import Flip, Place, items_of
 from ragmon.gates import Gate, Policy, Verdict
 from ragmon.judging import Evidence, find_evidence, sources_of
@@ -17,7 +17,6 @@ from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, GoldInfo, Snapshot, item_sums
 from ragmon.stats import betting, paired, two_samples
 from ragmon.tables import Table
-from ragmon.windows import State
 
 _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""
@@ -28,7 +27,7 @@ class Sample(NamedTuple):
 
     Attributes:
         value: The mean; None without data.
-        n: Observations: gold items where they are paired, else requests.
+        n: Observations: gold items where they are paired, else clusters of requests.
     """
 
     value: float | None
@@ -77,10 +76,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Side:
-    """A release: its counts, and what can be read from them."""
+    """A release, and what can be read from its counts."""
 
-    name: str
-    state: State
+    release: Release
     snapshot: Snapshot
     items: Mapping[Place, Table]
 
@@ -94,11 +92,9 @@ class _Levels(NamedTuple):
 
 
 def compare(
-    state: State,
+    baseline: Release,
+    candidate: Release,
     table: ScoreTable,
-    by: By,
-    baseline: str,
-    candidate: str,
     policy: Policy,
     *,
     golds: Sequence[GoldInfo] = (),
@@ -106,36 +102,33 @@ def compare(
 ) -> list[Comparison]:
     """Compare two releases on the metric of every gate with a threshold.
 
-    Gold records are paired item by item, everything else is two samples. That any gate is ever called worse where none
-    is has probability alpha / 2 at most, alpha being `ragmon.stats.betting.ALPHA`: it is shared among the gates. Not
-    worse each gate has to be proven on its own, so that being wrong about all of them together is no likelier than
+    Gold records are paired item by item, everything else is two samples of clusters (`ragmon.canary.clusters`). A run
+    through a gold set is compared when both have come to nearly all of it. That any gate is ever called worse where
+    none is has probability alpha / 2 at most, alpha being `ragmon.stats.betting.ALPHA`: it is shared among the gates.
+    Not worse each gate has to be proven on its own, so that being wrong about all of them together is no likelier than
     about one: alpha / 2.
 
     Args:
-        state: What was counted.
-        table: The metrics.
-        by: What tells the releases apart.
         baseline: The release that is known.
         candidate: The release in question.
+        table: The metrics.
         policy: The gates.
         golds: The gold sets in use.
         max_drop: How much worse a metric may be, in [0, 1).
 
     Returns:
         One entry per gate with a threshold, in the policy's order.
-
-    Raises:
-        UnknownNameError: No record carries the baseline or the candidate.
     """
     gates = [gate for gate in policy.gates if gate.kind == "threshold"]
-    then, now = (_side(part(state, by, name), name, table, golds, gates) for name in (baseline, candidate))
+    then, now = (_side(release, table, golds, gates) for release in (baseline, candidate))
     each = betting.ALPHA / 2
     levels = _Levels(two_samples.checked_margin(max_drop), each / max(1, len(gates)), each)
     return [_compare(gate, then, now, table, levels) for gate in gates]
 
 
-def _side(state: State, name: str, table: ScoreTable, golds: Sequence[GoldInfo], gates: Sequence[Gate]) -> _Side:
-    return _Side(name, state, look(state, table, golds, [gate.metric for gate in gates]), items_of(state))
+def _side(release: Release, table: ScoreTable, golds: Sequence[GoldInfo], gates: Sequence[Gate]) -> _Side:
+    gated = [gate.metric for gate in gates]
+    return _Side(release, look(release.state, table, golds, gated), items_of(release.state))
 
 
 def _compare(gate: Gate, then: _Side, now: _Side, table: ScoreTable, levels: _Levels) -> Comparison:
@@ -143,17 +136,19 @@ def _compare(gate: Gate, then: _Side, now: _Side, table: ScoreTable, levels: _Le
     gold = after.series.gold if after.series is not None else ""
     samples = Sample(before.stat.value, before.stat.n), Sample(after.stat.value, after.stat.n)
     found = Comparison(gate, after.source, gold, *samples, "insufficient", "")
-    missing = [side.name for side, seen in ((then, before), (now, after)) if not seen.stat.n]
+    missing = [side.release.name for side, seen in ((then, before), (now, after)) if not seen.stat.n]
     if missing or before.series is None or after.series is None:
         return replace(found, reason=f"no data of {' and '.join(missing)}")
+    for side, series in ((then, before.series), (now, after.series)):
+        lacks = lacking(side.snapshot, series)
+        if lacks is not None:
+            return replace(found, reason=f"{side.release.name}: {lacks}")
     if gold and not table.metrics[gate.metric].measured:
         place = Place(gate.pipeline, after.source, gold, gate.where)
         return _by_item(found, then.items.get(place, {}), now.items.get(place, {}), table, levels)
-    a = _turned(gate, scores(then.state, table, before.series, gate.metric))
-    b = _turned(gate, scores(now.state, table, after.series, gate.metric))
-    worse = two_samples.log_worse(a, b) >= -math.log(levels.worse)
-    not_worse = two_samples.log_not_worse(a, b, levels.max_drop) >= -math.log(levels.not_worse)
-    return _decided(found, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
+    a = then.release.clusters.scores(before.series, gate.metric)
+    b = now.release.clusters.scores(after.series, gate.metric)
+    return _two_samples(replace(found, before=_sample(a), after=_sample(b)), a, b, levels)
 
 
 def _evidence(gate: Gate, then: _Side, now: _Side) -> tuple[Evidence, Evidence]:
@@ -171,6 +166,14 @@ def _evidence(gate: Gate, then: _Side, now: _Side) -> tuple[Evidence, Evidence]:
     return before, after
 
 
+def _two_samples(found: Comparison, a: betting.Scores, b: betting.Scores, levels: _Levels) -> Comparison:
+    """The comparison of two independent samples."""
+    a, b = _turned(found.gate, a), _turned(found.gate, b)
+    worse = two_samples.log_worse(a, b) >= -math.log(levels.worse)
+    not_worse = two_samples.log_not_worse(a, b, levels.max_drop) >= -math.log(levels.not_worse)
+    return _decided(found, worse=worse, not_worse=not_worse, max_drop=levels.max_drop)
+
+
 def _by_item(found: Comparison, then: Table, now: Table, table: ScoreTable, levels: _Levels) -> Comparison:
     """The comparison item by item; items that only one release was asked are two samples."""
     before, after = (_item_means(items, table, found.gate.metric) for items in (then, now))
@@ -179,8 +182,8 @@ def _by_item(found: Comparison, then: Table, now: Table, table: ScoreTable, leve
     shown = shared if both else None
     found = replace(
         found,
-        before=_sample(before, shown),
-        after=_sample(after, shown),
+        before=_sample(_seen(before, shown)),
+        after=_sample(_seen(after, shown)),
         items=len(both),
         flips=tuple(flip for flip in both if flip.before != flip.after),
     )
@@ -201,10 +204,14 @@ def _item_means(items: Table, table: ScoreTable, metric: str) -> _Means:
     return {qid: total / (n * stats.MICRO) if n else None for qid, (n, total) in sums.items()}
 
 
-def _sample(means: _Means, qids: Sequence[str] | None) -> Sample:
-    """The mean over some items, or over all."""
-    values = [x for qid in (means if qids is None else qids) if (x := means[qid]) is not None]
-    return Sample(sum(values) / len(values) if values else None, len(values))
+def _seen(means: _Means, qids: Sequence[str] | None) -> betting.Scores:
+    """How often each mean occurs among some items, or among all."""
+    return Counter(x for qid in (means if qids is None else qids) if (x := means[qid]) is not None)
+
+
+def _sample(seen: betting.Scores) -> Sample:
+    n = round(sum(seen.values()))
+    return Sample(math.fsum(x * count for x, count in seen.items()) / n if n else None, n)
 
 
 def _alone(gate: Gate, means: _Means, others: _Means) -> betting.Scores:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from ragmon import canary
+from ragmon.assembly import ScorerPlan
 from ragmon.canary import By
-from ragmon.cli.gate import EXIT, check_gold, policy_of, tell_missing_gold
+from ragmon.cli import printable
+from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
 from ragmon.cli.runs import (
     check_inputs,
     config_option,
-    jobs_option,
     output_option,
     score,
     settings_and_gold,
@@ -20,6 +21,7 @@ from ragmon.cli.runs import (
 from ragmon.errors import RagmonError
 from ragmon.export.canary import Canary
 from ragmon.gates import Policy
+from ragmon.releasing import Releases
 
 
 @click.command()
@@ -35,6 +37,7 @@ from ragmon.gates import Policy
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1, max_open=True),
+    callback=number,
     default=0.02,
     show_default=True,
     help="How much worse a gated metric may be.",
@@ -48,7 +51,6 @@ from ragmon.gates import Policy
     help="What to write.",
 )
 @output_option
-@jobs_option
 @click.pass_context
 def compare(
     context: click.Context,
@@ -62,12 +64,12 @@ def compare(
     max_drop: float,
     form: str,
     output: str | None,
-    jobs: int,
 ) -> int:
     """Compare the CANDIDATE's records in TRACES with the baseline's, on the metrics that have gates.
 
-    Gold questions are paired item by item, other requests are two samples. Ask as often as you like while traces come
-    in: the verdict stays valid.
+    Gold questions are paired item by item; runs through a gold set are compared when at most 2 % of its items have no
+    trace in either. Other requests are two samples: those of a session, else of a question, are one observation
+    ([metrics] cluster). Ask as often as you like while traces come in: the verdict stays valid.
 
     Exit codes: 0 not worse, 1 worse, 2 undecided, 3 bad input or configuration.
     """
@@ -78,10 +80,14 @@ def compare(
     policy = policy_of(settings, pipeline)
     check_gold(policy, sets)
     notes = _left_out(policy)
-    scorer = score(traces, settings, sets, jobs=jobs).scorer
-    infos = scorer.gold.infos()
-    found = canary.compare(scorer.state, scorer.table, by, baseline, candidate, policy, golds=infos, max_drop=max_drop)
-    result = Canary(by, baseline, candidate, max_drop, found, notes)
+    releases = Releases(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
+    scorer = score(traces, settings, sets, follower=releases).scorer
+    pair = releases.release(baseline), releases.release(candidate)
+    found = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+    result = Canary(by, baseline, candidate, max_drop, found, [*releases.notes(), *notes])
+    if form == "json":
+        for note in result.notes:
+            click.echo(f"note: {printable(note)}", err=True)
     waiting = [one.gate.name for one in found if scorer.table.metrics[one.gate.metric].needs_gold]
     if waiting and not sets:
         tell_missing_gold(waiting)

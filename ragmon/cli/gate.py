@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -9,8 +10,9 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from ragmon.assembly import ScorerPlan
 from ragmon.baseline import Baseline, against
-from ragmon.canary import judge, part
+from ragmon.canary import judge
 from ragmon.cli import printable
 from ragmon.cli.runs import (
     check_inputs,
@@ -24,14 +26,22 @@ from ragmon.cli.runs import (
     write,
 )
 from ragmon.config.settings import Settings
-from ragmon.errors import UnknownNameError
+from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.export.gates import markdown, text
 from ragmon.export.report import Report
 from ragmon.gates import Estimand, Policy, verdict_of
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
+from ragmon.releasing import Releases
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
+
+
+def number(_: click.Context, __: click.Parameter, value: float) -> float:
+    """Refuse what lies in no range, and outside none."""
+    if math.isnan(value):
+        raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
+    return value
 
 
 @click.command()
@@ -48,6 +58,7 @@ EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1),
+    callback=number,
     default=0.02,
     show_default=True,
     help="How much worse than the baseline a gated metric may be.",
@@ -87,7 +98,9 @@ def gate(
     """Judge the gates on TRACES.
 
     With --since-build a verdict is valid however often it is asked for while traces come in; it takes about three
-    times as many of them as one that is asked for once.
+    times as many of them as one that is asked for once. The requests of a session, else of a question, are one
+    observation ([metrics] cluster), so one process reads the traces. A run through a gold set is judged when at most
+    2 % of its items have no trace. Gates on latency are left out: a build alone has no baseline.
 
     Exit codes: 0 pass, 1 fail, 2 insufficient, 3 bad input or configuration.
     """
@@ -106,10 +119,13 @@ def gate(
     earlier = None if baseline is None else Baseline.read(baseline, scored)
     if earlier is not None:
         policy = replace(policy, baseline_p95_ms=earlier.p95_ms({gate.pipeline for gate in policy.gates}))
-    run = scored(traces)
-    report = run.report(policy, questions=False) if since_build is None else _since(run, policy, since_build)
-    if earlier is not None:
-        report = against(report, run, earlier, policy, max_drop=max_drop)
+    if since_build is not None:
+        report = _since(traces, ScorerPlan(settings, sets), policy, since_build)
+    else:
+        run = scored(traces)
+        report = run.report(policy, questions=False)
+        if earlier is not None:
+            report = against(report, run, earlier, policy, max_drop=max_drop)
     _tell(report, sets, notes=form == "json")
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
@@ -124,20 +140,47 @@ def _check_alone(context: click.Context) -> None:
     why = {
         "baseline": "it holds for one look; `ragmon compare` holds for all",
         "duplicates": "it chooses among the answers of all builds",
+        "jobs": "one process keeps the requests of a session together",
     }
     for name, reason in why.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
 
 
-def _since(run: Run, policy: Policy, build: str) -> Report:
+def _since(traces: Sequence[str], plan: ScorerPlan, policy: Policy, build: str) -> Report:
     """The report on one build."""
-    scorer = run.scorer
-    outcomes = judge(scorer.state, scorer.table, build, policy, golds=scorer.gold.infos())
-    scorer.state = part(scorer.state, "build", build)
-    note = f"records of build {build} alone; the intervals hold at all looks together"
-    report = run.report(policy, questions=False, notes=[note])
-    return replace(report, outcomes=outcomes, verdict=verdict_of(outcomes, policy))
+    policy, notes = _without_latency(policy)
+    releases = Releases(plan, "build", [build], policy.gates)
+    run = score(traces, plan.settings, plan.gold, follower=releases)
+    release, scorer = releases.release(build), run.scorer
+    outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
+    scorer.state = release.state
+    told = [
+        f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
+        "a cluster of requests is one observation ([metrics] cluster)",
+    ]
+    report = run.report(policy, questions=False, notes=[*told, *releases.notes(), *notes])
+    series = tuple(replace(found, of="") for found in report.snapshot.series)
+    return replace(
+        report,
+        snapshot=replace(report.snapshot, series=series),
+        outcomes=outcomes,
+        verdict=verdict_of(outcomes, policy),
+    )
+
+
+def _without_latency(policy: Policy) -> tuple[Policy, list[str]]:
+    """The policy without gates that need a baseline, and what is said of them.
+
+    Raises:
+        RagmonError: There are no others.
+    """
+    kept = tuple(gate for gate in policy.gates if gate.kind != "quantile_ratio")
+    others = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
+    if others and not kept:
+        hint = "without --since-build, with --baseline FILE"
+        raise RagmonError(f"no gate can be judged on a build alone: {', '.join(others)}", hint=hint)
+    return replace(policy, gates=kept), [f"not judged: {', '.join(others)} (no baseline)"] if others else []
 
 
 def policy_of(

@@ -87,7 +87,10 @@ class Canary:
         shared = f", shared by {n} gates" if n > 1 else ""
         worse = f"a false `worse` at all: {error} at most{shared}"
         not_worse = f"a false `not worse` of a gate (a drop of {100 * self.max_drop:g} points): {error} at most"
-        return [f"{worse}; {not_worse}; at all looks together", *self.notes]
+        found = [f"{worse}; {not_worse}; at all looks together"]
+        if any(one.items is None for one in self.comparisons):
+            found.append("where no items are paired, a cluster of requests is one observation ([metrics] cluster)")
+        return [*found, *self.notes]
 
 
 def _row(found: Comparison) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ it ever reaches k times the start with probability 1/k at most (Ville's inequali
 be looked at after every observation. For a fixed mixture of shares it depends on how often each score occurred and
 not on the order: it is a pure function of counts, the same live, in a replay and after a merge.
 
-Scores lie in [0, 1] and come as how often each occurs. Of graded scores whose sum alone is known, `shares` makes
-counts: the logarithm of the wealth is concave in a score, so ones and zeros of the same sum never give more evidence
-than the scores themselves would.
+Scores lie in [0, 1] and come as how often each occurs. The logarithm of the wealth is concave in a score, so scores
+that are taken apart into others of the same sum never give more evidence than they would themselves: `shares` makes
+ones and zeros of graded scores whose sum alone is known, `coarse` makes few scores of many.
 
-Each observation must have the mean in question whatever came before it: independent draws do.
+Each observation must have the mean in question whatever came before it: independent draws do. Requests that share their
+fate are no such draws, and neither is the beginning of a run through a list: `ragmon.canary` says what it counts.
 
 Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, J. R. Stat. Soc. B 86 (2024),
 p. 1, arXiv 2010.09686.
@@ -41,6 +42,8 @@ HALVINGS: Final = 50
 """Of the unit interval, down to what floating point can tell apart."""
 MOST: Final = 1 << 40
 """More observations than this are no answer to how many it takes."""
+MARKS: Final = 200
+"""Equal parts of the unit interval whose ends many different scores are moved to."""
 
 
 def shares(total: float, n: float) -> dict[float, float]:
@@ -54,6 +57,29 @@ def shares(total: float, n: float) -> dict[float, float]:
     {1.0: 8, 0.0: 2}
     """
     return {1.0: total, 0.0: n - total}
+
+
+def coarse(scores: Scores, marks: int = MARKS) -> Scores:
+    """Scores at marks, with the same sum: one between two marks counts in parts as either.
+
+    What bets come to takes time for every different score, and means of measured scores are all different.
+
+    Args:
+        scores: How often each occurs; as many as there are marks, or fewer, stay as they are.
+        marks: How many parts the unit interval has.
+
+    >>> coarse({0.125: 1, 0.5: 2, 0.875: 1}, marks=2)
+    {0.0: 0.75, 0.5: 2.5, 1.0: 0.75}
+    """
+    if len(scores) <= marks:
+        return scores
+    held = [0.0] * (marks + 2)
+    for x, count in scores.items():
+        below = math.floor(x * marks)
+        above = x * marks - below
+        held[below] += count * (1 - above)
+        held[below + 1] += count * above
+    return {place / marks: count for place, count in enumerate(held) if count}
 
 
 def log_above(scores: Scores, mean: float) -> float:
