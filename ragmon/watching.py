@@ -20,26 +20,25 @@ HOLD: Final = 600.0
 """Seconds a minute stays open for records that stand later in the file."""
 
 
-class Watching:
-    """Alarms that follow a replay.
+class _Minutes:
+    """Follows a replay, and tells when a minute is over because all its records have been scored.
 
     Args:
         settings: The configuration.
         scorer: What scores the records; from now on it keeps the records of a minute together.
 
     Attributes:
-        edges: What began and ended so far, in the order of time.
+        untimed: Records that carry no time, and belong to no minute.
     """
 
     def __init__(self, settings: Settings, scorer: Scorer) -> None:
         self.scorer = scorer
-        self.edges: list[Edge] = []
+        self.untimed = 0
         self._alarms: Alarms = arm(settings, scorer.table)
-        self.steps = scorer.steps = self._alarms.steps
-        self._untimed = 0
+        scorer.steps = self._alarms.steps
 
     def follow(self, records: Iterable[Record | Totals]) -> Iterator[Record | Totals]:
-        """Pass records on, and judge every minute when its records have been scored.
+        """Pass records on.
 
         Args:
             records: In the order of time, give or take ten minutes.
@@ -48,17 +47,36 @@ class Watching:
         for record in records:
             yield record
             if record.ts is None:
-                self._untimed += 1
+                self.untimed += 1
             elif record.ts > newest:
                 newest = record.ts
-                self.edges += self._alarms.advance(newest - HOLD)
-        self.edges += self._alarms.advance(float("inf"))
+                self._until(newest - HOLD)
+        self._until(float("inf"))
+
+    def _until(self, now: float) -> None:
+        """Take in the minutes that ended before a time."""
+        raise NotImplementedError
+
+
+class Watching(_Minutes):
+    """Alarms that follow a replay.
+
+    Attributes:
+        edges: What began and ended so far, in the order of time.
+    """
+
+    def __init__(self, settings: Settings, scorer: Scorer) -> None:
+        super().__init__(settings, scorer)
+        self.edges: list[Edge] = []
+
+    def _until(self, now: float) -> None:
+        self.edges += self._alarms.advance(now)
 
     def notes(self) -> list[str]:
         """What a reader of the edges should know."""
         found = []
-        if self._untimed:
-            found.append(f"{self._untimed} records carry no time and are in no alarm")
+        if self.untimed:
+            found.append(f"{self.untimed} records carry no time and are in no alarm")
         if self._alarms.steps.late:
             late = f"{self._alarms.steps.late} records stand more than ten minutes behind later ones"
             found.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
@@ -69,33 +87,10 @@ class Watching:
         return "".join(json.dumps(plain(edge), ensure_ascii=False) + "\n" for edge in self.edges)
 
 
-class Freezing:
-    """Baselines taken from a release run: everything in it is what all is well looks like.
+class Freezing(_Minutes):
+    """Baselines taken from a release run: everything in it is what all is well looks like."""
 
-    Args:
-        settings: The configuration.
-        scorer: What scores the records.
-    """
-
-    def __init__(self, settings: Settings, scorer: Scorer) -> None:
-        self.scorer = scorer
-        self._alarms = arm(settings, scorer.table)
-        scorer.steps = self._alarms.steps
-        self._untimed = 0
-
-    def follow(self, records: Iterable[Record | Totals]) -> Iterator[Record | Totals]:
-        """Pass records on, and take in every minute when its records have been scored."""
-        newest = 0.0
-        for record in records:
-            yield record
-            if record.ts is None:
-                self._untimed += 1
-            elif record.ts > newest:
-                newest = record.ts
-                self._absorb(newest - HOLD)
-        self._absorb(float("inf"))
-
-    def _absorb(self, now: float) -> None:
+    def _until(self, now: float) -> None:
         for pipeline, step in self._alarms.steps.close(now):
             self._alarms.of(pipeline).absorb(step)
 
@@ -108,7 +103,7 @@ class Freezing:
         found = {name: _frozen(one) for name, one in sorted(self._alarms.pipelines.items())}
         if not any(one["metrics"] for one in found.values()):
             hint = f"{GOLD_ENOUGH} answers to gold questions or {LIVE_ENOUGH} requests with their times"
-            untimed = f"; {self._untimed} records carry no time" if self._untimed else ""
+            untimed = f"; {self.untimed} records carry no time" if self.untimed else ""
             raise RagmonError(f"the traces are no baseline of any metric{untimed}", hint=hint)
         return frozen_file(found)
 
