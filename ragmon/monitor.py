@@ -37,7 +37,7 @@ from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
 
-_log = logging.getLogger("ragmon")
+_log = logging.getLogger(names.ALARM_LOG)
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""

@@ -49,6 +49,9 @@ LATENCY: Final = "latency"
 INDEX_HASH: Final = "index_hash"
 """The same for alarms on the index."""
 
+ALARM_LOG: Final = "ragmon.alarms"
+"""The logger that is told of alarms: pages are warnings."""
+
 # How urgent an alarm is: at once, today, this week.
 PAGE: Final = "page"
 LOOK: Final = "look"

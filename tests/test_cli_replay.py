@@ -39,7 +39,8 @@ class TestReport:
                 assert list(metric) == ["value", "lower", "upper", "n", "sum", "unassessed"]
                 assert (metric["value"] is None) == (metric["n"] == 0)
         judged = (
-            "pipeline gate metric source gold estimand threshold direction value lower upper n needed verdict reason"
+            "pipeline gate metric source gold estimand threshold direction value lower upper n n_eff needed "
+            "verdict reason"
         )
         assert report["gates"]
         assert {tuple(gate) for gate in report["gates"]} == {tuple(judged.split())}

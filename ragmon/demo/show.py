@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
@@ -17,7 +18,7 @@ from typing import Final
 
 from rich.console import Console
 
-from ragmon import installation
+from ragmon import installation, names
 from ragmon.config.kinds import Address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -45,6 +46,7 @@ class Story:
         incident: What breaks half-way.
         broken: When it broke, seconds from the start; None before.
         reds: When each gate turned red, by its name.
+        pages: When each alarm rang, by its name.
         interrupted: Somebody pressed Ctrl-C.
     """
 
@@ -52,6 +54,7 @@ class Story:
     incident: str
     broken: float | None = None
     reds: dict[str, float] = field(default_factory=dict)
+    pages: dict[str, float] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -74,7 +77,10 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
     application = Application()
     log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
     story = Story(seconds, incident)
+    alarm_log = logging.getLogger(names.ALARM_LOG)
     with ExitStack() as stack:
+        stack.callback(alarm_log.setLevel, alarm_log.level)
+        alarm_log.setLevel(logging.CRITICAL)  # the screen tells of alarms
         installed, monitor = _install(log, address)
         stack.callback(installed.shutdown)
         traffic = Load(application)
@@ -134,6 +140,12 @@ def _watch(screen: Screen, monitor: Monitor, application: Application, story: St
             if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
                 story.reds[outcome.gate.name] = now
                 screen.say(_red(now, outcome))
+        for edge in monitor.edges():
+            if (edge.severity, edge.state) == (names.PAGE, "firing") and edge.alert not in story.pages:
+                story.pages[edge.alert] = now
+                screen.say(
+                    f"{now:.1f} s  PAGE {edge.alert}: a whole minute of proof, within the budget of false alarms"
+                )
         screen.show(now, "healthy" if story.broken is None else f"broken: {story.incident}", outcomes)
     screen.show(story.seconds, "end", monitor.outcomes())
 
