@@ -125,6 +125,22 @@ def test_while_anything_fires_nothing_is_learned_and_what_waits_is_dropped():
     assert all(learned(world, name)[0] > n for name, (n, *_) in stopped.items())
 
 
+@pytest.mark.slow
+def test_a_gate_nobody_ever_kept_stops_learning_for_six_hours_and_not_for_ever():
+    """A product that lives with many foreign citations still wants to hear when it begins to cite nothing at all."""
+    world = World(traffic=Traffic(live=30, gold=4))
+    world.run(355, foreign=0.3)
+    assert "citation_scope" in world.firing
+    assert world.state("coverage:look").baseline == "learning"
+    world.run(120, foreign=0.3)
+    assert "citation_scope" in world.firing, "it is still broken"
+    assert world.state("coverage:look").baseline == "growing"
+    assert world.state("citation_scope:look").baseline == "growing", "its own past is what it is"
+    before = world.firing
+    world.run(20, foreign=0.3, uncited=0.3)
+    assert {"coverage:look"} <= world.firing - before
+
+
 def one_error_in(n, world):
     """A minute of n requests, one of which failed."""
     ts = 60.0 * world.minute

@@ -12,6 +12,8 @@ from ragmon.stats import wilson
 
 DELAY: Final = 15
 """Minutes an observation waits before it is learned: what an alarm is about to call a fault must not become normal."""
+CHRONIC: Final = 360
+"""Minutes after which a gate that fires is how the pipeline lives, and keeps nobody from learning any more."""
 SHOWN: Final = 8
 """Hex digits of a version."""
 PAUSE: Final = 0.35

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ragmon import names
 from ragmon.alarms.alarm import Alarm, Change
-from ragmon.alarms.baselines import GOLD_ENOUGH, GOLD_FULL, LIVE_ENOUGH, LIVE_FULL, PAUSE, Baseline
+from ragmon.alarms.baselines import CHRONIC, GOLD_ENOUGH, GOLD_FULL, LIVE_ENOUGH, LIVE_FULL, PAUSE, Baseline
 from ragmon.alarms.drift import Drift, Signal
 from ragmon.alarms.frozen import fingerprint, give
 from ragmon.alarms.latency import LatencyBaseline
@@ -112,7 +112,7 @@ class PipelineAlarms:
 
     def _see(self, step: Step) -> dict[tuple[object, ...], Observations]:
         """What the step says, for everything that is looked at."""
-        quiet = not self.firing
+        quiet = not self._acute(step.minute)
         found: dict[tuple[object, ...], Observations] = {}
         for alarm in self.alarms.values():
             watch = alarm.watch
@@ -149,13 +149,17 @@ class PipelineAlarms:
 
     def _learn(self, step: Step, seen: Mapping[tuple[object, ...], Observations]) -> None:
         """Learn what all is well looks like, and only while all is well."""
-        if self.firing:
+        if self._acute(step.minute):
             for baseline in self.baselines.values():
                 baseline.forget()
             for latency in self._latencies.values():
                 latency.forget()
             return
-        suspicious = {baseline_name(alarm.watch) for alarm in self.alarms.values() if alarm.evidence > PAUSE}
+        suspicious = {
+            baseline_name(alarm.watch)
+            for alarm in self.alarms.values()
+            if alarm.firing is None and alarm.evidence > PAUSE
+        }
         for name, baseline in self.baselines.items():
             now = seen[observed(self._watching[name])]
             if now.n:
@@ -167,10 +171,12 @@ class PipelineAlarms:
             if names.LATENCY not in suspicious:
                 latency.learn(step.minute)
 
-    @property
-    def firing(self) -> list[Alarm]:
-        """The alarms that fire."""
-        return [alarm for alarm in self.alarms.values() if alarm.firing is not None]
+    def _acute(self, minute: int) -> bool:
+        """Whether anything is wrong that was not before: a gate nobody ever kept would stop all learning for ever."""
+        return any(
+            alarm.firing is not None and (alarm.watch.kind != "gate" or minute - alarm.firing < CHRONIC)
+            for alarm in self.alarms.values()
+        )
 
     def _restart(self, turn: Turn, minute: int) -> list[Edge]:
         """Start anew what looks at another source or another gold set: it is another population.
