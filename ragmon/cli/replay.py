@@ -95,7 +95,7 @@ def replay(
     compat: str | None,
     **published: object,
 ) -> int:
-    """Score TRACES (.jsonl, .gz, .zst, TREC runs, `-` for stdin) and report.
+    """Score TRACES (.jsonl, .gz, .zst, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
 
     The same scorer and gates as live traffic, on a whole run: a value over a gold set is exact.
 

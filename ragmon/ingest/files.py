@@ -13,7 +13,10 @@ from ragmon.contract import Record, Totals
 from ragmon.ingest import trec
 from ragmon.ingest.decode import decode
 from ragmon.ingest.lines import Lines, Reject, open_bytes
+from ragmon.ingest.otlp.assembly import Assembly, record_of
+from ragmon.ingest.otlp.lines import is_export, spans
 from ragmon.ingest.rejected import Rejected
+from ragmon.spans import Mapped
 
 EXAMPLES: Final = 5
 """Rejected lines that are named one by one."""
@@ -80,7 +83,7 @@ def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None =
     """The records of trace files, one file after the other.
 
     Args:
-        paths: JSON Lines or TREC runs, plain, gzip or zstd; `-` for standard input.
+        paths: JSON Lines, OTLP-JSON lines or TREC runs, plain, gzip or zstd; `-` for standard input.
         intake: Where lines are counted.
         progress: Told the bytes read of all files together, now and then.
 
@@ -124,6 +127,10 @@ def read_file(
             yield from _queries(((reader.number, line) for line in lines), intake, reject)
             intake.lines = reader.number
             return
+        if first and is_export(first[0]):
+            yield from _requests(((reader.number, line) for line in lines), intake, reject)
+            intake.lines = reader.number
+            return
         watched = progress if raw.seekable() else None
         try:
             for line in lines:
@@ -136,6 +143,32 @@ def read_file(
         finally:
             intake.lines = reader.number
             intake.read += reader.number - reader.blank
+
+
+def _requests(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:
+    """The requests of OTLP lines; each counts as one thing read, and so does a line or span that cannot be read."""
+    assembly, number = Assembly(), 0
+
+    def refuse(rejected: Rejected) -> None:
+        intake.read += 1
+        reject(number, rejected.reason, str(rejected))
+
+    for number, line in lines:
+        try:
+            for span, resource in spans(line, refuse):
+                yield from _read(assembly.add(span, resource), number, intake, reject)
+        except Rejected as rejected:
+            refuse(rejected)
+    yield from _read(assembly.end(), number, intake, reject)
+
+
+def _read(found: Iterable[Mapped], number: int, intake: Intake, reject: Reject) -> Iterator[Record]:
+    for mapped in found:
+        intake.read += 1
+        try:
+            yield record_of(mapped)
+        except Rejected as rejected:
+            reject(number, rejected.reason, str(rejected))
 
 
 def _queries(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:
@@ -153,4 +186,4 @@ def splittable(path: str) -> bool:
         return False
     with open_bytes(path) as (stream, raw):
         first = next(iter(Lines(stream, lambda *_: None)), None)
-        return stream is raw and not (first is not None and trec.is_run(first))
+        return stream is raw and not (first is not None and (trec.is_run(first) or is_export(first)))

@@ -1,0 +1,1 @@
+"""OTLP traces as records: decoded, put together request by request."""
