@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ragmon.gates import Gate, Outcome
-from ragmon.names import UNKNOWN_WEIGHT
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import item_sums
 from ragmon.stats import MICRO
@@ -78,7 +77,7 @@ def items_of(state: State) -> dict[Place, Table]:
     """What every gold item of a state did, over all builds and gold versions."""
     found: dict[Place, Table] = {}
     for key, series in state.series.items():
-        if key.gold and key.audit and key.stratum != UNKNOWN_WEIGHT:
+        if key.gold and key.drawn:
             held = found.setdefault(Place(key.pipeline, key.source, key.gold, key.slice), {})
             for table in series.items.all():
                 add_table(held, table)

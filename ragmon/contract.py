@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from ragmon.names import CONTRACT_VERSION, REST
+from ragmon.names import CONTRACT_VERSION, REST, UNKNOWN_WEIGHT
 
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
@@ -53,6 +53,11 @@ class Sampling(msgspec.Struct, gc=False, frozen=True):
     stratum: str = REST
     p_audit: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     p: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+
+    @property
+    def drawn(self) -> bool:
+        """It won the uniform draw, at a rate that is known."""
+        return self.audit and self.stratum != UNKNOWN_WEIGHT
 
 
 class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):

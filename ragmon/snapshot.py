@@ -175,7 +175,7 @@ def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float
     Counts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
     """
     parts = {("", ""): _Part()}
-    for key in (key for key in keys if key.audit and key.stratum != UNKNOWN_WEIGHT):
+    for key in (key for key in keys if key.drawn):
         part = parts.setdefault((key.gold, key.gold_version), _Part())
         series = state.series[key]
         for row in state.window(series, span, now):

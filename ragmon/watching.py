@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ HOLD: Final = 600.0
 """Seconds a minute stays open for records that stand later in the file."""
 
 
-class _Minutes:
+class _Minutes(ABC):
     """Follows a replay, and tells when a minute is over because all its records have been scored.
 
     Args:
@@ -53,9 +54,9 @@ class _Minutes:
                 self._until(newest - HOLD)
         self._until(float("inf"))
 
+    @abstractmethod
     def _until(self, now: float) -> None:
         """Take in the minutes that ended before a time."""
-        raise NotImplementedError
 
 
 class Watching(_Minutes):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
+from ragmon.names import UNKNOWN_WEIGHT
 from ragmon.rows import Row
 from ragmon.tables import HOUR, STEP, ItemTables, Table
 from ragmon.traffic import CallKey, Calls, Count
@@ -36,6 +37,11 @@ class SeriesKey(NamedTuple):
     stratum: str = "rest"
     build: str = ""
     index_hash: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        """Its records won the uniform draw, at a rate that is known."""
+        return self.audit and self.stratum != UNKNOWN_WEIGHT
 
 
 class Series:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from ragmon.contract import Record
 from ragmon.facts import Key
 from ragmon.item import GoldItem
-from ragmon.names import MATCH, UNKNOWN_WEIGHT
+from ragmon.names import MATCH
 from ragmon.reader import redacted
 from ragmon.rows import key_text, text_key
 from ragmon.text import normalise_question
@@ -191,8 +191,7 @@ class Steps:
             measured: What was measured on its text, in micro-units.
             slices: The slices it belongs to.
         """
-        told = record.sampling
-        if told is not None and (not told.audit or told.stratum == UNKNOWN_WEIGHT):
+        if record.sampling is not None and not record.sampling.drawn:
             return
         if source != MATCH:  # a matched question was counted as user traffic
             self.late += int(arrival) // STEP <= self.closed

@@ -27,7 +27,6 @@ from ragmon.contract import Record
 from ragmon.facts import Key
 from ragmon.gates import Gate
 from ragmon.item import GoldItem
-from ragmon.names import UNKNOWN_WEIGHT
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import SeriesStats, item_sums
 from ragmon.stats import MICRO
@@ -94,8 +93,7 @@ class Clusters(Steps):
             measured: What was measured on its text, in micro-units.
             slices: The slices it belongs to.
         """
-        told = record.sampling
-        if told is not None and (not told.audit or told.stratum == UNKNOWN_WEIGHT):
+        if record.sampling is not None and not record.sampling.drawn:
             return
         cluster = self._cluster_of(pipeline, record, item)
         gold, key = "" if item is None else item.set_name, self._table.shared(key)

@@ -11,6 +11,7 @@ from ragmon.cli import Commands
 from ragmon.cli.runs import (
     check_inputs,
     config_option,
+    gold_option,
     output_option,
     score,
     settings_and_gold,
@@ -27,7 +28,7 @@ def baseline() -> None:
 
 @baseline.command("freeze")
 @traces_argument
-@click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+@gold_option
 @config_option
 @output_option
 def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str | None, output: str | None) -> int:

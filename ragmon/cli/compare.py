@@ -12,6 +12,8 @@ from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_go
 from ragmon.cli.runs import (
     check_inputs,
     config_option,
+    form_option,
+    gold_option,
     output_option,
     score,
     settings_and_gold,
@@ -31,7 +33,7 @@ from ragmon.releasing import Releases
 )
 @click.option("--baseline", metavar="NAME", required=True, help="The release that is known.")
 @click.option("--candidate", metavar="NAME", required=True, help="The release in question.")
-@click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+@gold_option
 @config_option
 @click.option("--pipeline", metavar="NAME", help="Compare on the gates of this pipeline alone.")
 @click.option(
@@ -42,14 +44,7 @@ from ragmon.releasing import Releases
     show_default=True,
     help="How much worse a gated metric may be.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json"]),
-    default="text",
-    show_default=True,
-    help="What to write.",
-)
+@form_option
 @output_option
 @click.pass_context
 def compare(

@@ -18,6 +18,8 @@ from ragmon.cli.runs import (
     check_inputs,
     config_option,
     duplicates_option,
+    form_option,
+    gold_option,
     jobs_option,
     output_option,
     score,
@@ -46,7 +48,7 @@ def number(_: click.Context, __: click.Parameter, value: float) -> float:
 
 @click.command()
 @traces_argument
-@click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+@gold_option
 @config_option
 @click.option("--pipeline", metavar="NAME", help="Judge the gates of this pipeline alone.")
 @click.option(
@@ -67,14 +69,7 @@ def number(_: click.Context, __: click.Parameter, value: float) -> float:
 @click.option(
     "--on-insufficient", type=click.Choice(["fail", "pass"]), help="Count insufficient as this. Default: exit 2."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "md", "json"]),
-    default="text",
-    show_default=True,
-    help="What to write.",
-)
+@form_option
 @output_option
 @jobs_option
 @duplicates_option

@@ -43,6 +43,15 @@ traces_argument = click.argument("traces", nargs=-1, required=True)
 config_option = click.option(
     "--config", "-c", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
+gold_option = click.option("--gold", "-g", metavar="FILE", multiple=True, help="Gold. Default: [gold.*] of the config.")
+form_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "md", "json"]),
+    default="text",
+    show_default=True,
+    help="What to write.",
+)
 output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
 jobs_option = click.option(
     "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
