@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
-from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock, Thread
@@ -19,9 +17,6 @@ from pydantic_core import PydanticCustomError
 from ragmon import names
 from ragmon.acks import with_acks
 from ragmon.alarms import Edge
-from ragmon.arming import arm
-from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.kinds import Address
 from ragmon.config.kinds import address as parse_address
 from ragmon.config.load import load
@@ -29,22 +24,12 @@ from ragmon.config.settings import Settings
 from ragmon.contract import Record, Totals
 from ragmon.errors import RagmonError, shorten
 from ragmon.export.prometheus import Collector
-from ragmon.facts import IDS
-from ragmon.gates import Outcome, Policy
-from ragmon.judging import evaluate
+from ragmon.gates import Outcome
+from ragmon.live import Live
 from ragmon.reading import Books, Captured, Reading
-from ragmon.snapshot import ALL, Snapshot
-from ragmon.tables import HOUR
-from ragmon.windows import State
 
-_log = logging.getLogger(names.ALARM_LOG)
-
-EDGES: Final = 1000
-"""Beginnings and ends of alarms that are remembered."""
 PATIENCE: Final = 10.0
 """Seconds a client may take to send a request."""
-BUILDS: Final = 8
-"""Builds and indexes of a pipeline that are shown: those seen last."""
 
 
 class Monitor:
@@ -75,109 +60,44 @@ class Monitor:
         self.settings = config if isinstance(config, Settings) else load(config)
         self.captured: Callable[[], Captured] | None = None
         self._clock = clock
-        self._windows = {**self.settings.windows, ALL: None}
-        self._policies = {name: self.settings.policy(name, live=True) for name in self.settings.pipelines}
-        shared = (self.settings.common, *self.settings.pipelines.values())
-        self._gated = sorted({gate.metric for one in shared for gate in one.gates})
-        retention = max(self.settings.windows.values(), default=HOUR) + HOUR
-        state = State(retention=retention, timed_items=True)
-        self._scorer = ScorerPlan(self.settings, load_gold(self.settings.gold))(state=state, clock=clock)
-        self._alarms = arm(self.settings, self._scorer.table)
-        self._scorer.steps = self._alarms.steps
-        self._edges: deque[Edge] = deque(maxlen=EDGES)
+        self._live = Live(self.settings)
         self._lock = Lock()
         self._received = 0
-        self._last_scored: float | None = None
-        self._builds: dict[tuple[str, str, str], None] = {}
         self._server: tuple[WSGIServer, Thread] | None = None
 
     def submit(self, record: Record) -> None:
         """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
         with self._lock:
             self._received += 1
-            try:
-                self._advance(self._clock())
-                scored = self._scorer.observe(record)
-            except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
-                dropped = self._scorer.dropped
-                dropped[names.SCORER_ERROR] = dropped.get(names.SCORER_ERROR, 0) + 1
-                warn_once(f"a record could not be scored and is dropped: {whereabouts(error)}")
-                return
-            if scored:
-                self._last_scored = self._clock()
-                self._see(record)
+            self._live.observe(record, self._clock())
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Take a producer's counts of all its calls: what every stratum weighs. Returns True: they are taken."""
         with self._lock:
             for line in totals:
-                self._scorer.state.calls.see(line)
+                self._live.report(line)
         return True
-
-    def _see(self, record: Record) -> None:
-        """Remember the build that answered."""
-        if not (record.build or record.index_hash):
-            return
-        pipeline = record.pipeline or names.DEFAULT_PIPELINE
-        key = (pipeline, record.build or "", record.index_hash or "")
-        new = key not in self._builds
-        self._builds.pop(key, None)
-        self._builds[key] = None
-        if new and len(mine := [found for found in self._builds if found[0] == pipeline]) > BUILDS:
-            del self._builds[mine[0]]
 
     def reading(self) -> Reading:
         """This moment: metrics of every window, gates, and the books."""
         captured = Captured() if self.captured is None else self.captured()
         with self._lock:
-            scorer, now = self._scorer, self._clock()
-            self._advance(now)
-            snapshot = scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
-            books = {"score": Books(self._received, scorer.scored, dropped=dict(scorer.dropped))}
-            retrieved = _retrieved(scorer.state)
-            builds, last = tuple(self._builds), self._last_scored
-            alarms = self._alarms.states()
-        if self.captured is not None:
-            books["capture"] = captured.books
-        return Reading(
-            snapshot=snapshot,
-            outcomes=self._judge(snapshot),
-            books=books,
-            captured=captured,
-            retrieved=retrieved,
-            builds=builds,
-            last_scored=last,
-            alarms=alarms,
-        )
-
-    def _judge(self, snapshot: Snapshot) -> list[Outcome]:
-        """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates."""
-        seen = sorted({series.pipeline for series in snapshot.series})
-        pipelines = dict.fromkeys((*self.settings.pipelines, *seen))
-        return [outcome for name in pipelines for outcome in evaluate(snapshot, self._policy(name))]
-
-    def _policy(self, pipeline: str) -> Policy:
-        policy = self._policies.get(pipeline)
-        if policy is None:
-            policy = self._policies[pipeline] = self.settings.policy(pipeline, live=True)
-        return policy
+            live, now = self._live, self._clock()
+            live.advance(now)
+            books = {"score": Books(self._received, live.scorer.scored, dropped=dict(live.scorer.dropped))}
+            if self.captured is not None:
+                books["capture"] = captured.books
+            return live.reading(now, books, captured)
 
     def outcomes(self) -> list[Outcome]:
         """The gates at this moment."""
         return list(self.reading().outcomes)
 
-    def _advance(self, now: float) -> None:
-        """Judge the minutes that ended, and say so where somebody should wake up."""
-        for edge in self._alarms.advance(now):
-            self._edges.append(edge)
-            level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
-            _log.log(level, "alarm %s/%s (%s): %s", edge.pipeline, edge.alert, edge.severity, edge.state)
-
     def edges(self) -> list[Edge]:
         """The alarms that began or ended lately, in the order of time."""
         with self._lock:
-            self._advance(self._clock())
-            return list(self._edges)
+            self._live.advance(self._clock())
+            return list(self._live.edges)
 
     def acknowledge(self, alert: str, pipeline: str = names.DEFAULT_PIPELINE, reason: str = "") -> bool:
         """Silence an alarm that fires, and arm it again.
@@ -194,16 +114,13 @@ class Monitor:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
         with self._lock:
-            self._advance(self._clock())
-            edges = self._alarms.acknowledge(pipeline, alert)
-            self._edges += edges
-        _log.info("alarm %s/%s acknowledged: %s", pipeline, alert, reason)
-        return bool(edges)
+            self._live.advance(self._clock())
+            return self._live.acknowledge(pipeline, alert, reason)
 
     def digest(self) -> str:
         """The fingerprint of everything counted; a replay of the same records has the same."""
         with self._lock:
-            return self._scorer.state.digest()
+            return self._live.scorer.state.digest()
 
     def start(self, address: str | None = None) -> Self:
         """Serve `/metrics`; does nothing where it is served already.
@@ -269,18 +186,3 @@ def _address(text: str) -> Address:
     except PydanticCustomError as error:
         hint = (error.context or {}).get("hint", "")
         raise RagmonError(f"/metrics cannot be served on {shorten(text)}", hint=hint) from None
-
-
-def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
-    """How many audit members retrieved how many documents; a matched question is counted as user traffic alone."""
-    found: dict[tuple[str, str], Counter[int]] = {}
-    for key, series in state.series.items():
-        if key.slice or not key.audit or key.source == names.MATCH:
-            continue
-        counts = found.setdefault((key.pipeline, key.source), Counter())
-        for row in state.window(series, None, 0):
-            for facts, n in row.cells.items():
-                flags, _, length, *_ = facts
-                if flags & IDS:
-                    counts[length] += n
-    return found

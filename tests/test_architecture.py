@@ -20,10 +20,10 @@ FLOORS = {
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores gold snapshot",
-    "brain": "scorer gates judging presets compare alarms canary",
-    "edges": "ingest export reading",
+    "brain": "scorer gates judging presets compare alarms canary why",
+    "edges": "ingest export reading journal",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "monitor offline parallel baseline arming watching releasing checkup acks installation",
+    "live monitor offline parallel baseline arming watching releasing checkup acks installation server",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -141,9 +141,9 @@ APART = {
     "capture.worker": {"names", "contract", "capture.calls", "capture.notices", "capture.pages", "capture.sinks"},
 }
 # Rooms without a clock, without chance, without files.
-PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary")
+PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary", "why")
 # Doors the app may use into rooms apart.
-INTO_CAPTURE = {"accounts", "delivery", "feedback", "privacy", "terms", "monitor", "installation", "testing"}
+INTO_CAPTURE = {"accounts", "delivery", "feedback", "privacy", "terms", "monitor", "live", "installation", "testing"}
 LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}
 
 

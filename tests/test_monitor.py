@@ -17,8 +17,9 @@ from ragmon.config.load import defaults
 from ragmon.contract import Latency, Sampling
 from ragmon.errors import RagmonError
 from ragmon.export.prometheus import Collector
+from ragmon.live import BUILDS
 from ragmon.metrics import Metric, base
-from ragmon.monitor import BUILDS, Monitor
+from ragmon.monitor import Monitor
 from ragmon.testing import FakeClock, make_record
 
 HOUR = 3600

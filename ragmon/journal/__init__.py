@@ -1,0 +1,1 @@
+"""The journal: what was accepted, on disk, before anybody was told so."""

@@ -1,0 +1,201 @@
+"""What a monitor holds while it runs: scorer, gates, alarms, and what was seen lately. No thread, no lock, no clock.
+
+The monitor in the application and the server both stand on it, and so does a replay of the server's journal: all
+three see the same records at the same times, and come to the same counts and the same alarms.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ragmon import names
+from ragmon.alarms import Edge
+from ragmon.arming import arm
+from ragmon.assembly import ScorerPlan, load_gold
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.config.settings import Settings
+from ragmon.contract import Record, Totals
+from ragmon.facts import IDS
+from ragmon.gates import Outcome, Policy
+from ragmon.judging import evaluate
+from ragmon.reading import Books, Captured, Reading
+from ragmon.snapshot import ALL, Snapshot
+from ragmon.tables import HOUR
+from ragmon.windows import State
+
+_log = logging.getLogger(names.ALARM_LOG)
+
+EDGES: Final = 1000
+"""Beginnings and ends of alarms that are remembered."""
+BUILDS: Final = 8
+"""Builds and indexes of a pipeline that are shown: those seen last."""
+
+
+class Live:
+    """Records in, gates judged.
+
+    Args:
+        settings: The configuration.
+
+    Attributes:
+        settings: The configuration in force.
+        scorer: Counts records.
+        alarms: Judge them minute by minute.
+        edges: The alarms that began or ended lately, in the order of time.
+        last_scored: When a record was scored last, seconds since the epoch; None before the first.
+
+    Raises:
+        GoldError: A gold file is broken.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.edges: deque[Edge] = deque(maxlen=EDGES)
+        self.last_scored: float | None = None
+        self._now = 0.0
+        self._windows = {**settings.windows, ALL: None}
+        self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
+        shared = (settings.common, *settings.pipelines.values())
+        self._gated = sorted({gate.metric for one in shared for gate in one.gates})
+        self._builds: dict[tuple[str, str, str], None] = {}
+        retention = max(settings.windows.values(), default=HOUR) + HOUR
+        state = State(retention=retention, timed_items=True)
+        self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
+        self.alarms = arm(settings, self.scorer.table)
+        self.scorer.steps = self.alarms.steps
+
+    def observe(self, record: Record, now: float) -> bool:
+        """Score a record.
+
+        Args:
+            record: The record.
+            now: When it came, seconds since the epoch.
+
+        Returns:
+            Whether it was scored; where not, the scorer's `dropped` says why.
+        """
+        try:
+            self.advance(now)
+            scored = self.scorer.observe(record)
+        except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
+            dropped = self.scorer.dropped
+            dropped[names.SCORER_ERROR] = dropped.get(names.SCORER_ERROR, 0) + 1
+            warn_once(f"a record could not be scored and is dropped: {whereabouts(error)}")
+            return False
+        if scored:
+            self.last_scored = now
+            self._see(record)
+        return scored
+
+    def report(self, line: Totals) -> None:
+        """Take a producer's counts of all its calls: what every stratum weighs."""
+        self.scorer.state.calls.see(line)
+
+    def advance(self, now: float) -> None:
+        """Judge the minutes that ended, and say so where somebody should wake up."""
+        self._now = now
+        for edge in self.alarms.advance(now):
+            self.edges.append(edge)
+            level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
+            _log.log(level, "alarm %s/%s (%s): %s", edge.pipeline, edge.alert, edge.severity, edge.state)
+
+    def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
+        """Silence an alarm that fires, and arm it again; returns whether it fired.
+
+        Raises:
+            UnknownNameError: There is no such alarm, or the pipeline has had no record.
+        """
+        edges = self.alarms.acknowledge(pipeline, alert)
+        self.edges += edges
+        _log.info("alarm %s/%s acknowledged: %s", pipeline, alert, reason)
+        return bool(edges)
+
+    def _see(self, record: Record) -> None:
+        """Remember the build that answered."""
+        if not (record.build or record.index_hash):
+            return
+        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        key = (pipeline, record.build or "", record.index_hash or "")
+        new = key not in self._builds
+        self._builds.pop(key, None)
+        self._builds[key] = None
+        if new and len(mine := [found for found in self._builds if found[0] == pipeline]) > BUILDS:
+            del self._builds[mine[0]]
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The metrics of every window and over all time."""
+        return self.scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
+
+    def reading(self, now: float, books: Mapping[str, Books], captured: Captured | None = None) -> Reading:
+        """This moment: metrics of every window, gates, and the books."""
+        snapshot = self.snapshot(now)
+        return Reading(
+            snapshot=snapshot,
+            outcomes=self.judge(snapshot),
+            books=books,
+            captured=Captured() if captured is None else captured,
+            retrieved=_retrieved(self.scorer.state),
+            builds=tuple(self._builds),
+            last_scored=self.last_scored,
+            alarms=self.alarms.states(),
+        )
+
+    def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
+        """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates."""
+        seen = sorted({series.pipeline for series in snapshot.series})
+        pipelines = dict.fromkeys((*self.settings.pipelines, *seen))
+        return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
+
+    def policy(self, pipeline: str) -> Policy:
+        """The gates of a pipeline."""
+        policy = self._policies.get(pipeline)
+        if policy is None:
+            policy = self._policies[pipeline] = self.settings.policy(pipeline, live=True)
+        return policy
+
+    def dump(self) -> dict[str, Any]:
+        """Everything that was counted and every alarm, as plain JSON data without any text."""
+        scorer = self.scorer
+        return {
+            "state": scorer.state.dump(),
+            "alarms": self.alarms.dump(),
+            "scored": scorer.scored,
+            "unmatched": scorer.unmatched,
+            "dropped": dict(scorer.dropped),
+            "builds": [list(key) for key in self._builds],
+            "last_scored": self.last_scored,
+            "edges": [msgspec.to_builtins(edge) for edge in self.edges],
+        }
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Go on from what `dump` wrote; windows and retention are those of the configuration in force."""
+        scorer = self.scorer
+        retention = scorer.state.retention
+        scorer.state = State.load(data["state"])
+        scorer.state.retention = retention
+        self.alarms.load(data["alarms"])
+        scorer.scored, scorer.unmatched = data["scored"], data["unmatched"]
+        scorer.dropped = dict(data["dropped"])
+        self._builds = dict.fromkeys((pipeline, build, index) for pipeline, build, index in data["builds"])
+        self.last_scored = data["last_scored"]
+        self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=EDGES)
+
+
+def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
+    """How many audit members retrieved how many documents; a matched question is counted as user traffic alone."""
+    found: dict[tuple[str, str], Counter[int]] = {}
+    for key, series in state.series.items():
+        if key.slice or not key.audit or key.source == names.MATCH:
+            continue
+        counts = found.setdefault((key.pipeline, key.source), Counter())
+        for row in state.window(series, None, 0):
+            for facts, n in row.cells.items():
+                flags, _, length, *_ = facts
+                if flags & IDS:
+                    counts[length] += n
+    return found

@@ -1,0 +1,1 @@
+"""`ragmon serve`: what producers send is journalled, scored and shown."""
