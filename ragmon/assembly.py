@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.reader import FactReader
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.windows import State
 
 

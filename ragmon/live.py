@@ -9,19 +9,23 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from ragmon import names
+from ragmon.admission import Admission
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.settings import Settings
 from ragmon.contract import Record, Totals
+from ragmon.errors import UnknownNameError
 from ragmon.facts import IDS
 from ragmon.gates import Outcome, Policy
+from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
@@ -41,6 +45,7 @@ class Live:
 
     Args:
         settings: The configuration.
+        edges: How many beginnings and ends of alarms are remembered; None for all.
 
     Attributes:
         settings: The configuration in force.
@@ -53,11 +58,12 @@ class Live:
         GoldError: A gold file is broken.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
         self.settings = settings
-        self.edges: deque[Edge] = deque(maxlen=EDGES)
+        self.edges: deque[Edge] = deque(maxlen=edges)
         self.last_scored: float | None = None
         self._now = 0.0
+        self._admission = Admission(settings.pipelines)
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         shared = (settings.common, *settings.pipelines.values())
@@ -81,6 +87,9 @@ class Live:
         """
         try:
             self.advance(now)
+            record = self._admission.record(record, now)
+            if self._admission.retired:
+                self._retire()
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
             dropped = self.scorer.dropped
@@ -92,9 +101,43 @@ class Live:
             self._see(record)
         return scored
 
-    def report(self, line: Totals) -> None:
-        """Take a producer's counts of all its calls: what every stratum weighs."""
-        self.scorer.state.calls.see(line)
+    def take(self, entry: Entry, now: float) -> None:
+        """Take in a line of a journal.
+
+        Args:
+            entry: The line.
+            now: When it came, seconds since the epoch.
+        """
+        if isinstance(entry, Record):
+            self.observe(entry, now)
+        elif isinstance(entry, Totals):
+            self.report(entry, now)
+        elif isinstance(entry, Ack):
+            self.advance(now)
+            with suppress(UnknownNameError):  # the configuration may have changed since
+                self.acknowledge(entry.pipeline, entry.alert, entry.reason)
+
+    def report(self, line: Totals, now: float) -> bool:
+        """Take a producer's counts of all its calls: what every stratum weighs.
+
+        Args:
+            line: The counts.
+            now: When they came, seconds since the epoch.
+
+        Returns:
+            Whether they were taken; there may be too many producers.
+        """
+        taken = self._admission.totals(line, now)
+        if taken:
+            self.scorer.state.calls.see(line)
+        return taken
+
+    def _retire(self) -> None:
+        """Add builds that made room for newer ones to the others."""
+        for pipeline, build, index in self._admission.retired:
+            self.scorer.state.retire(pipeline, build, index)
+        self._admission.retired.clear()
+        self.scorer.forget_streams()
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended, and say so where somebody should wake up."""
@@ -168,6 +211,7 @@ class Live:
             "unmatched": scorer.unmatched,
             "dropped": dict(scorer.dropped),
             "builds": [list(key) for key in self._builds],
+            "admission": self._admission.dump(),
             "last_scored": self.last_scored,
             "edges": [msgspec.to_builtins(edge) for edge in self.edges],
         }
@@ -182,8 +226,9 @@ class Live:
         scorer.scored, scorer.unmatched = data["scored"], data["unmatched"]
         scorer.dropped = dict(data["dropped"])
         self._builds = dict.fromkeys((pipeline, build, index) for pipeline, build, index in data["builds"])
+        self._admission.load(data["admission"])
         self.last_scored = data["last_scored"]
-        self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=EDGES)
+        self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
 
 
 def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:

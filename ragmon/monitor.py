@@ -75,7 +75,7 @@ class Monitor:
         """Take a producer's counts of all its calls: what every stratum weighs. Returns True: they are taken."""
         with self._lock:
             for line in totals:
-                self._live.report(line)
+                self._live.report(line, self._clock())
         return True
 
     def reading(self) -> Reading:

@@ -61,6 +61,35 @@ class Captured:
 
 
 @dataclass(frozen=True)
+class Served:
+    """How a server fares.
+
+    Attributes:
+        refused: Requests that were turned away, by reason.
+        size: Bytes its journal takes.
+        trouble: Why nothing can be written; "" where it can.
+        resets: How often a damaged journal was set aside.
+        jumps: How often the system's clock jumped.
+        reloaded: The configuration on disk is the one in force.
+        missing: Records that producers sent and that have not come.
+        lost: Records that producers lost and know of, by reason.
+        unknown: How often a field is unknown because spans do not tell it, by field and reason.
+        labels: What became of labels.
+    """
+
+    refused: Mapping[str, int] = field(default_factory=dict)
+    size: int = 0
+    trouble: str = ""
+    resets: int = 0
+    jumps: int = 0
+    reloaded: bool = True
+    missing: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Reading:
     """Everything an exporter shows.
 
@@ -73,6 +102,7 @@ class Reading:
         builds: `(pipeline, build, index_hash)` seen last.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         alarms: Every alarm, firing or not.
+        served: How the server fares; None where there is none.
     """
 
     snapshot: Snapshot
@@ -83,3 +113,4 @@ class Reading:
     builds: Sequence[tuple[str, str, str]] = ()
     last_scored: float | None = None
     alarms: Sequence[AlarmState] = ()
+    served: Served | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ragmon import names, stats
@@ -12,12 +11,12 @@ from ragmon.alarms.steps import Steps
 from ragmon.contract import Record, Sampling
 from ragmon.facts import Key
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.gold.sets import Items
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
-from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.reader import FactReader, redacted
+from ragmon.metrics.grounding import Groundedness
+from ragmon.reader import redacted
 from ragmon.rows import CELLS
+from ragmon.rules import Rules, Stream
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, Snapshot, take
 from ragmon.windows import Series, SeriesKey, State
@@ -25,42 +24,12 @@ from ragmon.windows import Series, SeriesKey, State
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _WHOLE = ("",)
+Watch = Callable[[str, str, Record, Key, Mapping[str, int]], None]
+"""Told of every request that is counted: its pipeline, where it was counted, its facts, and what was measured on it."""
 FUTURE = 300.0
 """Seconds a record's time may lie ahead of the clock."""
 STREAMS = 4096
 """Streams that are remembered; builds and indexes come and go."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How the records of a pipeline are reduced.
-
-    Args:
-        facts: The refusal rule and the latency bound.
-        grounded_threshold: From which groundedness an answer counts as grounded.
-        slices: Tags that become series: allowed values by tag name.
-    """
-
-    facts: FactReader = field(default_factory=FactReader)
-    grounded_threshold: float = DEFAULT_THRESHOLD
-    slices: Mapping[str, Collection[str]] = field(default_factory=dict)
-
-
-@dataclass
-class Stream:
-    """Records that share pipeline, source, build and index, and everything that follows from those.
-
-    Attributes:
-        series: By source, gold version, slice, audit and stratum.
-    """
-
-    pipeline: str
-    source: str
-    build: str
-    index_hash: str
-    rules: Rules
-    items: Items
-    series: dict[tuple[str, str, str, bool, str], Series] = field(default_factory=dict)
 
 
 class Scorer:
@@ -74,6 +43,9 @@ class Scorer:
         state: Where to count; default: a new state that keeps everything.
         clock: Seconds since the epoch, to refuse records from the future; None trusts their time (replay).
         steps: Where records of one minute are kept together, for alarms; None where nobody asks.
+
+    Attributes:
+        watch: Told of every request that is counted.
 
     Example:
         >>> from ragmon.contract import Answer, Record
@@ -105,6 +77,7 @@ class Scorer:
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
         self.steps = steps
+        self.watch: Watch | None = None
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
         self._streams: dict[tuple[str | None, ...], Stream] = {}
@@ -170,6 +143,10 @@ class Scorer:
         self._streams[(record.pipeline, record.source, record.build, record.index_hash)] = stream
         return stream
 
+    def forget_streams(self) -> None:
+        """Look series up again: some were added to others."""
+        self._streams.clear()
+
     def _drop(self, reason: str) -> bool:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         return False
@@ -207,6 +184,8 @@ class Scorer:
         """Count one request in its series, and again in each of its slices; False when it is too old."""
         if not self._add(stream, source, "", record, item, key, measured):
             return False
+        if self.watch is not None:
+            self.watch(stream.pipeline, source, record, key, measured)
         slices = stream.rules.slices
         found = _slices_of(record, item, slices) if slices else ()
         for where in found:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
-from ragmon.names import UNKNOWN_WEIGHT
+from ragmon.names import OTHER, UNKNOWN_WEIGHT
 from ragmon.rows import Row
 from ragmon.tables import HOUR, STEP, ItemTables, Table
 from ragmon.traffic import CallKey, Calls, Count
@@ -150,6 +150,14 @@ class State:
             self.at(key).merge(series)
         self.calls.merge(other.calls)
         self.newest = max(self.newest, other.newest)
+
+    def retire(self, pipeline: str, build: str, index_hash: str) -> None:
+        """Add the series of a build and its index to those of the others."""
+        gone = [
+            key for key in self.series if (key.pipeline, key.build, key.index_hash) == (pipeline, build, index_hash)
+        ]
+        for key in gone:
+            self.at(key._replace(build=OTHER, index_hash=OTHER)).merge(self.series.pop(key))
 
     def window(self, series: Series, span: int | None, now: float) -> Iterator[Row]:
         """The rows of a window that ends at the first step edge after now.

@@ -11,9 +11,10 @@ import json
 import os
 import sys
 
+import grpc
 from openinference.instrumentation import TraceConfig
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from recorded_spans import from_sdk
 
@@ -27,10 +28,26 @@ ANSWER = '{"claim": "Rollo did", "citations": ["n#2", "n#0"]}'
 MANY = 80
 """Documents whose flattened attributes pass the SDK's limit of 128."""
 
+
+def exporter_to(place):
+    """OpenTelemetry's own exporter, compressed: `http://host:port` or `grpc://host:port`."""
+    if place.startswith("grpc://"):
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+        address = place.removeprefix("grpc://")
+        return OTLPSpanExporter(f"http://{address}", insecure=True, compression=grpc.Compression.Gzip)
+    from opentelemetry.exporter.otlp.proto.http import Compression  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    return OTLPSpanExporter(f"{place}/v1/traces", compression=Compression.Gzip)
+
+
 exporter = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(exporter))
 sink = Collected()
+if place := os.environ.get("SPANS_TO"):
+    provider.add_span_processor(BatchSpanProcessor(exporter_to(place), schedule_delay_millis=100))
 processor = ragmon.RagmonSpanProcessor(sink, limits=Limits(linger=0.0))
 provider.add_span_processor(processor)
 
@@ -74,3 +91,4 @@ def main(instrumentors, runs):
         instrumentor.instrument(tracer_provider=provider, config=hidden)
     ask(QUESTION)
     report("hidden content")
+    provider.shutdown()

@@ -19,7 +19,8 @@ from ragmon.assembly import ScorerPlan
 from ragmon.config.load import defaults
 from ragmon.contract import Answer, Latency, Record
 from ragmon.gold import GoldSet
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.watching import Freezing
 
 FAULTS = {

@@ -13,7 +13,8 @@ from ragmon.alarms.steps import Place, Steps, cluster_of
 from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
 from ragmon.item import GoldItem
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 
 EVER = float("inf")
 ITEM = GoldItem("a", "Is it?", answerable=True, claim_substrings=["it is"], citations=["d1"], tags={"lang": "de"})

@@ -20,10 +20,10 @@ FLOORS = {
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores gold snapshot",
-    "brain": "scorer gates judging presets compare alarms canary why",
+    "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading journal",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "live monitor offline parallel baseline arming watching releasing checkup acks installation server",
+    "admission live monitor offline parallel baseline arming watching releasing checkup acks installation server",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -143,7 +143,7 @@ APART = {
 # Rooms without a clock, without chance, without files.
 PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary", "why")
 # Doors the app may use into rooms apart.
-INTO_CAPTURE = {"accounts", "delivery", "feedback", "privacy", "terms", "monitor", "live", "installation", "testing"}
+INTO_CAPTURE = {"accounts", "delivery", "feedback", "privacy", "terms", "monitor", "live", "server.assembling", "installation", "testing"}
 LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}
 
 

@@ -17,7 +17,8 @@ from ragmon.gates import Gate, Policy
 from ragmon.ingest.files import Intake, read_files
 from ragmon.item import GoldItem
 from ragmon.offline import Run
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.testing import make_gold, make_record
 
 RIGHT, WRONG, REFUSED = "an answer", "no idea", "not in context"

@@ -17,7 +17,8 @@ from ragmon.metrics import build
 from ragmon.metrics.grounding import STOP_WORDS
 from ragmon.reader import FactReader
 from ragmon.refusal import RefusalRule
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.snapshot import Stat
 
 WITHIN_MS = 1000

@@ -21,7 +21,8 @@ from ragmon.config.load import defaults, load
 from ragmon.contract import Record, Totals
 from ragmon.gates import Gate, Policy
 from ragmon.releasing import Releases
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.stats import betting, two_samples
 from ragmon.stats.betting import ALPHA, BETS
 from ragmon.testing import make_gold, make_record

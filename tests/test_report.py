@@ -12,7 +12,8 @@ from ragmon.contract import Latency, Sampling, encode
 from ragmon.ingest.files import Intake, read_files
 from ragmon.item import GoldItem
 from ragmon.offline import Run, replay
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.testing import make_gold, make_record
 
 

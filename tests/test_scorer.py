@@ -20,7 +20,8 @@ from ragmon.ingest.rejected import Rejected
 from ragmon.item import GoldItem
 from ragmon.reader import FactReader
 from ragmon.refusal import RefusalRule
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.testing import FakeClock
 from ragmon.windows import State
 

@@ -74,10 +74,16 @@ def _is_installed(module):
 @cache
 def runs(setup):
     """The runs of one framework under one instrumentation, by name."""
+    return run_program(setup)
+
+
+def run_program(setup, spans_to=""):
+    """The runs of one framework under one instrumentation, whose spans go to a receiver as well."""
     convention, framework = setup
     # The SDK's limits and the instrumentations' switches are read from variables; the runs have none of them.
     foreign = ("OTEL_", "OPENINFERENCE_", "TRACELOOP_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    environment["SPANS_TO"] = spans_to
     program = [sys.executable, HERE / f"instrumented_{framework}.py", convention]
     done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

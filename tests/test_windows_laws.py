@@ -15,7 +15,8 @@ from ragmon.contract import Answer, Record
 from ragmon.gold import GoldSet
 from ragmon.item import GoldItem
 from ragmon.names import TOO_OLD
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.windows import FOLDED, FRESH, HOUR, STEP, State
 
 DAY = 24 * HOUR

@@ -33,6 +33,8 @@ COMMANDS: Final = {
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
+    "serve": ("ragmon.cli.serve", "Take OTLP, journal and score it, show what came of it."),
+    "why": ("ragmon.cli.why", "What broke: since when, what changed with it, traces to open."),
 }
 """Where each command lives and what it does, so that `--help` loads none of them."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Final
 
 import click
 from click.core import ParameterSource
 
+from ragmon.alarms import plain
 from ragmon.assembly import ScorerPlan
 from ragmon.cli import fail, printable
 from ragmon.cli.runs import (
@@ -18,12 +21,15 @@ from ragmon.cli.runs import (
     output_option,
     score,
     settings_and_gold,
-    traces_argument,
     writable,
     write,
 )
+from ragmon.config.load import load
+from ragmon.config.settings import Settings
 from ragmon.export.markdown import render
-from ragmon.offline import Duplicates
+from ragmon.ingest.files import Intake
+from ragmon.journal import open_readonly
+from ragmon.offline import Duplicates, Run
 from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
@@ -36,6 +42,8 @@ COMPAT: Final[dict[str, tuple[str, ...]]] = {
 """The published scorers and which of their own options they have."""
 _SHARED: Final = ("traces", "gold", "output", "compat")
 """What makes sense with and without --compat."""
+_JOURNAL: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out")
+"""What makes sense with --journal."""
 
 
 def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
@@ -47,7 +55,8 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 
 
 @click.command()
-@traces_argument
+@click.argument("traces", nargs=-1)
+@click.option("--journal", metavar="DIR", help="The state folder of a server, in place of TRACES: as it was scored.")
 @click.option(
     "--gold", "-g", metavar="FILE", multiple=True, help="Gold, or seed-004's folder. Default: [gold.*] of the config."
 )
@@ -93,6 +102,7 @@ def replay(
     questions: int | None,
     alerts_out: str | None,
     compat: str | None,
+    journal: str | None,
     **published: object,
 ) -> int:
     """Score TRACES (.jsonl, .gz, .zst, OTLP-JSON lines, TREC runs, `-` for stdin) and report.
@@ -102,6 +112,8 @@ def replay(
     Exit codes: 0, 3 bad input or configuration. `ragmon gate` is the command whose exit code is the verdict.
     """
     _check_options(context, compat, form)
+    if journal is not None:
+        return _journal(journal, load(config), form, output, alerts_out, windows=windows, questions=questions)
     check_inputs(traces, gold)
     if compat:
         return _compat(compat, traces, gold, output, published)
@@ -118,18 +130,46 @@ def replay(
     return 0
 
 
+def _journal(
+    folder: str,
+    settings: Settings,
+    form: str,
+    output: str | None,
+    alerts_out: str | None,
+    *,
+    windows: bool,
+    questions: int | None,
+) -> int:
+    """Score a server's journal again."""
+    from ragmon.server.opening import replay as score_again  # noqa: PLC0415 - loads what the server needs
+
+    with open_readonly(Path(folder)) as rows:
+        standing = score_again(settings, rows)
+    counts, live = standing.counts, standing.live
+    run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped)))
+    report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
+    if alerts_out is not None:
+        write("".join(json.dumps(plain(edge), ensure_ascii=False) + "\n" for edge in live.edges), alerts_out)
+    write(report.json() + "\n" if form == "json" else render(report, questions), output)
+    return 0
+
+
 def _check_options(context: click.Context, compat: str | None, form: str) -> None:
     """Refuse an option that would do nothing: whoever gave it expects something of it.
 
     Raises:
         click.UsageError: There is one.
     """
+    if not (context.params["traces"] or context.params["journal"]):
+        raise click.MissingParameter(ctx=context, param_hint="TRACES", param_type="argument")
     spelling = {option.name: option.opts[0] for option in context.command.params}
     given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     theirs = {name for names in COMPAT.values() for name in names}
     allowed = {*_SHARED, *COMPAT[compat]} if compat else spelling.keys() - theirs
+    where = f"with --compat {compat}" if compat else "without --compat"
+    if "journal" in given and not compat:
+        allowed, where = {*_JOURNAL}, "with --journal"
     for name in sorted(given - allowed):
-        where = f"with --compat {compat}" if compat else "without --compat"
         raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
     if not compat and form == "md" and "windows" in given:
         raise click.UsageError("--windows does nothing with --format md", context)

@@ -87,7 +87,9 @@ def known(reading: Reading) -> Iterator[Metric]:
     for labels in reading.builds:
         builds.add_metric([label(text) for text in labels], 1)
     loaded = GaugeMetricFamily(
-        "ragmon_config_last_reload_successful", "Whether the configuration in force is the one on disk", value=1
+        "ragmon_config_last_reload_successful",
+        "Whether the configuration in force is the one on disk",
+        value=float(reading.served is None or reading.served.reloaded),
     )
     last = GaugeMetricFamily("ragmon_last_scored_timestamp_seconds", "When a record was scored last")
     if reading.last_scored is not None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from ragmon.export import books, quality, traffic, verdicts
+from ragmon.export import books, quality, served, traffic, verdicts
 from ragmon.reading import Reading
 
 
@@ -47,5 +47,6 @@ def families(reading: Reading) -> Iterator[Metric]:
         verdicts.families(reading.outcomes),
         verdicts.alarms(reading.alarms),
         books.families(reading),
+        () if reading.served is None else served.families(reading.served),
     ):
         yield from (family for family in part if family.samples)

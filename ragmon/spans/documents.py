@@ -17,6 +17,8 @@ HASH_DIGITS: Final = 16
 _OWN_ID: Final = ("id", "node_id", "id_", "_id")
 _IN_METADATA: Final = ("id", "chunk_id", "doc_id")
 _TEXT: Final = ("text", "page_content", "content")
+_FLAT: Final = frozenset({"id", "content", "score", "metadata"})
+"""What conventions call the parts of a document; one that has no others needs no second look."""
 _NODE: Final = re.compile(r"<NodeWithScore\(node=\w+\(id_=(?P<id>.*)\), score=(?P<score>[^)]*)\)>", re.DOTALL)
 """LlamaIndex's scored nodes as text."""
 _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|score|embedding)\b")
@@ -37,6 +39,11 @@ class Document(NamedTuple):
     text: str | None = None
     score: float | None = None
     label: str | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether no other list could add to it."""
+        return None not in (self.id, self.text, self.score)
 
 
 class Found(NamedTuple):
@@ -93,11 +100,13 @@ class DocumentReader(NamedTuple):
                 reason = reason or found
             elif found is not None:
                 lists.append([self.document(entry) for entry in found])
+                if len(lists) == 1 and all(document.told for document in lists[0]):
+                    return Found(lists[0])
         if not lists:
             return Found(None, reason) if reason else None
         best = next((entries for entries in lists if all(entry.id is not None for entry in entries)), lists[0])
         like = [entries for entries in lists if len(entries) == len(best)]
-        documents = [_completed(versions) for versions in zip(best, *like, strict=True)]
+        documents = best if len(like) == 1 else [_completed(versions) for versions in zip(best, *like, strict=True)]
         found = Found(documents)
         if found.known:
             return found
@@ -114,14 +123,15 @@ class DocumentReader(NamedTuple):
 
     def document(self, entry: Any) -> Document:
         """A document as a framework or an instrumentation wrote it."""
+        if self.id_from is None and type(entry) is dict and entry.keys() <= _FLAT:
+            label = _called(mapping(entry["metadata"])) if "metadata" in entry else None
+            return Document(as_id(entry.get("id")), plain(entry.get("content")), number(entry.get("score")), label)
         view = _view(entry)
         text = next((text for name in _TEXT if (text := plain(view.get(name))) is not None), None)
         score = number(view.get("score"))
         if self.id_from is not None:
             return Document(as_id(_follow(view, self.id_from)), text, score)
-        metadata = view["metadata"]
-        label = next((found for name in _IN_METADATA if (found := as_id(metadata.get(name))) is not None), None)
-        return Document(as_id(view["id"]), text, score, label)
+        return Document(as_id(view["id"]), text, score, _called(view["metadata"]))
 
 
 def _completed(versions: Sequence[Document]) -> Document:
@@ -131,6 +141,11 @@ def _completed(versions: Sequence[Document]) -> Document:
         for name in ("text", "score", "label")
     )
     return Document(versions[0].id, text, score, label)
+
+
+def _called(metadata: Mapping[str, Any]) -> str | None:
+    """What its metadata call a document."""
+    return next((found for name in _IN_METADATA if (found := as_id(metadata.get(name))) is not None), None)
 
 
 def _label(document: Document) -> str | None:

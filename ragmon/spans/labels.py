@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from ragmon import attributes as keys
 from ragmon import names
 from ragmon.contract import LATEST, Latency
 from ragmon.spans.model import Span
 from ragmon.spans.trace import Trace
-from ragmon.spans.values import as_id, mapping, plain
+from ragmon.spans.values import as_id, plain
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
@@ -32,15 +32,12 @@ def session(trace: Trace) -> str | None:
 def _labelled(trace: Trace, own: Iterable[str], members: Iterable[str]) -> str | None:
     """The first label, the outer spans first: an attribute of its own, or a member of what the application attached."""
     wanted = (*own, *(f"{keys.ASSOCIATION}.{name}" for name in members))
-    found = (value for span in trace.spans for value in _labels(span.attributes, wanted, members))
-    return next((text for value in found if (text := as_id(value))), None)
-
-
-def _labels(held: Mapping[str, Any], wanted: Iterable[str], members: Iterable[str]) -> Iterator[Any]:
-    yield from (held[key] for key in wanted if key in held)
-    if keys.METADATA in held:
-        attached = mapping(held[keys.METADATA])
-        yield from (attached.get(name) for name in members)
+    for span, attached in zip(trace.spans, trace.metadata, strict=True):
+        for held, names_of in ((span.attributes, wanted), (attached, members)):
+            for name in names_of:
+                if name in held and (text := as_id(held[name])):
+                    return text
+    return None
 
 
 def workflow(trace: Trace) -> str | None:

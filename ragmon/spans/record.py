@@ -59,7 +59,7 @@ def to_record(
     trace = Trace(spans)
     own = next((span for span in trace.spans if keys.RAGMON_RECORD in span.attributes), None)
     if own is not None:
-        record = _own(own)
+        record = own_record(own.attributes[keys.RAGMON_RECORD], own.trace_id, own.end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
         return Mapped(fill(record, spans, id_from=id_from, content_hash=content_hash, merge=merge))
@@ -89,9 +89,14 @@ def to_record(
     return Mapped(record, "", _missing(record, trace, found.final))
 
 
-def _own(span: Span) -> Record | str:
-    """The record on a root span of ragmon's, or why it cannot be read."""
-    line = span.attributes[keys.RAGMON_RECORD]
+def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
+    """The record on a root span of ragmon's, or why it cannot be read.
+
+    Args:
+        line: What the span carries as its record.
+        trace_id: The span's trace, 32 hex digits.
+        end_ns: When the span ended, nanoseconds since the epoch.
+    """
     try:
         record = _decode(line) if isinstance(line, str) else None
     except msgspec.ValidationError:
@@ -105,9 +110,9 @@ def _own(span: Span) -> Record | str:
     if record.source is not None and record.source not in names.SOURCES:
         return names.INVALID_SCHEMA
     if record.trace_id is None:
-        record.trace_id = span.trace_id
+        record.trace_id = trace_id
     if record.ts is None:
-        record.ts = labels.moment(span.end_ns)
+        record.ts = labels.moment(end_ns)
     return record
 
 

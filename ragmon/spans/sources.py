@@ -17,13 +17,12 @@ _LISTS: Final = ("documents", "nodes", "results", "chunks")
 
 def _flattened(name: str) -> Source:
     def read(span: Span) -> Sequence[Any] | str | None:
-        entries = numbered(span.attributes, name)
+        entries = numbered(span.attributes, name, keys.DOCUMENT)
         if not entries:
             return None
         if span.dropped or sorted(entries) != list(range(len(entries))):
             return ATTRIBUTES_DROPPED
-        start = f"{keys.DOCUMENT}."
-        return [{key.removeprefix(start): entries[place][key] for key in entries[place]} for place in sorted(entries)]
+        return [entries[place] for place in sorted(entries)]
 
     return read
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from ragmon import attributes as keys
 from ragmon.spans.model import Span
 from ragmon.spans.roles import Role, role_of
+from ragmon.spans.values import mapping
 
 _WORK: Final = (Role.RETRIEVAL, Role.RERANKING, Role.GENERATION)
 _RAG: Final = (Role.WORKFLOW, *_WORK)
@@ -27,10 +28,10 @@ class Trace:
             self._by_id.setdefault(span.span_id, span)
         self._above: dict[str, dict[str, Span]] = {}
         self._roles = {span_id: role_of(span) for span_id, span in self._by_id.items()}
-        self.spans = sorted(
-            (span for span in self._by_id.values() if not self.inside(span, Role.ASIDE, itself=True)),
-            key=lambda span: (span.start_ns, -span.end_ns),
-        )
+        counted: Iterable[Span] = self._by_id.values()
+        if Role.ASIDE in self._roles.values():
+            counted = [span for span in counted if not self.inside(span, Role.ASIDE, itself=True)]
+        self.spans = sorted(counted, key=lambda span: (span.start_ns, -span.end_ns))
         """In the order they started, without those of judges."""
         self.outermost = [span for span in self.spans if self.role(span) in _RAG and not self.inside(span, *_RAG)]
         """Those that have to do with RAG and lie in no other such span."""
@@ -58,6 +59,17 @@ class Trace:
     def is_rag(self) -> bool:
         """Whether anything was retrieved or a model asked."""
         return any(self.role(span) in _WORK or keys.DOCUMENTS in span.attributes for span in self.spans)
+
+    @cached_property
+    def metadata(self) -> list[Mapping[str, Any]]:
+        """What the application attached to each span; most repeat what stands on the one before."""
+        found: list[Mapping[str, Any]] = []
+        before = None
+        for span in self.spans:
+            told = span.attributes.get(keys.METADATA)
+            found.append(found[-1] if isinstance(told, str) and told == before else mapping(told))
+            before = told
+        return found
 
     def role(self, span: Span) -> Role:
         """What a span did."""

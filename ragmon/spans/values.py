@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any, Final
 
+from ragmon.spans.remembered import Remembered
 from ragmon.text import clean
 
 REDACTED: Final = "__REDACTED__"
 """What OpenInference writes in place of what it was told to hide."""
+_STARTS: Final = frozenset('{["-0123456789')
+_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
+"""JSON that starts like words. To let the decoder find out that a sentence is no JSON takes longer than most JSON."""
 _OPENINGS: Final = ('{"', '[{"', '["', "[[")
 _LONGEST_PLACE: Final = 9
 """Digits of a place in a flattened list; a longer number is no place."""
 _NESTED: Final = 5
 """How deep a text may lie in the parts of a message."""
+_NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
 _UNSAID: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
 """Parts of a message that nobody said to anybody."""
 
@@ -26,7 +33,7 @@ def decode(text: Any) -> Any:
     >>> decode('{"score": NaN}'), decode('[1, 2'), decode(7)
     ({'score': nan}, None, None)
     """
-    if not isinstance(text, str):
+    if not isinstance(text, str) or (text.lstrip()[:1] not in _STARTS and text.strip() not in _WORDS):
         return None
     try:
         return json.loads(text)
@@ -64,8 +71,10 @@ def cut_off(value: Any) -> bool:
 
 def mapping(value: Any) -> Mapping[str, Any]:
     """The members of an object, be it written as JSON; anything else has none."""
+    if value is None or type(value) is dict:
+        return value or _NO_MEMBERS
     found = opened(value)
-    return found if isinstance(found, Mapping) else {}
+    return found if isinstance(found, Mapping) else _NO_MEMBERS
 
 
 def plain(value: Any) -> str | None:
@@ -79,7 +88,7 @@ def number(value: Any) -> float | None:
     >>> number("0.5"), number(True), number("nan")
     (0.5, None, None)
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if value is None or isinstance(value, bool) or not isinstance(value, (float, int, str)):
         return None
     try:
         found = float(value)
@@ -116,21 +125,36 @@ def as_id(value: Any) -> str | None:
     >>> as_id("a"), as_id(7), as_id(True), as_id(7.0)
     ('a', '7', None, None)
     """
-    whole = isinstance(value, int) and not isinstance(value, bool) and number(value) is not None
-    return str(value) if whole else plain(value)
+    if not isinstance(value, int):
+        return plain(value)
+    return None if isinstance(value, bool) or number(value) is None else str(value)
 
 
-def numbered(attributes: Mapping[str, Any], name: str) -> dict[int, dict[str, Any]]:
-    """The entries of a flattened list by place: what follows `name.N.` in the keys.
+def numbered(attributes: Mapping[str, Any], name: str, member: str = "") -> dict[int, dict[str, Any]]:
+    """The entries of a flattened list by place: what follows `name.N.` in the keys, or `name.N.member.`.
 
-    >>> numbered({"docs.0.document.id": "a", "docs.1.document.id": "b", "docs.x": 1}, "docs")
-    {0: {'document.id': 'a'}, 1: {'document.id': 'b'}}
+    >>> numbered({"docs.0.document.id": "a", "docs.1.document.id": "b", "docs.x": 1}, "docs", "document")
+    {0: {'id': 'a'}, 1: {'id': 'b'}}
     """
     entries: dict[int, dict[str, Any]] = {}
     start = f"{name}."
-    for key, value in attributes.items():
-        if key.startswith(start):
-            place, _, rest = key[len(start) :].partition(".")
-            if place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE:
-                entries.setdefault(int(place), {})[rest] = value
+    placed = _placing(len(start), member)
+    for key in [key for key in attributes if key.startswith(start)]:
+        place, rest = placed[key]
+        if place in entries:
+            entries[place][rest] = attributes[key]
+        elif place is not None:
+            entries[place] = {rest: attributes[key]}
     return entries
+
+
+@cache
+def _placing(after: int, member: str) -> Remembered[tuple[int | None, str]]:
+    """The place in each key of a list, None where it has none, and what follows it."""
+
+    def placed(key: str) -> tuple[int | None, str]:
+        place, _, rest = key[after:].partition(".")
+        known = place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE
+        return int(place) if known else None, rest.removeprefix(f"{member}.")
+
+    return Remembered(placed)

@@ -1,0 +1,112 @@
+"""OTLP intake: CPU microseconds a span, from the body of a request to records."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from time import process_time
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from bench.groundedness import texts
+from bench.otlp import BATCH, records
+from ragmon import attributes as keys
+from ragmon.capture.otlp.spans import SpanWriter
+from ragmon.capture.otlp.wire import opened, put
+from ragmon.ingest.decode import decode
+from ragmon.ingest.otlp.requests import Foreign, read
+from ragmon.spans import Span, to_record
+
+ROUNDS = 31
+DOCUMENTS = 10
+CHARACTERS = 480
+
+
+def openinference(rng: random.Random) -> bytes:
+    """Traces of a chain with eight attributes and a retriever with 38, ten documents among them."""
+    request = ExportTraceServiceRequest()
+    held = opened(request, "spans", {"service.name": "shop"})
+    held.scope.name = "openinference.instrumentation.langchain"
+    chunks, claims = texts(rng, 200, CHARACTERS), texts(rng, BATCH, 200)
+    shared = {keys.SESSION: "s-1", keys.METADATA: json.dumps({"thread_id": "s-1"}), "user.id": "u-1"}
+    for claim in claims[: BATCH // 2]:
+        trace, root = rng.randbytes(16), rng.randbytes(8)
+        asked = {keys.INPUT_VALUE: claim[:60], "input.mime_type": "text/plain", **shared}
+        said = {keys.OUTPUT_VALUE: claim, "output.mime_type": "text/plain"}
+        _add(held.spans, {keys.SPAN_KIND: keys.CHAIN, **asked, **said}, trace_id=trace, span_id=root)
+        found: dict[str, Any] = {keys.SPAN_KIND: keys.RETRIEVER, **asked, "tag.tags": "[]", "llm.framework": "x"}
+        for place, chunk in enumerate(rng.sample(chunks, DOCUMENTS)):
+            start = f"{keys.RETRIEVED}.{place}.{keys.DOCUMENT}"
+            found |= {f"{start}.id": f"handbook#{place}", f"{start}.content": chunk, f"{start}.score": rng.random()}
+        _add(held.spans, found, trace_id=trace, span_id=rng.randbytes(8), parent_span_id=root)
+    return bytes(request.SerializeToString())
+
+
+def _add(spans: Any, attributes: dict[str, Any], **ids: bytes) -> None:
+    span = spans.add(name="step", start_time_unix_nano=1_700_000_000 * 10**9, **ids)
+    span.end_time_unix_nano = span.start_time_unix_nano + 10**8
+    for key, value in attributes.items():
+        put(span.attributes, key, value)
+
+
+def ragmon(rng: random.Random, *, content: bool) -> bytes:
+    """What ragmon's own exporter sends: roots that hold whole records, and a retrieval and a generation in each."""
+    request = ExportTraceServiceRequest()
+    held = opened(request, "spans", {"service.name": "shop"})
+    writer = SpanWriter(stages=True)
+    for record in records(rng, content=content)[: BATCH // 3]:
+        writer.write(held.spans, record)
+    return bytes(request.SerializeToString())
+
+
+def spans(body: bytes) -> list[Span]:
+    """The request's foreign spans with their attributes."""
+    return [one.span() for one in read(body, json=False).foreign]
+
+
+def mapped(body: bytes) -> None:
+    """All records of a request."""
+    batch = read(body, json=False)
+    for own in batch.own:
+        decode(own.line.encode())
+    traces: dict[bytes, list[Foreign]] = {}
+    for one in batch.foreign:
+        traces.setdefault(one.trace_id, []).append(one)
+    for trace in traces.values():
+        to_record([one.span() for one in trace], service=trace[0].service, build=trace[0].build)
+
+
+def microseconds(run: Callable[[], object], of: int) -> float:
+    """CPU microseconds a span."""
+    started = process_time()
+    run()
+    return (process_time() - started) / of * 1e6
+
+
+def main() -> None:
+    """Print the figures, measured in turns."""
+    rng = random.Random(7)
+    bodies = {
+        "openinference": openinference(rng),
+        "ragmon, content full": ragmon(rng, content=True),
+        "ragmon, content none": ragmon(rng, content=False),
+    }
+    stages: dict[str, Callable[[bytes], object]] = {
+        "read": partial(read, json=False),
+        "and spans": spans,
+        "and records": mapped,
+    }
+    runs = {(name, stage): partial(run, body) for name, body in bodies.items() for stage, run in stages.items()}
+    counts = {name: read(body, json=False).spans for name, body in bodies.items()}
+    rounds = [[microseconds(run, counts[name]) for (name, _), run in runs.items()] for _ in range(ROUNDS)]
+    for (name, stage), figures in zip(runs, zip(*rounds, strict=True), strict=True):
+        size = len(bodies[name]) / counts[name]
+        print(f"{name} ({size:.0f} bytes a span), {stage}: {median(figures):.1f} us, at best {min(figures):.1f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""`ragmon serve`: take what producers send, score it, show it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+from threading import Event
+from types import FrameType
+
+import click
+
+from ragmon.cli.runs import config_option
+from ragmon.config.load import load
+
+
+@click.command()
+@config_option
+@click.option("--insecure", is_flag=True, help="Listen where strangers could write, and only warn.")
+def serve(config: str | None, insecure: bool) -> int:
+    """Take OTLP from any number of producers, journal and score it, and show what came of it.
+
+    Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration, a port or the
+    state folder is taken.
+    """
+    from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
+
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    ended, stopping = Event(), [signal.SIGTERM, signal.SIGINT]
+    for number in stopping:
+        signal.signal(number, _setting(ended))
+    server = Server(load(config), insecure=insecure)
+    for warning in server.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    with server:
+        for name, address in server.addresses().items():
+            click.echo(f"{name}: {address}", err=True)
+        click.echo("ready", err=True)
+        ended.wait()
+        click.echo("stopping: what was accepted is put on disk", err=True)
+    return 0
+
+
+def _setting(event: Event) -> Callable[[int, FrameType | None], None]:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        event.set()
+
+    return handler

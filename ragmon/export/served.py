@@ -1,0 +1,41 @@
+"""How a server fares, as Prometheus series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from ragmon.export.labels import label
+from ragmon.reading import Served
+
+
+def families(served: Served) -> Iterator[Metric]:
+    """What a server turned away, lost sight of, and could not do."""
+    yield _counter("ragmon_requests_refused", "Requests that were turned away", "reason", served.refused)
+    yield _counter("ragmon_producer_records_dropped", "Records that producers lost", "reason", served.lost)
+    yield _counter("ragmon_labels", "Labels people gave", "result", served.labels)
+    unknown = CounterMetricFamily(
+        "ragmon_fields_unknown", "Fields that spans of other instrumentations do not tell", labels=("field", "reason")
+    )
+    for key, n in sorted(served.unknown.items()):
+        unknown.add_metric([label(text) for text in key], n)
+    yield unknown
+    resets = CounterMetricFamily("ragmon_state_reset", "Damaged journals that were set aside")
+    resets.add_metric((), served.resets)
+    jumps = CounterMetricFamily("ragmon_clock_jumps", "Jumps of the system's clock")
+    jumps.add_metric((), served.jumps)
+    missing = GaugeMetricFamily("ragmon_producer_records_missing", "Records that were sent and have not come")
+    missing.add_metric((), served.missing)
+    size = GaugeMetricFamily("ragmon_journal_bytes", "Bytes of the journal")
+    size.add_metric((), served.size)
+    writable = GaugeMetricFamily("ragmon_journal_writable", "Whether the journal can be written")
+    writable.add_metric((), float(not served.trouble))
+    yield from (resets, jumps, missing, size, writable)
+
+
+def _counter(name: str, says: str, by: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, says, labels=(by,))
+    for key, n in sorted(counts.items()):
+        family.add_metric((label(key),), n)
+    return family

@@ -1,0 +1,184 @@
+"""OTLP's JSON encoding: ids are hexadecimal, 64-bit integers may be texts, what is unknown is passed over.
+
+Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ragmon import names
+from ragmon.ingest.rejected import Rejected, misfit
+
+_DEEPEST: Final = 32
+_LEAST: Final = -(2**63)
+_LARGEST: Final = 2**64 - 1
+Integer = int | str
+
+
+class _Message(msgspec.Struct, rename="camel", gc=False):
+    """A message whose unknown fields are passed over."""
+
+
+class Value(_Message):
+    """An attribute's value: one of these."""
+
+    string_value: str | None = None
+    bool_value: bool | None = None
+    int_value: Integer | None = None
+    double_value: float | str | None = None
+    array_value: Array | None = None
+    kvlist_value: Pairs | None = None
+    bytes_value: str | None = None
+
+
+class Array(_Message):
+    """Values in order."""
+
+    values: list[Value] = []
+
+
+class Pair(_Message):
+    """An attribute."""
+
+    key: str = ""
+    value: Value = msgspec.field(default_factory=Value)
+
+
+class Pairs(_Message):
+    """Values by name."""
+
+    values: list[Pair] = []
+
+
+class EventMessage(_Message):
+    """Something that happened in a span."""
+
+    name: str = ""
+    attributes: list[Pair] = []
+
+
+class Status(_Message):
+    """How a span ended."""
+
+    code: int | str = 0
+
+
+class SpanMessage(_Message):
+    """A span."""
+
+    trace_id: str = ""
+    span_id: str = ""
+    parent_span_id: str = ""
+    name: str = ""
+    start_time_unix_nano: Integer = 0
+    end_time_unix_nano: Integer = 0
+    attributes: list[Pair] = []
+    dropped_attributes_count: int = 0
+    events: list[EventMessage] = []
+    dropped_events_count: int = 0
+    status: Status = msgspec.field(default_factory=Status)
+    flags: int | None = None
+
+
+class Scope(_Message):
+    """An instrumentation."""
+
+    name: str = ""
+
+
+class ScopeSpans(_Message):
+    """The spans of one instrumentation."""
+
+    scope: Scope = msgspec.field(default_factory=Scope)
+    spans: list[SpanMessage] = []
+
+
+class Resource(_Message):
+    """What a process says of itself."""
+
+    attributes: list[Pair] = []
+
+
+class ResourceSpans(_Message):
+    """The spans of one process."""
+
+    resource: Resource = msgspec.field(default_factory=Resource)
+    scope_spans: list[ScopeSpans] = []
+
+
+class Export(_Message):
+    """A request."""
+
+    resource_spans: list[ResourceSpans] = []
+
+
+_decode = msgspec.json.Decoder(Export).decode
+
+
+def export(line: bytes) -> Export:
+    """A request that brings traces.
+
+    Raises:
+        Rejected: It is none.
+    """
+    try:
+        return _decode(line)
+    except RecursionError:
+        raise Rejected(names.DEPTH, "it is nested too deeply") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = names.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else names.MALFORMED_JSON
+        raise Rejected(reason, str(error)) from None
+
+
+def plain(pairs: list[Pair], depth: int = 0) -> dict[str, Any]:
+    """Attributes as Python has them; an empty value is None.
+
+    Raises:
+        Rejected: One is nested too deeply, or holds a number that is none.
+    """
+    return {pair.key: _value(pair.value, depth) for pair in pairs}
+
+
+def _value(value: Value, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise Rejected(names.DEPTH, "an attribute is nested too deeply")
+    if value.array_value is not None:
+        return [_value(inner, depth + 1) for inner in value.array_value.values]
+    if value.kvlist_value is not None:
+        return plain(value.kvlist_value.values, depth + 1)
+    if value.int_value is not None:
+        return integer("intValue", value.int_value)
+    if value.double_value is not None:
+        return _double(value.double_value)
+    found = (value.string_value, value.bool_value, value.bytes_value)
+    return next((one for one in found if one is not None), None)
+
+
+def integer(name: str, value: Integer, least: int = _LEAST) -> int:
+    """A whole number of at most 64 bits.
+
+    Args:
+        name: What it is called.
+        value: How it is written.
+        least: The smallest one there may be.
+
+    Raises:
+        Rejected: It is none.
+    """
+    try:
+        found = int(value)
+    except ValueError:
+        raise misfit(name, "an integer", value) from None
+    if not least <= found <= _LARGEST:
+        raise misfit(name, f"an integer of 64 bits from {least} on", value)
+    return found
+
+
+def _double(value: float | str) -> float:
+    try:
+        return float(value)  # the encoding writes NaN and infinities as texts
+    except ValueError:
+        raise misfit("doubleValue", "a number", value) from None

@@ -1,0 +1,91 @@
+"""The body of a request with traces, in either of OTLP's encodings, as spans that are read when they are needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ragmon import attributes as keys
+from ragmon import names
+from ragmon.ingest.otlp import lines, protobuf
+from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
+from ragmon.ingest.otlp.messages import Pair, SpanMessage, export, plain
+from ragmon.ingest.otlp.protobuf import MALFORMED_PROTOBUF
+from ragmon.ingest.rejected import Rejected
+from ragmon.spans import Span
+from ragmon.spans.model import OWN_SCOPE
+
+__all__ = ["MALFORMED_PROTOBUF", "Batch", "Foreign", "Own", "read"]
+
+
+def read(body: bytes, *, json: bool) -> Batch:
+    """The spans of a request.
+
+    Args:
+        body: What was received, inflated.
+        json: It is JSON with hexadecimal ids; else it is protobuf.
+
+    Raises:
+        Rejected: It is no request: broken off, nested too deeply, with text that is no UTF-8.
+
+    Example:
+        >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
+        >>> batch = read(body, json=True)
+        >>> batch.spans, batch.foreign, batch.first
+        (1, [], "traceId is 32 hex digits, not '0'")
+    """
+    return _read_json(body) if json else protobuf.read(body)
+
+
+def _read_json(body: bytes) -> Batch:
+    batch = Batch()
+    for process in export(body).resource_spans:
+        resource = plain(process.resource.attributes)
+        service, build = (_text(resource.get(key)) for key in (SERVICE, BUILD))
+        for scope in process.scope_spans:
+            batch.spans += len(scope.spans)
+            for told in scope.spans:
+                try:
+                    _sort(batch, told, lines.span(told, scope.scope.name), service, build)
+                except Rejected as rejected:
+                    batch.refuse(rejected)
+    return batch
+
+
+def _sort(batch: Batch, told: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
+    """Put a span where it belongs.
+
+    Raises:
+        Rejected: It holds a record that is no text.
+    """
+    own, end_ns = span.scope == OWN_SCOPE, span.end_ns
+    trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+    line = _line(told.attributes if own else told.attributes[:FIRST])
+    if line is not None:
+        batch.own.append(Own(trace_id, span_id, end_ns, line))
+    elif own:
+        batch.stages += 1
+    else:
+        is_root = span.parent_id is None
+        batch.foreign.append(
+            Foreign(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _itself)
+        )
+
+
+def _line(attributes: list[Pair]) -> str | None:
+    """The record among a span's attributes.
+
+    Raises:
+        Rejected: It is no text.
+    """
+    pair = next((pair for pair in attributes if pair.key == keys.RAGMON_RECORD), None)
+    if pair is not None and pair.value.string_value is None:
+        raise Rejected(names.INVALID_SCHEMA, f"{keys.RAGMON_RECORD} is text")
+    return None if pair is None else pair.value.string_value
+
+
+def _itself(span: Span, _scope: str) -> Span:
+    return span
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,104 @@
+"""One transaction on the journal: all of it is on disk, or none."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from ragmon.journal import checkpoints
+from ragmon.journal.checkpoints import Limits
+from ragmon.journal.failures import Failure, Index
+from ragmon.journal.held import Tail
+from ragmon.journal.keys import Key, Keys
+
+
+class Batch:
+    """What is written together.
+
+    Args:
+        connection: The journal, inside a transaction.
+        keys: Its keys.
+        index: Its failures.
+        tail: The newest row there ever was.
+        limits: How much the journal holds.
+
+    Attributes:
+        tail: The newest row, those of this batch included.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, keys: Keys, index: Index, tail: Tail, limits: Limits) -> None:
+        self.tail = tail
+        self._connection = connection
+        self._keys = keys
+        self._index = index
+        self._limits = limits
+
+    def claim(self, keys: Sequence[Key]) -> set[int]:
+        """Take the keys of records, so that none is counted twice.
+
+        Args:
+            keys: The step of the event time, and an id that is unique in it, of each.
+
+        Returns:
+            The places of those that were there already or stand twice in the list; the others are taken now.
+        """
+        return self._keys.claim(keys)
+
+    def append(self, arrival: float, n: int, counts: bytes, lines: bytes) -> int:
+        """Write a row.
+
+        Args:
+            arrival: When it came, seconds since the epoch; never before the row before it.
+            n: How many records it has.
+            counts: The books that go with it.
+            lines: Its lines, each with its newline.
+
+        Returns:
+            Its number.
+        """
+        seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
+        self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", (seq, arrival, n, upto, counts, lines))
+        self.tail = Tail(seq, arrival, upto)
+        return seq
+
+    def hold(self, arrival: float, form: str, body: bytes) -> int:
+        """Write a request whose spans wait for the rest of their traces.
+
+        Args:
+            arrival: When it came, seconds since the epoch.
+            form: How it is written: `protobuf` or `json`.
+            body: The request, not compressed.
+
+        Returns:
+            Its number, which no other gets.
+        """
+        add = "INSERT INTO bodies (arrival, form, body) VALUES (?, ?, ?)"
+        return self._connection.execute(add, (arrival, form, body)).lastrowid or 0
+
+    def release(self, seqs: Iterable[int]) -> None:
+        """Delete requests nobody waits for any more; one that is gone already does no harm."""
+        self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs))
+
+    def remember(self, trace_ids: Iterable[bytes], arrival: float) -> None:
+        """Write down that traces became records.
+
+        Args:
+            trace_ids: 16 bytes each.
+            arrival: When they did, seconds since the epoch.
+        """
+        told = ((trace_id, arrival) for trace_id in trace_ids)
+        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?)", told)
+
+    def fail(self, failures: Iterable[Failure]) -> None:
+        """Write down requests that failed a gate; one that is written down again is changed."""
+        self._index.add(failures)
+
+    def save(self, seq: int, at: float, data: bytes) -> None:
+        """Save a state.
+
+        Args:
+            seq: The last row it knows of.
+            at: When that row came or later, seconds since the epoch.
+            data: The state; it is compressed here.
+        """
+        checkpoints.save(self._connection, seq, at, data, self.tail, self._limits)

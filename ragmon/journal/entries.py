@@ -1,0 +1,80 @@
+"""The lines of a journal: records and totals as a trace log has them, and what people say about them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from ragmon.contract import EventTime, Record, Totals
+
+
+class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="label"):
+    """What a person says of an answer.
+
+    Attributes:
+        trace_id: Which answer.
+        rater: Who says so.
+        correct: Right or wrong, or a share of it in [0, 1].
+        answerable: The question has an answer.
+        relevant_ids: The documents that hold it.
+        ts: When, seconds since the epoch.
+        comment: In their own words.
+    """
+
+    trace_id: str
+    rater: str
+    correct: bool | float | None = None
+    answerable: bool | None = None
+    relevant_ids: list[str] | None = None
+    ts: EventTime | None = None
+    comment: str | None = None
+
+
+class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
+    """Somebody has seen an alarm.
+
+    Attributes:
+        pipeline, alert: Which.
+        reason: What was found.
+    """
+
+    pipeline: str
+    alert: str
+    reason: str
+
+
+class Forgotten(msgspec.Struct, tag_field="kind", tag="forgotten"):
+    """The place of something that was forgotten on request."""
+
+
+Entry = Record | Totals | Label | Ack | Forgotten
+
+_encoder: Final = msgspec.json.Encoder()
+_record: Final = msgspec.json.Decoder(Record)
+_totals: Final = msgspec.json.Decoder(Totals)
+_other: Final = msgspec.json.Decoder(Label | Ack | Forgotten)
+_KIND: Final = b'{"kind":"'
+_TOTALS: Final = b'{"kind":"totals"'
+
+
+def encode(entry: Entry) -> bytes:
+    """One line, newline included."""
+    return _encoder.encode(entry) + b"\n"
+
+
+def decode(line: bytes) -> Entry:
+    """The entry a line holds.
+
+    Args:
+        line: What `encode` wrote; the kind, where there is one, stands first.
+
+    Raises:
+        msgspec.DecodeError: It holds none.
+
+    >>> decode(encode(Ack(pipeline="support", alert="precision", reason="rolled back"))).alert
+    'precision'
+    """
+    if not line.startswith(_KIND):
+        return _record.decode(line)
+    return _totals.decode(line) if line.startswith(_TOTALS) else _other.decode(line)

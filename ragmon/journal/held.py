@@ -1,0 +1,217 @@
+"""What a journal holds, and how it is read."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ragmon.journal.failures import Page, Query, page
+from ragmon.journal.faults import each_told, told_reading
+
+
+class Row(NamedTuple):
+    """An accepted batch.
+
+    Attributes:
+        seq: Its number.
+        arrival: When it came, seconds since the epoch.
+        n: How many records it had when it came.
+        counts: The books that go with it, as they were given.
+        lines: Its lines (`ragmon.journal.entries`), each with its newline.
+    """
+
+    seq: int
+    arrival: float
+    n: int
+    counts: bytes
+    lines: bytes
+
+
+class Books(NamedTuple):
+    """A row without its lines."""
+
+    seq: int
+    arrival: float
+    n: int
+    counts: bytes
+
+
+class Body(NamedTuple):
+    """A request whose spans wait for the rest of their traces.
+
+    Attributes:
+        seq: Its number.
+        arrival: When it came, seconds since the epoch.
+        form: How it is written: `protobuf` or `json`.
+        body: The request.
+    """
+
+    seq: int
+    arrival: float
+    form: str
+    body: bytes
+
+
+class Checkpoint(NamedTuple):
+    """A state that was saved.
+
+    Attributes:
+        seq: The last row it knows of.
+        at: When it was saved, seconds since the epoch.
+        data: The state.
+    """
+
+    seq: int
+    at: float
+    data: bytes
+
+
+class Tail(NamedTuple):
+    """The newest row there ever was.
+
+    Attributes:
+        seq: Its number.
+        arrival: When it came, seconds since the epoch.
+        upto: Bytes of lines of it and all rows before it.
+    """
+
+    seq: int = 0
+    arrival: float = 0.0
+    upto: int = 0
+
+
+class Readable:
+    """Reads a journal, one thing at a time: no answer is in memory as a whole, no reader holds up the one who writes.
+
+    Attributes:
+        path: The journal's file.
+    """
+
+    path: Path
+    _connection: sqlite3.Connection
+
+    def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[Row]:
+        """Rows in order.
+
+        Args:
+            after: The number of the last row that is not wanted.
+            upto: That of the last one that is; None for all there are, those that come meanwhile too.
+
+        Raises:
+            JournalError: They cannot be read.
+        """
+        found = map(Row._make, self._each("seq, arrival, n, counts, lines", "rows", after))
+        rows = found if upto is None else takewhile(lambda row: row.seq <= upto, found)
+        return each_told(self.path, rows)
+
+    def books(self, after: int = 0) -> Iterator[Books]:
+        """Rows in order without their lines, which are not read.
+
+        Args:
+            after: The number of the last row that is not wanted.
+
+        Raises:
+            JournalError: They cannot be read.
+        """
+        return each_told(self.path, map(Books._make, self._each("seq, arrival, n, counts", "rows", after)))
+
+    def bodies(self) -> Iterator[Body]:
+        """Requests whose spans wait, in order.
+
+        Raises:
+            JournalError: They cannot be read.
+        """
+        return each_told(self.path, map(Body._make, self._each("seq, arrival, form, body", "bodies", 0)))
+
+    def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
+        seek = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - ours
+        while (found := self._connection.execute(seek, (after,)).fetchone()) is not None:
+            after = found[0]
+            yield found
+
+    def assembled(self, since: float) -> dict[bytes, float]:
+        """When traces became records, by their ids; those of a time and after it, seconds since the epoch.
+
+        Raises:
+            JournalError: They cannot be read.
+        """
+        with told_reading(self.path):
+            some = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ?"
+            return dict(self._connection.execute(some, (since,)))
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest saved state that can be read.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        with told_reading(self.path):
+            return self._saved("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
+
+    def base(self) -> Checkpoint | None:
+        """What a replay of all rows begins with; None where it begins with nothing, since no row was ever deleted.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        with told_reading(self.path):
+            first = self._connection.execute("SELECT seq FROM rows ORDER BY seq LIMIT 1").fetchone()
+            if (first[0] if first else self._tail_on_disk().seq + 1) == 1:
+                return None
+            return self._saved("SELECT seq, at, data FROM checkpoints ORDER BY seq")
+
+    def _saved(self, query: str) -> Checkpoint | None:
+        for seq, at, data in self._connection.execute(query):
+            with suppress(zlib.error):
+                return Checkpoint(seq, at, zlib.decompress(data))
+        return None
+
+    def failures(self, query: Query) -> Page:
+        """One page of the requests that failed a gate, newest first.
+
+        Raises:
+            RagmonError: The cursor is none.
+            JournalError: The journal cannot be read.
+        """
+        with told_reading(self.path):
+            return page(self._connection, query)
+
+    def last(self) -> tuple[int, float]:
+        """Number and arrival of the newest row there ever was; zeros before the first one.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        with told_reading(self.path):
+            return self._tail_on_disk()[:2]
+
+    def last_before(self, moment: float) -> int:
+        """The number of the last row that came before a moment, seconds since the epoch.
+
+        Rows come in order of time, so it is found by halves; where none came before, the rows after it are all of them.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        seek = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
+        with told_reading(self.path):
+            first = self._connection.execute(seek, (0,)).fetchone()
+            low, high = (first[0] - 1 if first else 0), self._tail_on_disk().seq
+            while low < high:
+                middle = (low + high + 1) // 2
+                found = self._connection.execute(seek, (middle,)).fetchone()
+                if found is not None and found[1] < moment:
+                    low = found[0]
+                else:
+                    high = middle - 1
+        return low
+
+    def _tail_on_disk(self) -> Tail:
+        found = self._connection.execute("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1").fetchone()
+        found = found or self._connection.execute("SELECT seq, arrival, upto FROM tail").fetchone()
+        return Tail(*found) if found else Tail()

@@ -1,0 +1,48 @@
+"""One process writes to a state folder; the kernel takes the lock from a process that is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from ragmon.errors import RagmonError
+
+FILE: Final = "journal.lock"
+_LONGEST: Final = 32
+
+
+class Lock:
+    """Holds a folder until it is released or the process ends.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        RagmonError: Another one holds it.
+        OSError: The lock file cannot be made or written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = os.open(folder / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(self._file, _LONGEST, 0).decode("ascii", "replace").strip()
+            os.close(self._file)
+            raise RagmonError(
+                f"{folder} is in use" + (f" by process {holder}" if holder else ""),
+                hint="stop that one, or give this one a `state_dir` of its own",
+            ) from None
+        except OSError:
+            os.close(self._file)
+            raise
+
+    def release(self) -> None:
+        """Let go of the folder; again is harmless."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,113 @@
+"""Connections to the journal's file: how it is written, and how it is read beside the one who writes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+FILE: Final = "journal.db"
+BESIDE: Final = ("-wal", "-shm")
+"""What SQLite keeps beside a database in write-ahead mode."""
+
+_PATIENCE: Final = 5.0
+"""Seconds to wait for somebody else who writes."""
+_PAGE: Final = 4096
+_CACHE: Final = 16 << 10
+"""KiB of pages kept in memory."""
+_CHECKPOINT: Final = 4000
+"""Pages in the write-ahead log after which they are moved into the file: hot pages are moved once for many changes."""
+_LARGEST_LOG: Final = 32 << 20
+
+# The first two take effect on an empty file alone, and before it is in write-ahead mode.
+_LAYOUT: Final = (f"page_size = {_PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
+_WRITING: Final = (
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",  # nothing of what people said goes to another place
+    "cell_size_check = ON",
+    "trusted_schema = OFF",
+    f"cache_size = -{_CACHE}",
+    f"wal_autocheckpoint = {_CHECKPOINT}",
+    f"journal_size_limit = {_LARGEST_LOG}",
+)
+_READING: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
+
+
+def create(path: Path) -> None:
+    """Make an empty file that only its owner reads, if there is none.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def writing(path: Path) -> sqlite3.Connection:
+    """A connection that writes to a file that exists; transactions begin where somebody says so.
+
+    Raises:
+        sqlite3.Error: It cannot be opened, or is no database.
+    """
+    connection = _connect(path, "rw")
+    try:
+        for pragma in (*_LAYOUT, *_WRITING):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def reading(path: Path) -> sqlite3.Connection:
+    """A connection that reads, also while another process writes.
+
+    Raises:
+        sqlite3.Error: It cannot be opened, or is no database.
+    """
+    connection = _connect(path, "ro")
+    try:
+        for pragma in _READING:
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=_PATIENCE,
+        isolation_level=None,
+        check_same_thread=False,  # one thread at a time, not always the same one
+    )
+
+
+def used(connection: sqlite3.Connection) -> int:
+    """Bytes the journal takes without pages that are free."""
+    return (_number(connection, "page_count") - free_pages(connection)) * _number(connection, "page_size")
+
+
+def pages(connection: sqlite3.Connection) -> int:
+    """Pages of the file, free ones too."""
+    return _number(connection, "page_count")
+
+
+def free_pages(connection: sqlite3.Connection) -> int:
+    """Pages that hold nothing."""
+    return _number(connection, "freelist_count")
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])

@@ -1,0 +1,169 @@
+"""What arrives, taken apart before it is queued: the part of the work that needs no order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ragmon import names
+from ragmon.contract import Record
+from ragmon.ingest.otlp.requests import Foreign, Own, read
+from ragmon.ingest.otlp.totals import totals
+from ragmon.ingest.rejected import Rejected
+from ragmon.journal.entries import Entry, Label, encode
+from ragmon.server.desk import Form, RefusedError, Taken
+from ragmon.server.ledger import Counts, count
+from ragmon.spans import own_record
+
+STEP_NS: Final = 10_000_000_000
+"""Nanoseconds of a step of event time: what lies in one is looked up together."""
+BAD_REQUEST: Final = 400
+_SAID: Final = "correct, answerable or relevant_ids"
+
+
+class Whole(NamedTuple):
+    """A request that came as one span.
+
+    Attributes:
+        key: What tells it from all others: its step of event time, its trace and its span.
+        ended: When its span ended, seconds since the epoch.
+        trace_id: Its trace.
+        record: The record.
+        line: The same as the journal holds it.
+    """
+
+    key: tuple[int, bytes]
+    ended: float
+    trace_id: bytes
+    record: Record
+    line: bytes
+
+
+@dataclass
+class Request:
+    """A request that waits to be journalled.
+
+    Attributes:
+        done: Told when it is on disk.
+        size: Bytes it takes.
+        whole: Requests of users that came as one span.
+        foreign: Spans that wait for the rest of their traces.
+        entries: Totals, labels and acknowledgements.
+        counts: What became of the rest of it.
+        taken: What its sender is answered.
+        body: As it came, for as long as spans of it wait.
+        form: How it is written.
+    """
+
+    done: Future[Any] = field(default_factory=Future)
+    size: int = 0
+    whole: list[Whole] = field(default_factory=list)
+    foreign: list[Foreign] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    taken: Taken = field(default_factory=Taken)
+    body: bytes = b""
+    form: Form = Form.PROTOBUF
+
+
+class UnreadableError(RefusedError):
+    """A request that is none, and what it is counted as."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        super().__init__(BAD_REQUEST, rejected.reason, str(rejected))
+        self.counts = Counts(received=1, dropped={rejected.reason: 1})
+
+
+def of_traces(body: bytes, form: Form) -> Request:
+    """The spans of an `ExportTraceServiceRequest`.
+
+    Raises:
+        UnreadableError: It is none.
+    """
+    try:
+        batch = read(body, json=form is Form.JSON)
+    except Rejected as error:
+        raise UnreadableError(error) from None
+    rejected, first = Counter(batch.rejected), batch.first
+    whole = []
+    for own in batch.own:
+        found = _whole(own)
+        if isinstance(found, Whole):
+            whole.append(found)
+        else:
+            rejected[found] += 1
+            first = first or f"a span's {found}: its record cannot be read"
+    bad = rejected.total()
+    return Request(
+        size=len(body),
+        whole=whole,
+        foreign=batch.foreign,
+        counts=Counts(received=bad, dropped=dict(rejected)),
+        taken=Taken(bad, first if bad else ""),
+        body=body if batch.foreign else b"",
+        form=form,
+    )
+
+
+def _whole(own: Own) -> Whole | str:
+    """The request a span holds, or why it cannot be read."""
+    record = own_record(own.line, own.trace_id.hex(), own.end_ns)
+    if isinstance(record, str):
+        return record
+    if record.source is None:
+        record.source = names.LIVE
+    key = (own.end_ns // STEP_NS, own.trace_id + own.span_id)
+    return Whole(key, own.end_ns / 1e9, own.trace_id, record, encode(record))
+
+
+def of_metrics(body: bytes, form: Form) -> Request:
+    """The producers' totals of an `ExportMetricsServiceRequest`.
+
+    Raises:
+        UnreadableError: It is none.
+    """
+    try:
+        found, rejected, first = totals(body, json=form is Form.JSON)
+    except Rejected as error:
+        raise UnreadableError(error) from None
+    return Request(size=len(body), entries=list(found), taken=Taken(rejected, first))
+
+
+def of_labels(labels: Sequence[Any]) -> Request:
+    """Labels people gave; one that is none is left out and counted."""
+    request, first = Request(), ""
+    for told in labels:
+        try:
+            label = _label(told)
+        except (msgspec.ValidationError, ValueError) as error:
+            count(request.counts.labels, "rejected")
+            first = first or str(error)
+        else:
+            count(request.counts.labels, "waiting")
+            request.entries.append(label)
+    bad = request.counts.labels.get("rejected", 0)
+    request.size = sum(len(encode(entry)) for entry in request.entries)
+    request.taken = Taken(bad, first)
+    return request
+
+
+def _label(told: Any) -> Label:
+    """One label.
+
+    Raises:
+        ValueError: It is none.
+    """
+    label = msgspec.convert({**told, "kind": "label"} if isinstance(told, dict) else told, Label)
+    correct = label.correct
+    if not label.trace_id or not label.rater:
+        raise ValueError("a label names its trace_id and its rater")
+    if isinstance(correct, float | int) and not 0 <= correct <= 1:
+        raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
+    if correct is None and label.answerable is None and label.relevant_ids is None:
+        raise ValueError(f"a label says something: {_SAID}")
+    return label

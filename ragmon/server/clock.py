@@ -1,0 +1,69 @@
+"""Two clocks: what time it is, unmoved by jumps, and when a request came, which never goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import CLOCK_BOOTTIME, clock_gettime, time
+from typing import Final
+
+JUMP: Final = 2.0
+"""Seconds the system's clock may differ from the time that passed before it counts as a jump."""
+BELIEVED: Final = 60.0
+"""Seconds after which a jump that lasts is believed: somebody set the clock right."""
+
+
+def _passed() -> float:
+    """Seconds that passed, those asleep included."""
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+class Clock:
+    """The time of the server.
+
+    Args:
+        wall: The system's clock, seconds since the epoch.
+        passed: Seconds that passed since any moment; never goes back.
+
+    Attributes:
+        jumps: How often the system's clock jumped.
+
+    >>> clock = Clock(wall=lambda: 100.0, passed=lambda: 5.0)
+    >>> clock.go_on_from(130.0)
+    >>> clock.now(), clock.arrival()
+    (100.0, 130.0)
+    """
+
+    def __init__(self, wall: Callable[[], float] = time, passed: Callable[[], float] = _passed) -> None:
+        self.jumps = 0
+        self._wall = wall
+        self._passed = passed
+        self._at = (wall(), passed())
+        self._jump: tuple[float, float] | None = None
+        self._arrival = self._at
+
+    def go_on_from(self, last: float) -> None:
+        """What comes now came no earlier than the last request before this process began."""
+        self._arrival = (max(last, self._arrival[0]), self._arrival[1])
+
+    def now(self) -> float:
+        """What time it is, seconds since the epoch; a jump of the system's clock is not followed at once."""
+        seen, passed = self._wall(), self._passed()
+        expected = self._at[0] + passed - self._at[1]
+        drift = seen - expected
+        if abs(drift) <= JUMP:
+            self._at, self._jump = (seen, passed), None
+            return seen
+        if self._jump is None or abs(drift - self._jump[0]) > JUMP:
+            self.jumps += 1
+            self._jump = (drift, passed)
+        elif passed - self._jump[1] >= BELIEVED:
+            self._at, self._jump = (seen, passed), None
+            return seen
+        return expected
+
+    def arrival(self) -> float:
+        """When what comes now came; while that is ahead of the clock it goes at half its pace, and never back."""
+        now, (last, then) = self.now(), self._arrival
+        passed = self._passed()
+        self._arrival = (max(now, last + (passed - then) / 2), passed)
+        return self._arrival[0]

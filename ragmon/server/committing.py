@@ -1,0 +1,83 @@
+"""Writing a row: every request and every trace once, with its counts, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ragmon import names
+from ragmon.contract import Record
+from ragmon.journal import Batch
+from ragmon.journal.entries import encode
+from ragmon.server.accepting import Request
+from ragmon.server.ledger import Counts, count
+from ragmon.server.row import Row
+from ragmon.server.traces import Traces
+
+OLDEST: Final = 86_400.0
+"""Seconds for which it is known what came already; what is older is not taken."""
+
+
+def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Counts, now: float) -> Row:
+    """Put requests and complete traces on disk; nothing is changed beside the journal.
+
+    Args:
+        batch: The transaction.
+        requests: What came.
+        traces: Where spans wait, and those that are complete.
+        loose: Counts that came with nothing to write.
+        now: When the row came.
+    """
+    row = Row(now)
+    row.counts.add(loose)
+    _whole(batch, requests, row)
+    _complete(batch, traces, row)
+    begun: set[bytes] = set()
+    for request in requests:
+        row.counts.add(request.counts)
+        for entry in request.entries:
+            row.put(entry, encode(entry))
+        kept = traces.sort(request.foreign, row.counts, begun)
+        if kept:
+            row.held.append((request, kept, batch.hold(now, request.form.value, request.body)))
+    row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines))
+    batch.release(traces.released)
+    return row
+
+
+def _whole(batch: Batch, requests: Sequence[Request], row: Row) -> None:
+    """The requests that came as one span, each once."""
+    whole = [one for request in requests for one in request.whole]
+    row.counts.received += len(whole)
+    fresh = [one for one in whole if one.ended >= row.arrival - OLDEST]
+    if len(fresh) < len(whole):
+        count(row.counts.dropped, names.TOO_OLD, len(whole) - len(fresh))
+    twice = batch.claim([one.key for one in fresh]) if fresh else set()
+    row.counts.duplicate += len(twice)
+    for place, one in enumerate(fresh):
+        if place not in twice:
+            row.put(one.record, one.line)
+            row.own.append(one.trace_id)
+            _own(row.counts, one.record)
+
+
+def _own(counts: Counts, record: Record) -> None:
+    count(counts.own, record.pipeline or names.DEFAULT_PIPELINE)
+
+
+def _complete(batch: Batch, traces: Traces, row: Row) -> None:
+    """The traces that are complete, each once."""
+    ready = traces.ready
+    if not ready:
+        return
+    keys = [found.key for found in ready if found.key is not None]
+    twice = batch.claim(keys) if keys else set()
+    row.counts.duplicate += len(twice)
+    place = 0
+    for found in ready:
+        row.counts.add(found.counts)
+        if found.record is not None:
+            if place not in twice:
+                row.put(found.record, found.line)
+            place += 1
+    batch.remember([found.trace_id for found in ready], row.arrival)

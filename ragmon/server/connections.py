@@ -1,0 +1,154 @@
+"""One HTTP connection: how long each of its phases may last, and how large its headers may be.
+
+uvicorn waits for headers, bodies and slow readers as long as they like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, ClassVar, Final, NamedTuple
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ragmon import names
+from ragmon.server.limits import RequestLimits
+from ragmon.server.refusals import BAD_HTTP, TIMEOUT
+
+KEEP_ALIVE: Final = 65
+"""Seconds a connection may lie idle between two requests: producers send totals every ten."""
+LINGER: Final = 5.0
+"""Seconds in which a client that was answered early sends the rest, which is thrown away, and reads the answer.
+
+Whoever is hung up on in the middle of a body does not see why.
+"""
+_HEADERS: Final = "headers"
+_BODY: Final = "body"
+_IDLE: Final = "idle"
+_LINGER: Final = "linger"
+
+
+class Rules(NamedTuple):
+    """What the connections of a server keep to.
+
+    Attributes:
+        limits: What a request may cost.
+        most: Connections at once; beyond them, the one that has waited longest for headers is ended.
+        refused: Is told of requests that are turned away here, by reason.
+    """
+
+    limits: RequestLimits
+    most: int
+    refused: Callable[[str], object]
+
+
+class Connection(H11Protocol):
+    """A connection that is ended where its client takes too long.
+
+    Attributes:
+        rules: What it keeps to.
+        waiting_since: When it began to wait for headers, on the loop's clock; None while it does not.
+    """
+
+    rules: ClassVar[Rules]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._phase: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self.waiting_since: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for headers, if need be in another's place."""
+        super().connection_made(transport)
+        if len(self.connections) > self.rules.most:
+            self._longest_waiting().transport.abort()
+        self._watch()
+
+    def _longest_waiting(self) -> Connection:
+        """The connection that has waited longest for headers; this one where none waits."""
+        found = [other for other in self.connections if isinstance(other, Connection) and other.waiting_since]
+        return min(found, key=lambda other: other.waiting_since or 0.0, default=self)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; headers only as far as they may go, so that a large piece at once is not let through."""
+        while data and not self.transport.is_closing():
+            room = len(data)
+            if self.conn.their_state is h11.IDLE:
+                room = self.rules.limits.header + 1 - len(self.conn.trailing_data[0])
+            super().data_received(data[:room])
+            data = data[room:]
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request."""
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all clocks."""
+        super().connection_lost(exc)
+        for timer in (self._timer, self._stalled):
+            if timer is not None:
+                timer.cancel()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: it has as long as it has for a request."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self.rules.limits.deadline, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads on."""
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+
+    def shutdown(self) -> None:
+        """The server stops: end the connection, once its request is answered."""
+        if not self.transport.is_closing():
+            super().shutdown()
+            self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, and hang up. It is called while h11's error is being handled."""
+        status = HTTPStatus(getattr(sys.exc_info()[1], "error_status_hint", HTTPStatus.BAD_REQUEST))
+        self.rules.refused(names.OVERSIZE if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else BAD_HTTP)
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = [("Content-Length", "0"), ("Connection", "close")]
+            event = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _watch(self) -> None:
+        """Give the phase that began its time."""
+        phase = self._now()
+        if phase == self._phase:
+            return
+        self._phase = phase
+        if self._timer is not None:
+            self._timer.cancel()
+        waits = phase in (_HEADERS, _IDLE)
+        self.waiting_since = self.loop.time() if waits else None
+        deadline = self.rules.limits.deadline
+        # The body's own deadline is kept by whoever reads it, and answered; this is for one who does not.
+        lasts = {_HEADERS: deadline, _BODY: deadline + LINGER, _IDLE: KEEP_ALIVE, _LINGER: LINGER}
+        self._timer = None if phase is None else self.loop.call_later(lasts[phase], self._too_late)
+
+    def _now(self) -> str | None:
+        """What the client has to do next; None while it waits for us."""
+        if self.transport.is_closing():
+            return _LINGER
+        if self.conn.their_state is h11.IDLE:
+            return _HEADERS if self.cycle is None or self.conn.trailing_data[0] else _IDLE
+        if self.conn.their_state is h11.SEND_BODY:
+            return _LINGER if self.cycle.response_complete else _BODY
+        return None
+
+    def _too_late(self) -> None:
+        if self._phase == _HEADERS and self.conn.trailing_data[0]:
+            self.rules.refused(TIMEOUT)
+        self.transport.abort()

@@ -1,0 +1,75 @@
+"""Which requests fail a gate: what somebody will want to open at three in the morning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from ragmon import stats
+from ragmon.contract import Record
+from ragmon.facts import Key
+from ragmon.gates import Policy
+from ragmon.scores import ScoreTable
+
+
+class Failed(NamedTuple):
+    """A request that fails.
+
+    Attributes:
+        pipeline, source: Where it was counted.
+        record: The request.
+        key: Its facts.
+        scores: What the metrics say that fail it, by metric.
+    """
+
+    pipeline: str
+    source: str
+    record: Record
+    key: Key
+    scores: dict[str, float]
+
+
+class Failing:
+    """Finds the requests that alone would not keep a gate's threshold.
+
+    Args:
+        table: The metrics.
+        policy: The gates of a pipeline.
+
+    Attributes:
+        found: Those found since somebody took them away.
+    """
+
+    def __init__(self, table: ScoreTable, policy: Callable[[str], Policy]) -> None:
+        self.found: list[Failed] = []
+        self._table = table
+        self._policy = policy
+        self._places = {name: place for place, name in enumerate(table.metrics)}
+        self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
+
+    def __call__(self, pipeline: str, source: str, record: Record, key: Key, measured: Mapping[str, int]) -> None:
+        """Look at a request that was counted; one that counts as user traffic and as a gold draw is found once."""
+        gates = self._gates.get((pipeline, source))
+        if gates is None:
+            gates = self._gates[pipeline, source] = self._of(pipeline, source)
+        scores = self._table.scores(key)
+        failed: dict[str, float] = {}
+        for metric, place, at_least, threshold in gates:
+            score = scores[place]
+            if isinstance(score, int) and self._table.metrics[metric].measured:
+                score = measured.get(metric)
+            if isinstance(score, int) and (score < threshold if at_least else score > threshold):
+                failed[metric] = score / stats.MICRO
+        if failed and self.found and self.found[-1].record is record:
+            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failed})
+        elif failed:
+            self.found.append(Failed(pipeline, source, record, key, failed))
+
+    def _of(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
+        """The gates a request is held against, one for each metric and direction; thresholds in micro-units."""
+        told = [
+            (gate.metric, self._places[gate.metric], gate.at_least, gate.threshold * stats.MICRO)
+            for gate in self._policy(pipeline).gates
+            if gate.kind == "threshold" and gate.metric in self._places and gate.source in (None, source)
+        ]
+        return sorted(set(told))

@@ -1,0 +1,80 @@
+"""What is done now and then: checkpoints, forgetting what is old, a new journal where the old one broke."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from time import monotonic
+from typing import Any, Final
+
+from ragmon.journal import Journal, JournalError
+from ragmon.server.clock import Clock
+from ragmon.server.complaints import complain
+from ragmon.server.standing import Standing
+
+EVERY: Final = 60.0
+"""Seconds between two checkpoints, and between two looks at what is old."""
+RECORDS: Final = 20_000
+"""Records after which there is a checkpoint in any case: to score them again takes about half a second."""
+_log = logging.getLogger("ragmon.server")
+
+
+class Housekeeping:
+    """Keeps a journal in order.
+
+    Args:
+        journal: The journal.
+        clock: The time.
+        lock: Held while what was counted is read.
+
+    Attributes:
+        resets: How often a damaged journal was set aside.
+    """
+
+    def __init__(self, journal: Journal, clock: Clock, lock: AbstractContextManager[Any]) -> None:
+        self.resets = int(journal.set_aside is not None)
+        self._journal = journal
+        self._clock = clock
+        self._lock = lock
+        self._due = monotonic() + EVERY
+        self._expiring = False
+        self._saved = (0, 0)
+
+    def keep(self, standing: Standing, *, ending: bool = False) -> None:
+        """Do what is due.
+
+        Args:
+            standing: What was counted.
+            ending: The server is being stopped.
+
+        Raises:
+            JournalError: The journal cannot be written.
+        """
+        due = monotonic() >= self._due
+        if due or ending or standing.live.scorer.scored - self._saved[1] >= RECORDS:
+            self.save(standing)
+        if due:
+            self._due = monotonic() + EVERY
+        if due or self._expiring:
+            self._expiring = self._journal.expire()
+
+    def save(self, standing: Standing) -> None:
+        """Write a checkpoint, if anything came since the last one."""
+        if standing.seq == self._saved[0]:
+            return
+        with self._lock:
+            data = standing.dump()
+        with self._journal.begin() as batch:
+            batch.save(standing.seq, self._clock.now(), data)
+        self._saved = (standing.seq, standing.live.scorer.scored)
+
+    def begin_again(self, standing: Standing) -> None:
+        """Set a damaged journal aside, and go on in a new one with what is known."""
+        try:
+            aside = self._journal.set_aside_and_begin_again()
+            self.resets += 1
+            _log.error("the journal is damaged and was set aside: %s", aside)
+            standing.seq, self._saved = 0, (-1, 0)
+            self.save(standing)
+        except JournalError as error:
+            complain(f"no new journal can be begun ({error.reason})", error)

@@ -1,0 +1,153 @@
+"""What a door holds at once: requests in flight, bytes of bodies, bodies that are inflated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+
+from ragmon.server.limits import IDENTITY, RequestLimits, inflate
+from ragmon.server.refusals import RATE_LIMITED, TurnedAwayError
+
+T = TypeVar("T")
+RETRY_AFTER: Final = 1.0
+"""Seconds after which somebody who came to a full house may come again."""
+_INFLATING: Final = 2
+"""Bodies inflated at once: the work of one processor each, and not yet counted in what is held."""
+
+
+class Intake:
+    """Counts what one door holds. Belongs to one event loop.
+
+    Args:
+        limits: How much it may be.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self._limits = limits
+        self._inflating = asyncio.Semaphore(_INFLATING)
+        self.in_flight = 0
+        self.held = 0
+
+    def ticket(self) -> Ticket:
+        """A place for a request.
+
+        Raises:
+            TurnedAwayError: There is too much to do already; nothing more needs to be read.
+        """
+        self._look()
+        return Ticket(self)
+
+    def begin(self) -> None:
+        """Count a request that came in whole.
+
+        Raises:
+            TurnedAwayError: Too many are in flight.
+        """
+        self._look()
+        self.in_flight += 1
+
+    def hold(self, size: int) -> None:
+        """Count bytes that are held, or with a negative number no more.
+
+        Raises:
+            TurnedAwayError: Too many are held.
+        """
+        if size > 0 and self.held + size > self._limits.held:
+            raise busy()
+        self.held += size
+
+    def _look(self) -> None:
+        if self.in_flight >= self._limits.in_flight:
+            raise busy()
+
+    async def inflated(self, ticket: Ticket, body: bytes, encoding: str) -> bytes:
+        """A body as it was before it was compressed; inflated off the event loop.
+
+        Args:
+            ticket: Of its request.
+            body: The body.
+            encoding: Its content encoding.
+
+        Raises:
+            TurnedAwayError: It is damaged, or becomes too large.
+        """
+        if encoding == IDENTITY:
+            return body
+        async with self._inflating:
+            plain = await run_in_threadpool(inflate, body, encoding, self._limits)
+        ticket.hold(len(plain) - len(body))
+        return plain
+
+
+class Ticket:
+    """The place of one request; what it took is given back when the block ends.
+
+    Args:
+        intake: Whose.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._held = 0
+        self._begun = False
+
+    def hold(self, size: int) -> None:
+        """Hold so many bytes more.
+
+        Raises:
+            TurnedAwayError: The house is full.
+        """
+        self._intake.hold(size)
+        self._held += size
+
+    def begin(self) -> None:
+        """The request came in whole.
+
+        Raises:
+            TurnedAwayError: The house is full.
+        """
+        self._intake.begin()
+        self._begun = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._intake.hold(-self._held)
+        self._intake.in_flight -= self._begun
+
+
+def busy() -> TurnedAwayError:
+    """What somebody is told who comes to a full house."""
+    return TurnedAwayError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
+
+
+async def handed(take: Callable[[], Future[T]]) -> T:
+    """Hand something in at the desk, off the event loop, and wait until it is done.
+
+    Whoever stops waiting does not take it back: it may be on disk already.
+
+    Args:
+        take: Hands it in.
+
+    Raises:
+        RefusedError: It is not taken.
+    """
+    future = await run_in_threadpool(take)
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop has ended: nobody waits
+            loop.call_soon_threadsafe(done.set)
+
+    future.add_done_callback(tell)
+    await done.wait()
+    return future.result()

@@ -1,0 +1,272 @@
+"""The one thread that writes the journal: requests are put on disk together, then answered, then scored."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Condition, RLock, Thread
+from typing import Any, Final
+
+from ragmon.errors import UnknownNameError
+from ragmon.journal import Journal, JournalError
+from ragmon.journal.entries import Ack
+from ragmon.server import accepting
+from ragmon.server.accepting import Request, UnreadableError
+from ragmon.server.clock import Clock
+from ragmon.server.committing import write
+from ragmon.server.complaints import complain
+from ragmon.server.desk import Form, RefusedError, Taken
+from ragmon.server.housekeeping import Housekeeping
+from ragmon.server.ledger import Counts, count
+from ragmon.server.row import Row
+from ragmon.server.standing import Standing
+from ragmon.server.traces import Traces
+
+TICK: Final = 0.25
+"""Seconds after which time moves on although nothing came."""
+QUEUED: Final = 128 << 20
+"""Bytes of requests that wait to be journalled; beyond them senders are asked to wait."""
+TOGETHER: Final = 16 << 20
+"""Bytes of requests that are put on disk at once."""
+BUSY: Final = 429
+UNAVAILABLE: Final = 503
+CORRUPT: Final = "corrupt"
+BUSY_FOR: Final = 1.0
+BROKEN_FOR: Final = 5.0
+"""Seconds after which a sender may try again."""
+
+
+class Keeper:
+    """Where requests are handed in, and what was counted can be read. It is the server's `Desk`.
+
+    Args:
+        journal: Where they are put on disk.
+        standing: What was counted so far.
+        waiting: Traces that wait for the rest of their spans.
+        clock: The time.
+
+    Attributes:
+        lock: Held while something is counted or read.
+        trouble: Why nothing can be written at the moment; "" where it can.
+        refused: Requests that were turned away, by reason.
+    """
+
+    def __init__(self, journal: Journal, standing: Standing, waiting: Traces, clock: Clock) -> None:
+        self.journal = journal
+        self.standing = standing
+        self.waiting = waiting
+        self.clock = clock
+        self.lock = RLock()
+        self.trouble = ""
+        self.refused: dict[str, int] = {}
+        self._housekeeping = Housekeeping(journal, clock, self.lock)
+        self._queue: deque[Request] = deque()
+        self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._queued = 0
+        self._loose = Counts()
+        self._changed = Condition()
+        self._stopping = False
+        self._thread = Thread(target=self._run, name="ragmon-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what was handed in, then a checkpoint; what comes from now on is refused."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything can be written."""
+        return self._thread.is_alive()
+
+    @property
+    def resets(self) -> int:
+        """How often a damaged journal was set aside."""
+        return self._housekeeping.resets
+
+    def traces(self, body: bytes, form: Form) -> Future[Taken]:
+        """Hand in an `ExportTraceServiceRequest`."""
+        self._has_room()
+        return self._hand_in(self._read(accepting.of_traces, body, form))
+
+    def metrics(self, body: bytes, form: Form) -> Future[Taken]:
+        """Hand in an `ExportMetricsServiceRequest`."""
+        self._has_room()
+        return self._hand_in(self._read(accepting.of_metrics, body, form))
+
+    def labels(self, labels: Sequence[Any]) -> Future[Taken]:
+        """Hand in labels."""
+        self._has_room()
+        return self._hand_in(accepting.of_labels(labels))
+
+    def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
+        """Silence an alarm; the result is whether it fired.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        self._has_room()
+        with self.lock:
+            states = self.standing.live.alarms.states()
+        pipelines = sorted({state.pipeline for state in states})
+        if pipeline not in pipelines:
+            raise UnknownNameError("pipeline", pipeline, pipelines)
+        alerts = [state.alert for state in states if state.pipeline == pipeline]
+        if alert not in alerts:
+            raise UnknownNameError("alarm", alert, alerts)
+        return self._hand_in(Request(entries=[Ack(pipeline=pipeline, alert=alert, reason=reason)]))
+
+    def refuse(self, reason: str) -> None:
+        """Count a request that was turned away."""
+        with self._changed:
+            count(self.refused, reason)
+
+    def errand(self, what: Callable[[], Any]) -> Future[Any]:
+        """Have something done between two rows."""
+        done: Future[Any] = Future()
+        with self._changed:
+            self._errands.append((what, done))
+            self._changed.notify()
+        return done
+
+    def _has_room(self) -> None:
+        """Refuse early, before anything is taken apart.
+
+        Raises:
+            RefusedError: There is too much to do, or nothing can be written.
+        """
+        if self._stopping:
+            raise RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
+        if self._queued > QUEUED:
+            raise RefusedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
+
+    def _read(self, how: Callable[[bytes, Form], Request], body: bytes, form: Form) -> Request:
+        try:
+            return how(body, form)
+        except UnreadableError as error:
+            with self._changed:
+                self._loose.add(error.counts)
+            raise
+
+    def _hand_in(self, request: Request) -> Future[Any]:
+        with self._changed:
+            if self._stopping:
+                raise RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
+            self._queue.append(request)
+            self._queued += request.size
+            self._changed.notify()
+        return request.done
+
+    def _run(self) -> None:
+        """Write rows until the server is stopped and nothing waits."""
+        while True:
+            with self._changed:
+                if not (self._queue or self._errands or self._stopping):
+                    self._changed.wait(TICK)
+                requests, errands = self._together(), list(self._errands)
+                self._errands.clear()
+                last = self._stopping and not requests
+            for what, done in errands:
+                _settle(done, what)
+            try:
+                self._turn(requests)
+                if last:
+                    self._tidy()
+                self._housekeeping.keep(self.standing, ending=last)
+            except JournalError as error:
+                complain(f"the journal cannot be written ({error.reason})", error)
+                self._fail(requests, error.reason)
+            except Exception as error:  # noqa: BLE001 - the thread must live: without it nobody is ever told anything
+                complain("a row could not be written", error)
+                self._fail(requests, "internal")
+            if last:
+                return
+
+    def _together(self) -> list[Request]:
+        """The next requests that are put on disk together."""
+        found: list[Request] = []
+        size = 0
+        while self._queue and (not found or size + self._queue[0].size <= TOGETHER):
+            request = self._queue.popleft()
+            size += request.size
+            found.append(request)
+        self._queued -= size
+        return found
+
+    def _turn(self, requests: list[Request]) -> None:
+        """Write one row, answer those who wait for it, and count it; without anything to write, let time pass."""
+        now = self.clock.arrival()
+        with self.lock:
+            self.waiting.complete(now)
+        with self._changed:
+            loose, self._loose = self._loose, Counts()
+        if not (requests or self.waiting.ready or loose):
+            with self.lock:
+                self.standing.live.advance(now)
+            self._tidy()
+            return
+        try:
+            with self.journal.begin() as batch:
+                row = write(batch, requests, self.waiting, loose, now)
+                batch.fail(self.standing.failures)
+        except BaseException:
+            with self._changed:
+                self._loose.add(loose)
+            raise
+        self.trouble = ""
+        for request in requests:
+            if not _ack(request):
+                request.done.set_result(request.taken)
+        self._count(row, requests)
+
+    def _tidy(self) -> None:
+        """Write what is no hurry: failures, and requests nothing waits for, whose text is not to stay."""
+        if self.standing.failures or self.waiting.released:
+            with self.journal.begin() as batch:
+                batch.fail(self.standing.failures)
+                batch.release(self.waiting.released)
+            self.standing.failures.clear()
+            self.waiting.released.clear()
+
+    def _count(self, row: Row, requests: Sequence[Request]) -> None:
+        """Take in what is on disk."""
+        acks = [(request, ack) for request in requests if (ack := _ack(request))]
+        live, firing = self.standing.live, set[tuple[str, str]]()
+        with self.lock:
+            self.standing.failures.clear()
+            live.advance(row.arrival)
+            if acks:
+                firing = {(one.pipeline, one.alert) for one in live.alarms.states() if one.firing is not None}
+            self.waiting.settle(row, self._loose)
+            self.standing.take(row.seq, row.arrival, row.counts, row.entries)
+        for request, ack in acks:
+            request.done.set_result((ack.pipeline, ack.alert) in firing)
+
+    def _fail(self, requests: Sequence[Request], reason: str) -> None:
+        """Nothing was written: whoever waits may try again."""
+        self.trouble = reason
+        for request in requests:
+            if not request.done.done():
+                self.refuse(reason)
+                refused = RefusedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
+                request.done.set_exception(refused)
+        if reason == CORRUPT:
+            self._housekeeping.begin_again(self.standing)
+
+
+def _ack(request: Request) -> Ack | None:
+    found = request.entries[0] if len(request.entries) == 1 else None
+    return found if isinstance(found, Ack) else None
+
+
+def _settle(done: Future[Any], what: Callable[[], Any]) -> None:
+    try:
+        done.set_result(what())
+    except BaseException as error:  # noqa: BLE001 - whoever asked is told
+        done.set_exception(error)

@@ -1,0 +1,74 @@
+"""From a journal to where the server stands: the newest checkpoint, and every row that came after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ragmon.config.settings import Settings
+from ragmon.journal import Checkpoint
+from ragmon.journal.entries import Entry, decode
+from ragmon.journal.held import Readable
+from ragmon.live import EDGES
+from ragmon.server.complaints import complain
+from ragmon.server.ledger import Counts
+from ragmon.server.standing import Standing
+
+
+def catch_up(settings: Settings, journal: Readable) -> Standing:
+    """Where the server stands after every row of a journal: from the newest checkpoint on.
+
+    Args:
+        settings: The configuration.
+        journal: The journal.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    standing = _begin(settings, [journal.checkpoint(), journal.base()])
+    for row in journal.rows(after=standing.seq):
+        standing.take(row.seq, row.arrival, Counts.load(row.counts), entries(row.lines))
+    return standing
+
+
+def replay(settings: Settings, journal: Readable) -> Standing:
+    """Score every row of a journal again, as the server did: the same counts and the same alarms, to the last bit.
+
+    Args:
+        settings: The configuration; another one gives what it would have given.
+        journal: The journal.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    standing = _begin(settings, [journal.base()], edges=None)
+    for row in journal.rows(after=standing.seq):
+        standing.take(row.seq, row.arrival, Counts.load(row.counts), entries(row.lines))
+        standing.failures.clear()
+    standing.live.advance(float("inf"))
+    return standing
+
+
+def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> Standing:
+    """What the first checkpoint says that can be read; nothing was counted where there is none."""
+    for checkpoint in checkpoints:
+        if checkpoint is None:
+            continue
+        standing = Standing(settings, edges=edges)
+        try:
+            standing.load(checkpoint.data)
+        except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+            complain("a checkpoint cannot be read and is passed over", error)
+            continue
+        return standing
+    return Standing(settings, edges=edges)
+
+
+def entries(lines: bytes) -> list[Entry]:
+    """The lines of a row.
+
+    Raises:
+        msgspec.DecodeError: One of them is none.
+    """
+    return [decode(line) for line in lines.split(b"\n") if line]

@@ -1,0 +1,111 @@
+"""What producers say of all their calls, beside what weighs in windows: losses, latency, and what they sent."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ragmon.contract import Totals
+from ragmon.rows import add_counts
+
+SILENT: Final = 86_400.0
+"""Seconds after which a producer that says nothing is taken as gone, and its counts are added up with others'."""
+GONE: Final = "gone"
+
+
+class Series(NamedTuple):
+    """Of what a producer counts."""
+
+    instance: str
+    started: float
+    pipeline: str
+    source: str
+    stratum: str
+
+
+class Last(msgspec.Struct):
+    """What a producer said last.
+
+    Attributes:
+        ts: When, seconds since the epoch.
+        calls: Calls in all.
+        kept: Those of them that became records.
+        dropped: Records it lost, by reason.
+        latency: Calls in log buckets of milliseconds.
+    """
+
+    ts: float
+    calls: int
+    kept: int
+    dropped: dict[str, int]
+    latency: dict[int, int]
+
+
+class Producers:
+    """The last word of every producer."""
+
+    def __init__(self) -> None:
+        self._last: dict[Series, Last] = {}
+        self._due = 0.0
+
+    def see(self, line: Totals) -> None:
+        """Take in what a producer says; counts only grow, so of two words the larger one is the later."""
+        key = Series(line.instance, line.started, line.pipeline, line.source, line.stratum)
+        held = self._last.get(key)
+        if held is None or (line.calls, line.ts) >= (held.calls, held.ts):
+            self._last[key] = Last(line.ts, line.calls, line.kept, line.dropped, line.latency_ms)
+        if line.ts > self._due:
+            self._bury(line.ts - SILENT)
+            self._due = line.ts + SILENT / 24
+
+    def _bury(self, before: float) -> None:
+        for key in [key for key, last in self._last.items() if last.ts < before and key.instance != GONE]:
+            last = self._last.pop(key)
+            sum_of = self._last.setdefault(key._replace(instance=GONE, started=0.0), Last(0.0, 0, 0, {}, {}))
+            sum_of.calls += last.calls
+            sum_of.kept += last.kept
+            add_counts(sum_of.dropped, last.dropped)
+            add_counts(sum_of.latency, last.latency)
+
+    def calls(self) -> dict[tuple[str, str, str], int]:
+        """All calls by pipeline, source and stratum."""
+        found: Counter[tuple[str, str, str]] = Counter()
+        for key, last in self:
+            found[key.pipeline, key.source, key.stratum] += last.calls
+        return dict(found)
+
+    def latency(self) -> dict[tuple[str, str], dict[int, int]]:
+        """Calls in log buckets of milliseconds, by pipeline and source."""
+        found: dict[tuple[str, str], dict[int, int]] = {}
+        for key, last in self:
+            if last.latency:
+                add_counts(found.setdefault((key.pipeline, key.source), {}), last.latency)
+        return found
+
+    def dropped(self) -> Counter[str]:
+        """Records that producers lost and know of, by reason."""
+        return sum((Counter(last.dropped) for _, last in self), Counter())
+
+    def missing(self, came: int) -> int:
+        """Records that producers sent, did not lose, and that have not come; what is on its way counts among them.
+
+        Args:
+            came: Whole records that came.
+        """
+        kept = sum(last.kept for _, last in self)
+        return max(0, kept - self.dropped().total() - came)
+
+    def __iter__(self) -> Iterator[tuple[Series, Last]]:
+        return iter(self._last.items())
+
+    def dump(self) -> list[Any]:
+        """Plain data."""
+        return [[list(key), last] for key, last in self._last.items()]
+
+    def load(self, data: Any) -> None:
+        """Go on from what `dump` wrote."""
+        told = msgspec.convert(data, list[tuple[Series, Last]], strict=False)
+        self._last = dict(told)

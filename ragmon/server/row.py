@@ -1,0 +1,38 @@
+"""One row of the journal: what several requests and complete traces put there together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ragmon.ingest.otlp.requests import Foreign
+from ragmon.journal.entries import Entry
+from ragmon.server.accepting import Request
+from ragmon.server.ledger import Counts
+
+
+@dataclass
+class Row:
+    """What is written.
+
+    Attributes:
+        arrival: When it came, seconds since the epoch.
+        seq: Its number in the journal.
+        counts: What became of what came.
+        entries: Its lines, as they are scored.
+        lines: The same as the journal holds them.
+        held: Spans that wait, with the request they came in and its number.
+        own: Traces of which whole records came.
+    """
+
+    arrival: float
+    seq: int = 0
+    counts: Counts = field(default_factory=Counts)
+    entries: list[Entry] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    held: list[tuple[Request, list[Foreign], int]] = field(default_factory=list)
+    own: list[bytes] = field(default_factory=list)
+
+    def put(self, entry: Entry, line: bytes) -> None:
+        """Add a line."""
+        self.entries.append(entry)
+        self.lines.append(line)

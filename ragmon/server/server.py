@@ -1,0 +1,123 @@
+"""The server: a journal, the thread that writes it, and doors on three ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from ragmon.config.kinds import Address
+from ragmon.config.services import Tls
+from ragmon.config.settings import Settings
+from ragmon.journal import Journal, Limits
+from ragmon.server import exposure
+from ragmon.server.admin import admin
+from ragmon.server.calling import Calling
+from ragmon.server.clock import Clock
+from ragmon.server.keeper import Keeper
+from ragmon.server.listening import Listening
+from ragmon.server.opening import catch_up
+from ragmon.server.traces import Traces
+from ragmon.server.views import Views
+from ragmon.server.waiting import Limits as Patience
+from ragmon.server.writing import writing
+
+DRAIN: Final = 10.0
+"""Seconds that requests in flight may take once the server is to stop."""
+
+
+class Server:
+    """Everything `ragmon serve` runs.
+
+    Args:
+        settings: The configuration.
+        insecure: Listen where strangers could write, and only warn.
+        clock: The time; default: this machine's.
+        patience: How long traces wait for the rest of their spans.
+
+    Attributes:
+        warnings: What is risky about where it listens.
+        keeper: Where requests are handed in.
+        views: What it shows.
+        otlp, grpc, admin: Its doors.
+
+    Raises:
+        ConfigError: It would listen where strangers could write.
+        RagmonError: The state folder is another server's, cannot be written, or a newer ragmon wrote it.
+        GoldError: A gold file is broken.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        insecure: bool = False,
+        clock: Clock | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        serve = settings.serve
+        self.warnings = exposure.check(serve, insecure=insecure)
+        token = exposure.read_token(serve)
+        tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
+        self._broken = ""
+        self.keeper = _keeper(settings, clock or Clock(), patience)
+        self.views = Views(self.keeper, Path(serve.state_dir), lambda: self._broken)
+        write = writing(self.keeper, token=token)
+        self.otlp = Listening(write, serve.otlp, tls=tls, name="otlp", refused=self.keeper.refuse)
+        self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls)
+        self.admin = Listening(admin(self.views), serve.admin, tls=None, name="admin")
+
+    def start(self) -> Self:
+        """Take requests.
+
+        Raises:
+            RagmonError: A port cannot be opened.
+        """
+        self.keeper.start()
+        try:
+            for door in (self.admin, self.otlp, self.grpc):
+                door.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def addresses(self) -> dict[str, Address]:
+        """Where each door listens."""
+        return {"otlp": self.otlp.address, "grpc": self.grpc.address, "admin": self.admin.address}
+
+    def stop(self, drain: float = DRAIN) -> None:
+        """Take no more requests, put what came on disk, and write a checkpoint.
+
+        Args:
+            drain: Seconds that requests in flight have to be answered.
+        """
+        for door in (self.otlp, self.grpc):
+            door.stop(drain)
+        self.keeper.stop()
+        self.admin.stop(0.0)
+        self.keeper.journal.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _keeper(settings: Settings, clock: Clock, patience: Patience | None) -> Keeper:
+    """The keeper of a state folder, as far as its journal goes."""
+    serve = settings.serve
+    limits = Limits(retention=float(serve.retention), size=int(serve.max_size))
+    journal = Journal(Path(serve.state_dir), limits, clock=clock.now)
+    try:
+        clock.go_on_from(journal.last()[1])
+        standing = catch_up(settings, journal)
+        waiting = Traces(settings, patience)
+        waiting.restore(journal, clock.now())
+    except BaseException:
+        journal.close()
+        raise
+    return Keeper(journal, standing, waiting, clock)

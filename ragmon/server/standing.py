@@ -1,0 +1,140 @@
+"""Where the server stands: everything that was counted up to a row of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ragmon.config.settings import Settings
+from ragmon.contract import Totals
+from ragmon.journal import Failure
+from ragmon.journal.entries import Entry
+from ragmon.live import EDGES, Live
+from ragmon.names import DEFAULT_PIPELINE
+from ragmon.reading import Books, Captured, Reading
+from ragmon.server.failing import Failed, Failing
+from ragmon.server.ledger import Counts
+from ragmon.server.producers import Producers
+from ragmon.why import said
+
+TRAITS: Final = "traits"
+"""What is wrong with a request, in the words of an explanation."""
+STAGE: Final = "ingest"
+VERSION: Final = 1
+"""Of what a checkpoint holds."""
+
+
+class Standing:
+    """Scores, alarms and books.
+
+    Args:
+        settings: The configuration.
+        edges: How many beginnings and ends of alarms are remembered; None for all.
+
+    Attributes:
+        live: Scores and alarms.
+        counts: What came in.
+        producers: What producers say of all their calls.
+        seq: The last row of the journal that is counted.
+        failures: Requests that fail a gate and are not in the index yet.
+    """
+
+    def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
+        self.live = Live(settings, edges=edges)
+        self.counts = Counts()
+        self.producers = Producers()
+        self.seq = 0
+        self.failures: list[Failure] = []
+        self._failing = Failing(self.live.scorer.table, self.live.policy)
+        self.live.scorer.watch = self._failing
+
+    def take(self, seq: int, arrival: float, counts: Counts, entries: Sequence[Entry]) -> None:
+        """Take in a row of the journal.
+
+        Args:
+            seq: Its number.
+            arrival: When it came, seconds since the epoch.
+            counts: What became of what came with it.
+            entries: Its lines.
+        """
+        self.live.advance(arrival)
+        self.counts.add(counts)
+        failing = self._failing
+        for place, entry in enumerate(entries):
+            if not isinstance(entry, Totals):
+                self.live.take(entry, arrival)
+            elif self.live.report(entry, arrival):
+                self.producers.see(entry)
+            if failing.found:
+                self.failures += (_failure(seq, place, failed) for failed in failing.found)
+                failing.found.clear()
+        self.seq = seq
+
+    def books(self, pending: int) -> Books:
+        """What came in and what became of it.
+
+        Args:
+            pending: Requests that wait for the rest of their spans.
+        """
+        counts, scorer = self.counts, self.live.scorer
+        dropped = dict(counts.dropped)
+        for reason, n in scorer.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + n
+        return Books(
+            counts.received,
+            scorer.scored,
+            ignored=dict(counts.ignored),
+            dropped=dropped,
+            duplicate=counts.duplicate,
+            pending=pending,
+        )
+
+    def reading(self, now: float, pending: int) -> Reading:
+        """This moment, for whoever exports it.
+
+        Args:
+            now: Seconds since the epoch.
+            pending: Requests that wait for the rest of their spans.
+        """
+        captured = Captured(
+            calls=self.producers.calls(), latency=self.producers.latency(), spans=dict(self.counts.spans)
+        )
+        return self.live.reading(now, {STAGE: self.books(pending)}, captured)
+
+    def dump(self) -> bytes:
+        """A checkpoint: no text, no sessions, no questions."""
+        told = {"v": VERSION, "live": self.live.dump(), "counts": self.counts, "seq": self.seq}
+        told["producers"] = self.producers.dump()
+        return msgspec.json.encode(told)
+
+    def load(self, data: bytes) -> None:
+        """Go on from a checkpoint.
+
+        Raises:
+            ValueError: It is of another version.
+        """
+        told: dict[str, Any] = msgspec.json.decode(data)
+        if told["v"] != VERSION:
+            raise ValueError(f"a checkpoint of version {told['v']}")
+        self.live.load(told["live"])
+        self.counts = msgspec.convert(told["counts"], Counts)
+        self.producers.load(told["producers"])
+        self.seq = told["seq"]
+
+
+def _failure(seq: int, place: int, failed: Failed) -> Failure:
+    record = failed.record
+    return Failure(
+        seq=seq,
+        place=place,
+        ts=record.ts or 0.0,
+        pipeline=record.pipeline or DEFAULT_PIPELINE,
+        source=failed.source,
+        trace_id=record.trace_id,
+        build=record.build,
+        index_hash=record.index_hash,
+        scores=failed.scores,
+        facts={TRAITS: list(said(failed.key))},
+    )

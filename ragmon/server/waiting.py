@@ -1,0 +1,178 @@
+"""Traces that wait for the rest of their spans, which come in any order, from any process, in any request.
+
+A receiver is not told when a span begins, so it cannot count those that run. A trace is complete when its root has come
+and nothing of it for a while; one whose root does not come, when nothing came for longer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from ragmon.spans import Span
+
+LATE: Final = "late"
+TWICE: Final = "duplicate"
+TOO_MANY: Final = "too_many_spans"
+"""Why a span belongs to no record."""
+
+
+class Piece(Protocol):
+    """A span as it came, not read yet."""
+
+    trace_id: bytes
+    span_id: bytes
+    is_root: bool
+    service: str | None
+    build: str | None
+
+    def span(self) -> Span:
+        """The span."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how much is waited for.
+
+    Args:
+        idle: Seconds without a span after which a trace that has its root is complete.
+        rootless: Seconds without a span after which one without is taken as it is.
+        age: Seconds after its first span after which it is taken whatever comes.
+        spans: Spans of one trace.
+        traces: Traces at once.
+        size: Bytes of all that wait.
+    """
+
+    idle: float = 5.0
+    rootless: float = 60.0
+    age: float = 600.0
+    spans: int = 512
+    traces: int = 50_000
+    size: int = 256 << 20
+
+
+@dataclass
+class Waiting:
+    """A trace that may get more spans.
+
+    Attributes:
+        first, last: When its first and its last span came, seconds since the epoch.
+        pieces: Its spans by their ids.
+        requests: The journalled requests they came in.
+        size: Bytes they take, about.
+        rooted: Its root is among them.
+        complete: Nothing of it was left out.
+    """
+
+    first: float
+    last: float
+    pieces: dict[bytes, Piece] = field(default_factory=dict)
+    requests: set[int] = field(default_factory=set)
+    size: int = 0
+    rooted: bool = False
+    complete: bool = True
+
+
+class Room:
+    """Where traces wait.
+
+    Args:
+        limits: How long and how much is waited for.
+
+    Attributes:
+        traces: Those that wait, the one that came first standing first.
+        size: Bytes they take, about.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.traces: dict[bytes, Waiting] = {}
+        self.size = 0
+        self._order: list[tuple[float, bytes]] = []
+        self._held: Counter[int] = Counter()
+
+    def add(self, pieces: Sequence[Piece], request: int, now: float, size: int) -> Counter[str]:
+        """Take the spans of one request.
+
+        Args:
+            pieces: Its spans.
+            request: Its number in the journal.
+            now: When it came.
+            size: Bytes a span takes, about.
+
+        Returns:
+            How many traces began (`new`), and how many spans belong to no record, by reason.
+        """
+        found: Counter[str] = Counter()
+        for piece in pieces:
+            trace = self.traces.get(piece.trace_id)
+            if trace is None:
+                trace = self.traces[piece.trace_id] = Waiting(now, now)
+                heappush(self._order, (now, piece.trace_id))
+                found["new"] += 1
+            if piece.span_id in trace.pieces:
+                found[TWICE] += 1
+            elif len(trace.pieces) >= self.limits.spans and not piece.is_root:
+                found[TOO_MANY] += 1
+                trace.complete = False
+            else:
+                self._keep(trace, piece, request, size)
+            trace.last = now
+        return found
+
+    def _keep(self, trace: Waiting, piece: Piece, request: int, size: int) -> None:
+        trace.pieces[piece.span_id] = piece
+        if piece.is_root and not trace.rooted:
+            trace.rooted = True
+            heappush(self._order, (trace.last, piece.trace_id))  # it may be complete sooner than it was due
+        trace.size += size
+        self.size += size
+        if request not in trace.requests:
+            trace.requests.add(request)
+            self._held[request] += 1
+
+    def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, Waiting]]:
+        """Hand out the traces nothing more is to be waited for, each once.
+
+        Args:
+            now: Seconds since the epoch.
+            everything: Those as well that may get more spans.
+        """
+        while self._order:
+            at, trace_id = self._order[0]
+            trace = self.traces.get(trace_id)
+            crowded = len(self.traces) > self.limits.traces or self.size > self.limits.size
+            if trace is None:
+                heappop(self._order)
+            elif everything or crowded or (moment := self._moment(trace)) <= now:
+                heappop(self._order)
+                yield trace_id, self.take(trace_id)
+            elif at <= now:
+                heappop(self._order)
+                heappush(self._order, (moment, trace_id))
+            else:
+                return
+
+    def _moment(self, trace: Waiting) -> float:
+        """When a trace is complete, if nothing more of it comes."""
+        idle = self.limits.idle if trace.rooted else self.limits.rootless
+        return min(trace.last + idle, trace.first + self.limits.age)
+
+    def take(self, trace_id: bytes) -> Waiting:
+        """Take a trace out."""
+        trace = self.traces.pop(trace_id)
+        self.size -= trace.size
+        return trace
+
+    def release(self, trace: Waiting) -> list[int]:
+        """The journalled requests nothing waits for any more, now that a trace is done."""
+        done = []
+        for request in trace.requests:
+            self._held[request] -= 1
+            if not self._held[request]:
+                del self._held[request]
+                done.append(request)
+        return done

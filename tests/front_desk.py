@@ -1,0 +1,173 @@
+"""A desk that keeps what it is handed and answers what a test wants, and clients that behave badly on purpose."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from ragmon.server.desk import Taken
+
+PATIENCE = 60.0
+"""Seconds a test waits for something that usually takes a moment."""
+TICK = threading.Event()
+
+
+class FrontDesk:
+    """Where the doors under test hand requests in.
+
+    Attributes:
+        taken: What was handed in, in order: what it is, and the arguments.
+        refused: What the doors turned away, by reason.
+        answers: What the next requests come to: a result, or an error. Once there are none left, all are taken.
+        raises: An error that is raised at once.
+        holds: Requests are not answered until `release`.
+    """
+
+    def __init__(self):
+        self.taken = []
+        self.refused = Counter()
+        self.answers = []
+        self.raises = None
+        self.holds = False
+        self._held = []
+        self._changed = threading.Condition()
+
+    def traces(self, body, form):
+        return self._take(Taken(), "traces", body, form)
+
+    def metrics(self, body, form):
+        return self._take(Taken(), "metrics", body, form)
+
+    def labels(self, labels):
+        return self._take(Taken(), "labels", list(labels))
+
+    def acknowledge(self, pipeline, alert, reason):
+        return self._take(True, "acknowledge", pipeline, alert, reason)
+
+    def refuse(self, reason):
+        with self._changed:
+            self.refused[reason] += 1
+            self._changed.notify_all()
+
+    def _take(self, usual, *what):
+        future = Future()
+        with self._changed:
+            self.taken.append(what)
+            answer = self.answers.pop(0) if self.answers else usual
+            if self.holds:
+                self._held.append((future, answer))
+            self._changed.notify_all()
+            if self.raises is not None:
+                raise self.raises
+            holds = self.holds
+        if not holds:
+            settle(future, answer)
+        return future
+
+    def release(self):
+        """Answer what is held, and hold no more."""
+        with self._changed:
+            self.holds = False
+            held, self._held = self._held, []
+        for future, answer in held:
+            settle(future, answer)
+
+    def wait_for(self, condition):
+        """Wait until a condition holds; it is looked at whenever something comes."""
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE), (self.taken, self.refused)
+
+
+def settle(future, answer):
+    if isinstance(answer, BaseException):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)
+
+
+def until(condition):
+    """Wait until something holds that nobody announces."""
+    deadline = monotonic() + PATIENCE
+    while not condition():
+        assert monotonic() < deadline
+        TICK.wait(0.01)
+
+
+def connect(address):
+    """A plain connection."""
+    found = socket.create_connection((address.host, address.port), timeout=PATIENCE)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return found
+
+
+def rest(sock):
+    """Everything the other side sends until it hangs up, however it does so."""
+    found = b""
+    try:
+        while piece := sock.recv(65_536):
+            found += piece
+    except ConnectionError:
+        pass
+    return found
+
+
+def send(sock, data):
+    """Send, also to somebody who has hung up; returns whether that went well."""
+    try:
+        sock.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def trickling(socks, piece):
+    """Send a piece over each connection again and again, until the event that is returned is set."""
+    stop = threading.Event()
+
+    def run():
+        while not stop.wait(0.1):
+            for sock in socks:
+                send(sock, piece)
+
+    threading.Thread(target=run, daemon=True).start()
+    return stop
+
+
+def hung_up(sock):
+    """Whether the other side has ended the connection; what it sent before is read."""
+    sock.setblocking(False)
+    try:
+        while sock.recv(65_536):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def certificate(folder: Path):
+    """A certificate of 127.0.0.1 and localhost that signs itself, and its key."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    made, key = folder / "cert.pem", folder / "key.pem"
+    kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=ragmon", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]
+    command = [openssl, "req", "-x509", *kind, *names, "-keyout", key, "-out", made]
+    subprocess.run(command, check=True, capture_output=True)
+    return made, key
+
+
+def peak(pid):
+    """The most memory a process had at once, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10

@@ -1,0 +1,106 @@
+"""Export requests for tests: spans as OTLP carries them, in both of its encodings."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ragmon.spans import Event
+from ragmon.text import clean
+
+UNWANTED = {"thread.id": 7, "code.function.name": "f"}
+
+
+def export(spans, *, scope=None, **resource):
+    """A request in protobuf; every span brings attributes that tell nobody anything."""
+    request = ExportTraceServiceRequest()
+    process = request.resource_spans.add()
+    put(process.resource.attributes, resource)
+    for span in spans:
+        held = process.scope_spans.add()
+        held.scope.name = span.scope if scope is None else scope
+        add(held.spans, span)
+    return request
+
+
+def add(spans, span):
+    """Write a span into a request."""
+    told = spans.add(
+        trace_id=bytes.fromhex(span.trace_id),
+        span_id=bytes.fromhex(span.span_id),
+        parent_span_id=bytes.fromhex(span.parent_id or ""),
+        name=span.name,
+        start_time_unix_nano=span.start_ns,
+        end_time_unix_nano=span.end_ns,
+        dropped_attributes_count=span.dropped,
+        dropped_events_count=span.dropped_events,
+        flags=0 if span.sampled is None else 0x100 + span.sampled,
+    )
+    told.status.code = 2 if span.failed else 0
+    put(told.attributes, UNWANTED | dict(span.attributes))
+    for event in span.events:
+        put(told.events.add(name=event.name).attributes, event.attributes)
+    return told
+
+
+def put(attributes, held):
+    for key, value in held.items():
+        set_value(attributes.add(key=key).value, value)
+
+
+def set_value(value, found):
+    """Write one value; None and numbers of more than 64 bits stay empty."""
+    if isinstance(found, str):
+        value.string_value = found
+    elif isinstance(found, bool):
+        value.bool_value = found
+    elif isinstance(found, int):
+        value.int_value = found
+    elif isinstance(found, float):
+        value.double_value = found
+    elif isinstance(found, bytes):
+        value.bytes_value = found
+    elif isinstance(found, dict):
+        value.kvlist_value.SetInParent()
+        put(value.kvlist_value.values, found)
+    elif found is not None:
+        value.array_value.SetInParent()
+        for one in found:
+            set_value(value.array_value.values.add(), one)
+
+
+def carried(span):
+    """A span as OTLP can carry it: text of whole characters, numbers of 64 bits, lists, bytes as base64."""
+    events = [Event(event.name, held(event.attributes)) for event in span.events]
+    return span._replace(attributes=held(span.attributes), events=events, name=clean(span.name))
+
+
+def held(found):
+    return {clean(str(key)): plain(value) for key, value in found.items()}
+
+
+def plain(found):
+    if isinstance(found, str):
+        return clean(found)
+    if isinstance(found, int) and not isinstance(found, bool):
+        return found if -(2**63) <= found < 2**63 else None
+    if isinstance(found, bytes):
+        return base64.b64encode(found).decode()
+    if isinstance(found, list | tuple):
+        return [plain(one) for one in found]
+    return held(found) if isinstance(found, dict) else found
+
+
+def as_json(request):
+    """A request with traces in JSON: protobuf's own encoding writes ids in base64, OTLP in hexadecimal."""
+    found = MessageToDict(request)
+    for process in found.get("resourceSpans", ()):
+        for scope in process.get("scopeSpans", ()):
+            for span in scope.get("spans", ()):
+                for key in ("traceId", "spanId", "parentSpanId"):
+                    if key in span:
+                        span[key] = base64.b64decode(span[key]).hex()
+    return json.dumps(found).encode()

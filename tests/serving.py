@@ -1,0 +1,210 @@
+"""A real server for tests, in this process or in one of its own, on free loopback ports and a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from time import monotonic
+
+from ragmon.config.load import load
+from ragmon.contract import Record, Totals
+from ragmon.journal import open_readonly
+from ragmon.server.opening import entries
+from ragmon.server.server import Server
+from ragmon.server.waiting import Limits
+
+PATIENCE = 60.0
+"""Seconds a test waits for something that usually takes a moment."""
+QUICK = Limits(idle=0.3, rootless=0.6, age=5.0)
+"""Traces are complete soon."""
+PORTS = '[serve]\notlp = "127.0.0.1:0"\ngrpc = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nstate_dir = "state"\n'
+_TICK = threading.Event()
+
+
+def configuration(folder, text=""):
+    """Writes a ragmon.toml whose server takes free ports; returns its path."""
+    path = folder / "ragmon.toml"
+    path.write_text(text + PORTS, encoding="utf-8")
+    return path
+
+
+@contextmanager
+def serving(folder, text="", **how):
+    """A server in this process.
+
+    Args:
+        folder: Where its configuration and its state lie.
+        text: The configuration beside `[serve]`.
+        how: Passed on to the server.
+    """
+    settings = load(configuration(folder, text), environ={})
+    with Server(settings, **{"patience": QUICK, **how}) as server:
+        yield Running(server)
+
+
+class Running:
+    """A server that runs, as its clients see it.
+
+    Args:
+        server: The server.
+    """
+
+    def __init__(self, server):
+        self.server = server
+        places = server.addresses()
+        self.otlp, self.grpc, self.admin = (f"http://{places[name]}" for name in ("otlp", "grpc", "admin"))
+
+    def get(self, path):
+        """What the admin port answers: status and text."""
+        return get(f"{self.admin}{path}")
+
+    def status(self):
+        """`/api/status`."""
+        return json.loads(self.get("/api/status")[1])
+
+    def books(self):
+        """The books of what came in."""
+        return self.status()["books"]["ingest"]
+
+    def metrics(self):
+        """`/metrics` as values by line."""
+        return values(self.get("/metrics")[1])
+
+    def wait_for(self, condition):
+        """Wait until the books are as they should be; returns them."""
+        return wait_for(self.books, condition)
+
+    def settled(self, received):
+        """The books once everything that was received is accounted for and nothing waits."""
+        return self.wait_for(lambda books: books["received"] == received and not books["pending"])
+
+
+def wait_for(look, condition):
+    """Wait until something is as it should be; returns it."""
+    deadline = monotonic() + PATIENCE
+    while not condition(found := look()):
+        assert monotonic() < deadline, found
+        _TICK.wait(0.02)
+    return found
+
+
+def get(url):
+    """Status and text of an answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(errors="replace")
+
+
+def post(url, body, kind="application/json"):
+    """Status and text of what is answered to a body."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": kind})
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode(errors="replace")
+
+
+def values(text):
+    """The samples of an exposition, by name and labels."""
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def journalled(folder, kind=Record):
+    """What a journal holds of one kind, in order."""
+    with open_readonly(folder / "state") as journal:
+        return [entry for row in journal.rows() for entry in entries(row.lines) if isinstance(entry, kind)]
+
+
+def totals(folder):
+    """Producers' totals in a journal."""
+    return journalled(folder, Totals)
+
+
+class Process:
+    """`ragmon serve` as a process of its own.
+
+    Args:
+        folder: Where its configuration and its state lie.
+        arguments: More of the command line.
+    """
+
+    def __init__(self, folder, *arguments):
+        self.folder = folder
+        self.lines = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "ragmon", "serve", "--config", folder / "ragmon.toml", *arguments],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )
+        self.pid = self._process.pid
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip())
+            if line == "ready\n":
+                break
+        else:
+            self._process.wait(timeout=PATIENCE)
+            return
+        places = dict(line.split(": ", 1) for line in self.lines if line.startswith(("otlp: ", "grpc: ", "admin: ")))
+        self.otlp, self.grpc, self.admin = (f"http://{places[name]}" for name in ("otlp", "grpc", "admin"))
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        self.lines.extend(line.rstrip() for line in self._process.stderr)
+
+    def status(self):
+        """`/api/status`."""
+        return json.loads(get(f"{self.admin}/api/status")[1])
+
+    def books(self):
+        """The books of what came in."""
+        return self.status()["books"]["ingest"]
+
+    def kill(self):
+        """End it as a crash would."""
+        self._process.kill()
+        return self.wait()
+
+    def stop(self, number=signal.SIGTERM):
+        """Ask it to end; returns its exit code."""
+        self._process.send_signal(number)
+        return self.wait()
+
+    def send(self, number):
+        """Send it a signal."""
+        self._process.send_signal(number)
+
+    def wait(self):
+        """Its exit code."""
+        code = self._process.wait(timeout=PATIENCE)
+        if reader := getattr(self, "_reader", None):
+            reader.join(timeout=PATIENCE)
+        self._process.stderr.close()
+        return code
+
+
+@contextmanager
+def process(folder, *arguments):
+    """A server in a process of its own, ended at the end."""
+    running = Process(folder, *arguments)
+    try:
+        yield running
+    finally:
+        if running._process.poll() is None:
+            running.kill()

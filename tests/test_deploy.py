@@ -1,0 +1,690 @@
+"""What lies in `deploy/` agrees with ragmon and with the programs that read it; no container is run here."""
+
+from __future__ import annotations
+
+import http.server
+import importlib.util
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import tomllib
+import urllib.request
+import zipfile
+from pathlib import Path
+from time import monotonic
+
+import pytest
+import yaml
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from otlp_receiver import attributes as held_by
+from otlp_receiver import receiving
+from recorded_spans import made, recorded
+
+from ragmon import attributes, names
+from ragmon.alarms import plan
+from ragmon.assembly import load_gold
+from ragmon.capture.otlp.metrics import metrics_request
+from ragmon.cli import BAD_INPUT
+from ragmon.config import environment
+from ragmon.config.load import check, load
+from ragmon.config.services import Serve
+from ragmon.contract import Totals
+from ragmon.errors import ConfigError
+from ragmon.monitor import Monitor
+from ragmon.server import exposure
+from ragmon.spans import roles, to_record
+from ragmon.spans.model import OWN_SCOPE
+from ragmon.testing import FakeClock, make_record
+
+ROOT = Path(__file__).parents[1]
+DEPLOY = ROOT / "deploy"
+YAML = sorted(path for path in DEPLOY.rglob("*.y*ml"))
+DRAIN = 10
+"""Seconds `ragmon serve` may take to drain."""
+PORTS = {name: getattr(Serve(), name).port for name in ("otlp", "grpc", "admin")}
+USER = 10001
+TICK = threading.Event()
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
+"""The environment without what would configure ragmon."""
+
+
+class Strict(yaml.SafeLoader):
+    """Refuses a key that stands twice, which YAML forbids and PyYAML takes."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"{node.start_mark}: a key stands twice"
+        return super().construct_mapping(node, deep)
+
+
+def documents(path):
+    return list(yaml.load_all(path.read_text(encoding="utf-8"), Strict))
+
+
+def document(name):
+    (found,) = documents(DEPLOY / name)
+    return found
+
+
+def installed(name):
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def run(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def wait_for(condition):
+    deadline = monotonic() + 60
+    while not condition():
+        assert monotonic() < deadline, condition
+        TICK.wait(0.05)
+
+
+COMPOSE = document("compose.yaml")
+SERVICES = COMPOSE["services"]
+COLLECTOR = document("otel-collector.yaml")
+SERVICE, STATEFUL = documents(DEPLOY / "kubernetes.yaml")
+POD = STATEFUL["spec"]["template"]["spec"]
+(CONTAINER,) = POD["containers"]
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """`/etc/ragmon` as compose.yaml puts it together, alike for the server and the application."""
+    volumes = [[v.split(":") for v in SERVICES[name]["volumes"]] for name in ("ragmon", "application")]
+    one, other = [{source: target for source, target, *_ in v if target.startswith("/etc/ragmon/")} for v in volumes]
+    assert one == other
+    for source, target in one.items():
+        shutil.copy(DEPLOY / source, tmp_path / Path(target).name)
+    return tmp_path / "ragmon.toml"
+
+
+@pytest.mark.parametrize("path", YAML, ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_yaml_holds_no_key_twice(path):
+    assert all(documents(path))
+
+
+def test_the_strict_reader_finds_a_key_that_stands_twice():
+    with pytest.raises(AssertionError, match="twice"):
+        yaml.load("a: {b: 1, b: 2}", Strict)
+
+
+# ragmon's own names.
+
+
+def test_the_configuration_has_no_problems_and_its_gold_is_mounted(mounted):
+    assert check(mounted, environ={}) == []
+    settings = load(mounted, environ={})
+    assert len(load_gold(settings.gold)) == len(settings.gold) == 1
+    assert {name: getattr(settings.serve, name).port for name in PORTS} == PORTS
+    assert tomllib.loads(mounted.read_text())["pipeline"]["name"] == settings.pipeline == "harbour"
+
+
+def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted):
+    serve = load(mounted, environ={}).serve
+    assert not serve.otlp.is_loopback
+    assert serve.tls == "upstream"
+    with pytest.raises(ConfigError, match="without a token"):
+        exposure.check(serve, insecure=False)
+    token = {"RAGMON_TOKEN_FILE": SERVICES["ragmon"]["environment"]["RAGMON_TOKEN_FILE"]}
+    serve = load(mounted, environ=token).serve
+    assert str(serve.token_file) == f"/run/secrets/{SERVICES['ragmon']['secrets'][0]}"
+    assert all("admin" in warning for warning in exposure.check(serve, insecure=False))
+    (named,) = [variable["value"] for variable in CONTAINER["env"] if variable["name"] == "RAGMON_TOKEN_FILE"]
+    assert Path(named).parent in {Path(mount["mountPath"]) for mount in CONTAINER["volumeMounts"]}
+
+
+def test_every_variable_that_is_named_is_one_ragmon_reads():
+    known = {*environment.OVERRIDES, environment.CONFIG, environment.BUILD, names.DISABLED}
+    for path in filter(Path.is_file, DEPLOY.rglob("*")):
+        assert set(re.findall(r"\bRAGMON_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
+
+
+def test_every_port_is_ragmons_own():
+    (job,) = document("prometheus.yml")["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"ragmon:{PORTS['admin']}"]}]
+    assert SERVICES["ragmon"]["ports"] == [f"127.0.0.1:{PORTS['admin']}:{PORTS['admin']}"]
+    endpoint = f"http://ragmon:{PORTS['otlp']}"
+    assert SERVICES["application"]["environment"]["RAGMON_ENDPOINT"] == endpoint
+    assert COLLECTOR["exporters"]["otlp_http/ragmon"]["endpoint"] == endpoint
+    assert {port["name"]: port["containerPort"] for port in CONTAINER["ports"]} == PORTS
+    assert {port["targetPort"]: port["port"] for port in SERVICE["spec"]["ports"]} == PORTS
+    assert {int(port) for port in final()["EXPOSE"][0].split()} == set(PORTS.values())
+
+
+def test_a_monitor_under_this_configuration_serves_every_series_the_rules_read(mounted):
+    rules = document("rules/ragmon.yml")["groups"][0]["rules"]
+    wanted = set(re.findall(r"\bragmon_\w+", " ".join(rule["expr"] for rule in rules)))
+    clock = FakeClock()
+    with Monitor(load(mounted, environ={}), clock=clock).start("127.0.0.1:0") as monitor:
+        for _ in range(4):  # alarms judge whole minutes
+            clock.advance(60.0)
+            monitor.submit(make_record(pipeline="harbour", source="live", ts=clock()))
+        with urllib.request.urlopen(f"http://{monitor.address}/metrics", timeout=30) as response:
+            text = response.read().decode()
+    served = set(re.findall(r"^(ragmon_\w+)", text, re.MULTILINE))
+    assert wanted
+    assert wanted <= served
+
+
+# The image.
+
+
+def stages():
+    """The instructions of each stage, by their word."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            found.append({})
+        found[-1].setdefault(word, []).append(rest.strip())
+    return found
+
+
+def final():
+    return stages()[-1]
+
+
+def test_the_image_holds_the_wheel_and_not_the_source():
+    build, last = stages()
+    assert "ADD" not in build | last
+    assert "COPY" not in last
+    assert any("--mount=type=bind,from=build,source=/wheels" in command for command in last["RUN"])
+    assert {line.split()[0] for line in build["FROM"] + last["FROM"]} == {"python:3.11-slim-bookworm"}
+
+
+def test_the_image_runs_as_nobody_in_particular_and_ends_on_sigterm():
+    last = final()
+    assert last["USER"] == [f"{USER}:{USER}"]
+    assert json.loads(last["ENTRYPOINT"][0]) == ["ragmon"]
+    assert json.loads(last["CMD"][0]) == ["serve", "--config", "/etc/ragmon/ragmon.toml"]
+    assert last["STOPSIGNAL"] == ["SIGTERM"]
+    assert json.loads(last["VOLUME"][0]) == [re.search(r"RAGMON_STATE_DIR=(\S+)", last["ENV"][0])[1]]
+    assert not re.search(r"TOKEN|SECRET|PASSWORD", " ".join([*last["ENV"], *last["ARG"]]))
+
+
+def health_check(port):
+    """The program of the image's health check, for another port."""
+    python, _, program = json.loads(final()["HEALTHCHECK"][0].partition("CMD ")[2])
+    assert python == "python"
+    assert str(PORTS["admin"]) in program
+    return program.replace(str(PORTS["admin"]), str(port))
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_the_health_check_asks_healthz(status, code):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status if self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        proxied = {**os.environ, "http_proxy": "http://127.0.0.1:9"}
+        program = health_check(server.server_port)
+        assert subprocess.run([sys.executable, "-c", program], env=proxied, check=False).returncode == code
+
+
+def test_what_the_build_stage_copies_makes_a_wheel_with_the_package_alone(tmp_path):
+    if importlib.util.find_spec("hatchling") is None:
+        pytest.skip("hatchling is not installed: the wheel cannot be built without the network")
+    allowed = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    for line in stages()[0]["COPY"]:
+        for source in line.split()[:-1]:
+            assert f"!{source}" in allowed
+            copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+            copy(ROOT / source, tmp_path / source)
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path / "wheels"))
+    run(sys.executable, "-m", "pip", "wheel", *options, str(tmp_path))
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    with zipfile.ZipFile(wheel) as opened:
+        files = opened.namelist()
+    assert {name.split("/")[0].split("-")[0] for name in files} == {"ragmon"}
+    assert {"ragmon/cli/__init__.py", "ragmon/demo/gold.jsonl", "ragmon/py.typed"} <= set(files)
+
+
+# Compose and Kubernetes.
+
+
+def test_images_are_pinned():
+    for service in SERVICES.values():
+        assert re.fullmatch(r"[\w./-]+:(v?\d+\.\d+\.\d+|local)", service["image"]), service["image"]
+        assert ("build" in service) == service["image"].endswith(":local")
+    assert CONTAINER["image"].endswith(f":{tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_is_confined_checked_and_open_to_this_machine_alone(name):
+    service = SERVICES[name]
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "network_mode", "pid", "devices", "cap_add"} & set(service)
+    # An entrypoint of its own has nothing for the image's health check to ask.
+    assert "healthcheck" in service or ("build" in service and "entrypoint" not in service)
+    assert set(service.get("secrets", ())) <= set(COMPOSE["secrets"])
+    assert set(service["networks"]) <= set(COMPOSE["networks"])
+    assert set(service.get("depends_on", ())) <= set(SERVICES)
+
+
+def test_what_is_mounted_exists_and_only_volumes_can_be_written():
+    for name, service in SERVICES.items():
+        for volume in service["volumes"]:
+            source, _, *mode = volume.split(":")
+            if source.startswith("."):
+                assert (DEPLOY / source).exists(), (name, source)
+                assert mode == ["ro"]
+            else:
+                assert source in COMPOSE["volumes"]
+
+
+def test_secrets_lie_where_git_and_the_image_do_not_look():
+    ignored = (DEPLOY / ".gitignore").read_text().split()
+    assert {Path(secret["file"]).parts[0] + "/" for secret in COMPOSE["secrets"].values()} == set(ignored)
+    assert "*" in (DEPLOY / "Dockerfile.dockerignore").read_text().split()
+    for service in SERVICES.values():
+        for variable, value in service.get("environment", {}).items():
+            if re.search("TOKEN|PASSWORD", variable):
+                assert str(value).removeprefix("/run/secrets/") in service["secrets"]
+
+
+def test_records_have_a_network_of_their_own():
+    assert COMPOSE["networks"]["write"] == {"internal": True}
+    assert [name for name, service in SERVICES.items() if "write" in service["networks"]] == ["application", "ragmon"]
+    assert SERVICES["application"]["networks"] == ["write"]
+
+
+def test_there_is_time_to_drain():
+    for name in ("application", "ragmon"):
+        assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > DRAIN
+    assert POD["terminationGracePeriodSeconds"] > DRAIN
+    assert int(UNIT["TimeoutStopSec"][0].removesuffix("s")) > DRAIN
+
+
+def test_grafana_finds_prometheus_and_the_dashboards():
+    (source,) = document("grafana/provisioning/datasources/prometheus.yaml")["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert source["jsonData"]["timeInterval"] == document("prometheus.yml")["global"]["scrape_interval"]
+    (provider,) = document("grafana/provisioning/dashboards/ragmon.yaml")["providers"]
+    assert f"../grafana:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
+
+
+def test_kubernetes_runs_one_writer_without_privilege():
+    assert STATEFUL["spec"]["replicas"] == 1
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert {POD["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {USER}
+    assert POD["automountServiceAccountToken"] is False
+    assert CONTAINER["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    probes = {name: CONTAINER[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness", "startup")}
+    assert {probe["port"] for probe in probes.values()} == {"admin"}
+    assert [probe["path"] for probe in probes.values()] == ["/healthz", "/readyz", "/healthz"]
+
+
+def test_kubernetes_mounts_what_it_names_and_whole_folders_so_that_changes_arrive():
+    mounts = {mount["name"]: mount for mount in CONTAINER["volumeMounts"]}
+    claims = {claim["metadata"]["name"] for claim in STATEFUL["spec"]["volumeClaimTemplates"]}
+    assert set(mounts) == claims | {volume["name"] for volume in POD["volumes"]}
+    assert not any("subPath" in mount for mount in mounts.values())
+    assert mounts["state"]["mountPath"] == json.loads(final()["VOLUME"][0])[0]
+    assert SERVICE["spec"]["selector"] == STATEFUL["spec"]["template"]["metadata"]["labels"]
+    assert STATEFUL["spec"]["serviceName"] == SERVICE["metadata"]["name"]
+
+
+@pytest.fixture
+def demo(mounted, tmp_path):
+    """Starts `demo.py` as compose.yaml does, with an endpoint of ours; it has ended well when the test has."""
+    (tmp_path / "token").write_text("s3cret\n")
+    started = []
+
+    def start(endpoint):
+        own = {"RAGMON_CONFIG": mounted, "RAGMON_ENDPOINT": endpoint, "RAGMON_TOKEN_FILE": tmp_path / "token"}
+        assert set(own) | {"RAGMON_SAMPLE"} == set(SERVICES["application"]["environment"])
+        env = {**CLEAN, **{key: str(value) for key, value in own.items()}, "RAGMON_SAMPLE": "1.0"}
+        script = [sys.executable, str(DEPLOY / "demo.py")]
+        started.append(subprocess.Popen(script, env={**env, "TMPDIR": str(tmp_path)}, cwd=tmp_path))
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(timeout=60) for process in started] == [0]
+
+
+def test_the_demos_application_delivers_with_the_token_and_is_healthy(demo, tmp_path):
+    with receiving() as server:
+        demo(server.endpoint)
+        wait_for((tmp_path / "delivered").exists)
+        program = SERVICES["application"]["healthcheck"]["test"][-1]
+        run(sys.executable, "-c", program.replace("/tmp/delivered", str(tmp_path / "delivered")))
+        assert {request.headers["Authorization"] for request in server.requests} == {"Bearer s3cret"}
+        assert {record.source for record in server.records()} == {names.LIVE, names.PROBE}
+        assert all(routed(held_by(span), OWN_SCOPE) and routed(held_by(span), "") for span in server.spans())
+        assert {metric.name for metric in server.metrics()} <= TOTALS
+
+
+@pytest.fixture
+def serving(mounted, tmp_path):
+    """`ragmon serve` as the image starts it, but on loopback and free ports; gives its addresses."""
+    mounted.write_text(re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", mounted.read_text()))
+    (tmp_path / "token").write_text("s3cret\n")
+    own = {"RAGMON_STATE_DIR": str(tmp_path / "state"), "RAGMON_TOKEN_FILE": str(tmp_path / "token")}
+    _, *arguments = json.loads(final()["CMD"][0])
+    command = [sys.executable, "-m", "ragmon", "serve", arguments[0], str(mounted)]
+    log = tmp_path / "serve.log"
+    with log.open("w") as said:
+        process = subprocess.Popen(command, env={**CLEAN, **own}, stderr=said)
+    try:
+        wait_for(lambda: "ready\n" in log.read_text() or process.poll() is not None)
+        yield dict(re.findall(r"^(\w+): ([\d.]+:\d+)$", log.read_text(), re.MULTILINE))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0, log.read_text()
+
+
+def test_what_the_application_sends_is_scored_by_the_server_and_the_image_says_it_is_well(serving, demo):
+    """The chain of compose.yaml without its containers: demo.py, the token, `ragmon serve`, `/metrics`."""
+    assert set(serving) == set(PORTS)
+    demo(f"http://{serving['otlp']}")
+
+    def scored():
+        with urllib.request.urlopen(f"http://{serving['admin']}/metrics", timeout=30) as response:
+            text = response.read().decode()
+        return re.search(r"^ragmon_records_scored_total\{.*\} [1-9]", text, re.MULTILINE)
+
+    wait_for(scored)
+    host, _, port = serving["admin"].partition(":")
+    assert host == "127.0.0.1"
+    run(sys.executable, "-c", health_check(port))
+    for probe in ("liveness", "readiness"):
+        path = CONTAINER[f"{probe}Probe"]["httpGet"]["path"]
+        urllib.request.urlopen(f"http://{serving['admin']}{path}", timeout=30).close()
+
+
+# systemd.
+
+
+def unit():
+    text = re.sub(r"^[#;].*\n", "", (DEPLOY / "ragmon.service").read_text(), flags=re.MULTILINE)
+    found = {}
+    for line in text.partition("[Service]\n")[2].partition("\n[")[0].splitlines():
+        key, _, value = line.partition("=")
+        found.setdefault(key, []).append(value)
+    return found
+
+
+UNIT = unit()
+
+
+@pytest.fixture
+def unit_file(tmp_path):
+    """The unit with a ragmon that is installed here."""
+    text = (DEPLOY / "ragmon.service").read_text()
+    here = text.replace("/opt/ragmon/bin/ragmon", str(Path(sys.executable).with_name("ragmon")))
+    assert here != text
+    (tmp_path / "ragmon.service").write_text(here)
+    return str(tmp_path / "ragmon.service")
+
+
+def test_systemd_finds_nothing_to_say_about_the_unit(unit_file):
+    assert run(installed("systemd-analyze"), "verify", "--man=no", unit_file).strip() == ""
+
+
+def test_systemd_rates_the_exposure_of_the_unit_as_low(unit_file):
+    """Of 100; 11 today. A service without any of the directives has 96."""
+    run(installed("systemd-analyze"), "security", "--offline=true", "--threshold=15", "--no-pager", unit_file)
+
+
+def test_the_unit_keeps_state_token_and_signals_where_ragmon_looks():
+    assert shlex.split(UNIT["ExecStart"][0])[1:] == ["serve", "--config", "/etc/ragmon/ragmon.toml"]
+    assert UNIT["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    (credential,) = UNIT["LoadCredential"]
+    assert UNIT["Environment"] == [
+        f"RAGMON_STATE_DIR=%S/{UNIT['StateDirectory'][0]}",
+        f"RAGMON_TOKEN_FILE=%d/{credential.partition(':')[0]}",
+    ]
+    assert UNIT["KillSignal"] == ["SIGTERM"]
+    assert UNIT["Restart"] == ["on-failure"]
+    assert UNIT["RestartPreventExitStatus"] == [str(BAD_INPUT)]
+    assert UNIT["RestartForceExitStatus"] == ["SIGHUP"]  # systemd takes an end by it for a clean one
+    strict = {"DynamicUser": "yes", "ProtectSystem": "strict", "NoNewPrivileges": "yes", "CapabilityBoundingSet": ""}
+    assert {key: UNIT[key][0] for key in strict} == strict
+
+
+# Prometheus and Alertmanager.
+
+
+def test_prometheus_takes_its_configuration_and_the_rules(real):
+    said = run(real("promtool"), "check", "config", str(DEPLOY / "prometheus.yml"))
+    assert "1 rule files found" in said
+    run(real("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(DEPLOY / "rules" / "ragmon.yml"))
+
+
+def test_the_rules_page_for_an_alarm_and_for_a_ragmon_that_is_gone(real, tmp_path):
+    def alarm(gate, severity, value):
+        series = f'ragmon_gate_alarm{{job="ragmon",pipeline="p",gate="{gate}",severity="{severity}"}}'
+        return {"series": series, "values": f"{value}x20"}
+
+    def expected(gate, severity):
+        labels = {"job": "ragmon", "pipeline": "p", "severity": severity, "alarm": gate, "gate": gate.split(":")[0]}
+        return {"exp_labels": labels}
+
+    def at(minute, name, alerts):
+        return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": alerts}
+
+    fired = [("coverage", "page"), ("coverage:look", "look"), ("error_rate", "ticket")]
+    series = [alarm(*one, 1) for one in fired] + [alarm("compliance", "page", 0)]
+    series.append({"series": 'up{job="ragmon"}', "values": "1x2 0x18"})
+    series.append({"series": 'ragmon_accounting_residual{stage="score"}', "values": "0x20"})
+    down = {"exp_labels": {"severity": "page"}}
+    tests = [
+        at(1, "RagmonGateAlarm", [expected(*one) for one in fired]),
+        *(at(2, name, []) for name in ("RagmonDown", "RagmonBooksDoNotClose")),
+        at(15, "RagmonDown", [down]),
+    ]
+    for test in tests:
+        for alert in test["exp_alerts"]:
+            alert["exp_annotations"] = annotations(test["alertname"], alert["exp_labels"])
+    suite = {"rule_files": [str(DEPLOY / "rules" / "ragmon.yml")], "evaluation_interval": "1m"}
+    suite["tests"] = [{"interval": "1m", "input_series": series, "alert_rule_test": tests}]
+    (tmp_path / "test.yml").write_text(json.dumps(suite))
+    run(real("promtool"), "test", "rules", str(tmp_path / "test.yml"))
+
+
+def annotations(name, labels):
+    """A rule's annotations with its labels filled in."""
+    (rule,) = (r for r in document("rules/ragmon.yml")["groups"][0]["rules"] if r["alert"] == name)
+    fill = lambda text: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)  # noqa: E731
+    return {key: fill(text) for key, text in rule["annotations"].items()}
+
+
+def test_the_rules_cut_an_alarms_name_to_its_gate_or_metric(mounted):
+    settings = load(mounted, environ={})
+    watches = plan(settings.of(settings.pipeline).gates, settings.build_metrics())
+    assert any(":" in watch.alert for watch in watches)
+    for watch in watches:
+        assert watch.alert.split(":")[0] == watch.metric  # here every gate is called by its metric
+
+
+def test_alertmanager_takes_its_configuration():
+    assert "SUCCESS" in run(installed("amtool"), "check-config", str(DEPLOY / "alertmanager.yml"))
+
+
+@pytest.fixture
+def alertmanager(tmp_path):
+    """A real Alertmanager with our configuration; gives its API's address."""
+    program = installed("prometheus-alertmanager")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = [
+        f"--config.file={DEPLOY / 'alertmanager.yml'}",
+        f"--storage.path={tmp_path}",
+        "--cluster.listen-address=",
+    ]
+    with (tmp_path / "log").open("w+") as log:
+        process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stderr=log)
+        try:
+            wait_for(lambda: "Listening on" in (tmp_path / "log").read_text() or process.poll() is not None)
+            said = (tmp_path / "log").read_text()
+            assert process.poll() is None, said
+            assert "level=warn" not in said, said
+            yield f"http://{address}/api/v2/alerts"
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def test_alerts_go_where_their_severity_says_and_a_page_silences_the_rest_of_its_gate(alertmanager):
+    sent = [
+        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "coverage", "severity": "page"},
+        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "a", "severity": "look"},
+        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "b", "severity": "ticket"},
+        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "c", "severity": "page"},
+        {"alertname": "RagmonGateAlarm", "pipeline": "q", "gate": "coverage", "alarm": "d", "severity": "look"},
+        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "compliance", "alarm": "h", "severity": "look"},
+        {"alertname": "RagmonDown", "alarm": "e", "severity": "page"},
+        {"alertname": "RagmonBooksDoNotClose", "alarm": "f", "severity": "ticket"},
+        {"alertname": "SomebodyElses", "alarm": "g"},
+    ]
+    body = json.dumps([{"labels": labels} for labels in sent]).encode()
+    request = urllib.request.Request(alertmanager, body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=30).close()
+
+    def seen():
+        with urllib.request.urlopen(alertmanager, timeout=30) as response:
+            return {alert["labels"]["alarm"]: alert for alert in json.load(response)}
+
+    wait_for(lambda: len(seen()) == len(sent))
+    wait_for(lambda: {alarm for alarm, alert in seen().items() if alert["status"]["inhibitedBy"]} == {"a", "b"})
+    for labels in sent:
+        receivers = [receiver["name"] for receiver in seen()[labels["alarm"]]["receivers"]]
+        assert receivers == [labels.get("severity", "nobody")]
+
+
+def test_every_severity_of_ragmon_has_a_route():
+    routes = document("alertmanager.yml")["route"]["routes"]
+    assert [route["matchers"] for route in routes] == [
+        [f'severity="{s}"'] for s in (names.PAGE, names.LOOK, names.TICKET)
+    ]
+
+
+# The collector.
+
+PIPELINES = COLLECTOR["service"]["pipelines"]
+TABLES = {name: connector["table"][0] for name, connector in COLLECTOR["connectors"].items()}
+CLAUSE = re.compile(r'attributes\["([^"]+)"\] != nil|instrumentation_scope\.name == "([^"]+)"')
+CLAUSES = [CLAUSE.fullmatch(clause) for clause in TABLES["routing/ragmon_spans"]["condition"].split(" or ")]
+TOTALS = set(re.findall(r'name == "([^"]+)"', TABLES["routing/ragmon_totals"]["condition"]))
+
+
+def routed(held, scope):
+    """Whether the collector sends a span to ragmon."""
+    return any(clause[1] in held if clause[1] else clause[2] == scope for clause in CLAUSES)
+
+
+def upstream(pipeline):
+    """The pipelines a pipeline is fed by, itself included, from its end to the receiver."""
+    feeders = [name for name, other in PIPELINES.items() if set(other["exporters"]) & set(pipeline["receivers"])]
+    return [pipeline, *(above for name in feeders for above in upstream(PIPELINES[name]))]
+
+
+def test_whatever_the_collector_defines_is_used_and_the_other_way_round():
+    def used(kind):
+        return {one for pipeline in PIPELINES.values() for one in pipeline.get(kind, ())}
+
+    connectors = set(COLLECTOR["connectors"])
+    assert used("processors") == set(COLLECTOR["processors"])
+    assert used("receivers") == set(COLLECTOR["receivers"]) | connectors
+    assert used("exporters") == set(COLLECTOR["exporters"]) | connectors
+    assert set(COLLECTOR["service"]["extensions"]) == set(COLLECTOR["extensions"])
+    exporter = COLLECTOR["exporters"]["otlp_http/ragmon"]
+    assert {exporter["auth"]["authenticator"], exporter["sending_queue"]["storage"]} == set(COLLECTOR["extensions"])
+    for name, table in TABLES.items():
+        assert all(PIPELINES[target]["receivers"] == [name] for target in table["pipelines"])
+
+
+def test_memory_is_limited_first_wherever_data_comes_in():
+    fed = [pipeline for pipeline in PIPELINES.values() if set(pipeline["receivers"]) & set(COLLECTOR["receivers"])]
+    assert len(fed) == 4
+    assert {pipeline["processors"][0] for pipeline in fed} == {"memory_limiter"}
+
+
+@pytest.mark.parametrize("signal", ["traces", "metrics"])
+def test_nothing_on_the_way_to_ragmon_samples_batches_or_changes_anything(signal):
+    ends = [
+        one for name, one in PIPELINES.items() if name.startswith(signal) and "otlp_http/ragmon" in one["exporters"]
+    ]
+    (end,) = ends
+    passed = upstream(end)
+    assert passed[-1]["receivers"] == ["otlp"]
+    assert [one for pipeline in passed for one in pipeline.get("processors", ())] == ["memory_limiter"]
+    assert "tail_sampling" in PIPELINES["traces"]["processors"]
+
+
+def test_nothing_is_lost_while_ragmon_is_away():
+    exporter = COLLECTOR["exporters"]["otlp_http/ragmon"]
+    assert exporter["retry_on_failure"]["enabled"]
+    assert exporter["retry_on_failure"]["max_elapsed_time"] == "0s"
+    assert exporter["sending_queue"]["storage"].startswith("file_storage")
+    assert exporter["compression"] == "gzip"
+
+
+def test_the_conditions_name_keys_ragmon_reads():
+    assert all(CLAUSES)
+    known = {value for value in vars(attributes).values() if isinstance(value, str)}
+    assert {clause[1] for clause in CLAUSES if clause[1]} <= known
+    assert {clause[2] for clause in CLAUSES if clause[2]} == {OWN_SCOPE}
+    assert [table["context"] for table in TABLES.values()] == ["span", "metric"]
+
+
+def test_every_key_that_tells_a_spans_part_in_a_request_leads_to_ragmon():
+    telling = [key for key, _ in roles._CONVENTIONS]
+    assert all(routed({key: "anything"}, "a scope") for key in telling)
+    assert not routed({"http.request.method": "POST", "db.system": "redis"}, "opentelemetry.instrumentation.httpx")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests" / "data" / "spans").glob("*.json")), ids=lambda path: path.stem)
+def test_what_is_routed_of_a_recorded_trace_makes_the_same_record(path):
+    for spans in recorded(path):
+        around = [made({"http.request.method": "GET"}, name="GET"), *spans]
+        kept = [span for span in around if routed(span.attributes, span.scope)]
+        assert 0 < len(kept) < len(around)
+        assert to_record(kept) == to_record(spans)
+
+
+def test_the_totals_that_pass_are_those_producers_send():
+    counted = {"calls": 3, "kept": 1, "dropped": {names.QUEUE_FULL: 1}, "latency_ms": {100: 3}}
+    told = Totals(ts=2.0, started=1.0, instance="i", pipeline="p", source=names.LIVE, **counted)
+    request = ExportMetricsServiceRequest.FromString(metrics_request([told], {}))
+    sent = {m.name for found in request.resource_metrics for scope in found.scope_metrics for m in scope.metrics}
+    assert sent == TOTALS == {attributes.REQUESTS, attributes.E2E_LATENCY, attributes.RECORDS_DROPPED}
+
+
+# The words.
+
+
+def test_the_readme_is_short_and_names_every_file():
+    text = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 80
+    for path in filter(Path.is_file, DEPLOY.rglob("*")):
+        named = path.relative_to(DEPLOY).parts[0]
+        assert named in ("README.md", ".gitignore") or named in text, path

@@ -1,0 +1,260 @@
+"""The journal: what a transaction writes is there, all of it or nothing, for this process and for others beside it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from ragmon.errors import RagmonError
+from ragmon.journal import Body, Books, Checkpoint, Journal, JournalError, Row, open_readonly, schema
+from ragmon.testing import FakeClock
+
+LINES = b'{"v":1,"qid":"a"}\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def journal(folder):
+    made = Journal(folder, clock=FakeClock())
+    yield made
+    made.close()
+
+
+def append(journal, *lines, arrival=100.0):
+    """One row; returns its number."""
+    with journal.begin() as batch:
+        return batch.append(arrival, len(lines), b"{}", b"".join(lines))
+
+
+def test_what_a_transaction_wrote_is_there_after_the_journal_is_opened_again(journal, folder):
+    with journal.begin() as batch:
+        assert batch.append(100.0, 1, b'{"received":1}', LINES) == 1
+        assert batch.append(101.0, 2, b"{}", LINES * 2) == 2
+        assert batch.hold(101.5, "json", b"{}") == 1
+        batch.remember([b"t" * 16], 102.0)
+        batch.save(2, 102.0, b"state")
+    journal.close()
+    journal = Journal(folder)
+    assert list(journal.rows()) == [Row(1, 100.0, 1, b'{"received":1}', LINES), Row(2, 101.0, 2, b"{}", LINES * 2)]
+    assert list(journal.books()) == [Books(1, 100.0, 1, b'{"received":1}'), Books(2, 101.0, 2, b"{}")]
+    assert list(journal.bodies()) == [Body(1, 101.5, "json", b"{}")]
+    assert journal.assembled(since=102.0) == {b"t" * 16: 102.0}
+    assert journal.assembled(since=102.1) == {}
+    assert journal.checkpoint() == Checkpoint(2, 102.0, b"state")
+    assert journal.last() == (2, 101.0)
+    assert journal.set_aside is None
+    journal.close()
+
+
+def test_a_transaction_that_fails_leaves_nothing(journal):
+    append(journal, LINES)
+
+    def half():
+        with journal.begin() as batch:
+            batch.claim([(1, b"k")])
+            batch.append(200.0, 1, b"{}", LINES)
+            batch.hold(200.0, "json", b"{}")
+            raise KeyError("the caller's own")
+
+    with pytest.raises(KeyError):
+        half()
+    assert journal.last() == (1, 100.0)
+    assert list(journal.bodies()) == []
+    with journal.begin() as batch:
+        assert batch.claim([(1, b"k")]) == set()
+        assert batch.append(300.0, 0, b"{}", b"") == 2
+
+
+def test_errors_of_the_caller_are_not_taken_for_errors_of_the_journal(journal):
+    def broken():
+        with journal.begin():
+            raise OSError("the caller's own")
+
+    with pytest.raises(OSError, match="the caller's own"):
+        broken()
+
+
+def test_two_transactions_at_once_are_a_mistake_and_harm_neither(journal):
+    with journal.begin() as batch:
+        batch.append(1.0, 1, b"{}", LINES)
+        with pytest.raises(RuntimeError), journal.begin():
+            pass
+    assert journal.last() == (1, 1.0)
+
+
+def test_rows_are_read_from_a_place_to_a_place(journal):
+    for _ in range(5):
+        append(journal, LINES)
+    assert [row.seq for row in journal.rows(after=1, upto=4)] == [2, 3, 4]
+    assert [row.seq for row in journal.rows(after=5)] == []
+
+
+def test_the_last_row_before_a_moment_is_found(journal):
+    for arrival in (10.0, 20.0, 20.0, 30.0):
+        append(journal, LINES, arrival=arrival)
+    assert [journal.last_before(moment) for moment in (5, 10, 11, 20, 21, 30, 99)] == [0, 0, 1, 1, 3, 3, 4]
+
+
+def test_nothing_is_in_a_new_journal(journal):
+    assert (journal.last(), journal.checkpoint(), journal.base(), journal.last_before(1e9)) == ((0, 0.0), None, None, 0)
+    assert (list(journal.rows()), list(journal.bodies()), journal.assembled(0)) == ([], [], {})
+
+
+def test_a_body_that_is_released_is_gone_and_its_number_is_never_given_again(journal):
+    with journal.begin() as batch:
+        first, second = batch.hold(1.0, "json", b"1"), batch.hold(1.0, "json", b"2")
+    with journal.begin() as batch:
+        batch.release([second, first, 77])
+        assert batch.hold(2.0, "json", b"3") == second + 1
+    assert [body.body for body in journal.bodies()] == [b"3"]
+
+
+def test_the_newest_checkpoint_that_can_be_read_counts(journal):
+    append(journal, LINES)
+    for seq in (1, 2, 3):
+        append(journal, LINES)
+        with journal.begin() as batch:
+            batch.save(seq, seq * 1e6, b"state %d" % seq)
+    journal._connection.execute("UPDATE checkpoints SET data = x'00' WHERE seq = 3")
+    assert journal.checkpoint() == Checkpoint(2, 2e6, b"state 2")
+
+
+def test_only_its_owner_can_read_the_journal(folder):
+    old = os.umask(0)
+    try:
+        journal = Journal(folder)
+        append(journal, LINES)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock"], 0o600)
+    journal.close()
+
+
+def test_the_thread_that_opens_the_journal_need_not_be_the_one_that_writes_it(journal):
+    writer = threading.Thread(target=append, args=(journal, LINES))
+    writer.start()
+    writer.join()
+    assert journal.last()[0] == 1
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from ragmon.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_folder_until_that_one_is_killed(folder):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with holder:
+        assert holder.stdout.readline() == b"open\n"
+        with pytest.raises(RagmonError, match=f"in use by process {holder.pid}") as refused:
+            Journal(folder)
+        assert "state_dir" in refused.value.hint
+        holder.kill()
+    Journal(folder).close()
+
+
+def test_a_journal_that_was_refused_does_not_hold_the_folder(folder, monkeypatch):
+    Journal(folder).close()
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
+        Journal(folder).close()
+    for _ in range(2):
+        with pytest.raises(RagmonError, match="version 2"):
+            Journal(folder)
+
+
+def test_a_newer_ragmon_opens_an_older_journal_and_an_older_one_refuses_a_newer(folder, monkeypatch):
+    journal = Journal(folder)
+    append(journal, LINES)
+    journal.close()
+    with monkeypatch.context() as newer:
+        steps = [*schema.MIGRATIONS, lambda connection: connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")]
+        newer.setattr(schema, "MIGRATIONS", steps)
+        with pytest.raises(RagmonError, match="older ragmon"):
+            open_readonly(folder)
+        journal = Journal(folder)
+        assert [row.lines for row in journal.rows()] == [LINES]
+        assert journal._connection.execute("SELECT shard FROM rows").fetchall() == [(None,)]
+        journal.close()
+        Journal(folder).close()
+    for opens in (Journal, open_readonly):
+        with pytest.raises(RagmonError, match="version 2, and this ragmon knows versions up to 1") as refused:
+            opens(folder)
+        assert "newer ragmon" in refused.value.hint
+    assert [path for path in folder.iterdir() if "corrupt" in path.name] == []
+
+
+def test_a_migration_that_fails_half_way_changes_nothing(folder, monkeypatch):
+    Journal(folder).close()
+
+    def half(connection):
+        connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")
+        raise OSError("pulled the plug")
+
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, half])
+        with pytest.raises(JournalError, match="pulled the plug"):
+            Journal(folder)
+    journal = Journal(folder)
+    assert append(journal, LINES) == 1
+    journal.close()
+
+
+def test_others_read_beside_the_one_who_writes_and_see_what_is_on_disk(journal, folder):
+    append(journal, LINES)
+    with open_readonly(folder) as reader, journal.begin() as batch:
+        batch.append(101.0, 1, b"{}", LINES)
+        assert [row.seq for row in reader.rows()] == [1]
+    with open_readonly(folder) as reader:
+        rows = reader.rows()
+        assert next(rows).seq == 1
+        append(journal, LINES)
+        assert [row.seq for row in rows] == [2, 3]
+        assert reader.last() == (3, 100.0)
+
+
+def test_a_reader_that_pauses_does_not_keep_the_log_from_being_cut(journal, folder):
+    for _ in range(3):
+        append(journal, LINES)
+    with open_readonly(folder) as reader:
+        rows = reader.rows()
+        next(rows)
+        blocked, *_ = journal._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        assert not blocked
+        assert len(list(rows)) == 2
+
+
+def test_a_reader_cannot_write(journal, folder):
+    with open_readonly(folder) as reader, pytest.raises(Exception, match="readonly database"):
+        reader._connection.execute("DELETE FROM rows")
+
+
+def test_a_journal_nobody_writes_is_read_as_well(folder):
+    journal = Journal(folder)
+    append(journal, LINES)
+    journal.close()
+    with open_readonly(folder) as reader:
+        assert [row.lines for row in reader.rows()] == [LINES]
+
+
+def test_where_there_is_no_journal_none_is_made(tmp_path):
+    for folder in (tmp_path / "absent", tmp_path):
+        with pytest.raises(RagmonError, match="no journal in"):
+            open_readonly(folder)
+    assert list(tmp_path.iterdir()) == []
