@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
-from threading import Event
-from types import FrameType
+from queue import Empty, SimpleQueue
+from typing import Final
 
 import click
 
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
+
+LOOK: Final = 2.0
+"""Seconds between two looks at the files of the configuration."""
 
 
 @click.command()
@@ -26,9 +28,9 @@ def serve(config: str | None, insecure: bool) -> int:
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    ended, stopping = Event(), [signal.SIGTERM, signal.SIGINT]
-    for number in stopping:
-        signal.signal(number, _setting(ended))
+    heard: SimpleQueue[int] = SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: heard.put(number))
     server = Server(load(config), insecure=insecure)
     for warning in server.warnings:
         click.echo(f"warning: {warning}", err=True)
@@ -36,13 +38,18 @@ def serve(config: str | None, insecure: bool) -> int:
         for name, address in server.addresses().items():
             click.echo(f"{name}: {address}", err=True)
         click.echo("ready", err=True)
-        ended.wait()
+        while (signalled := _next(heard)) not in (signal.SIGTERM, signal.SIGINT):
+            if signalled == signal.SIGHUP:
+                server.reloading.reload()
+            else:
+                server.reloading.look()
         click.echo("stopping: what was accepted is put on disk", err=True)
     return 0
 
 
-def _setting(event: Event) -> Callable[[int, FrameType | None], None]:
-    def handler(_number: int, _frame: FrameType | None) -> None:
-        event.set()
-
-    return handler
+def _next(heard: SimpleQueue[int]) -> int | None:
+    """The next signal; None where there was none for a while."""
+    try:
+        return heard.get(timeout=LOOK)
+    except Empty:
+        return None

@@ -104,6 +104,20 @@ def _syntax(message: str, text: str, place: Place) -> Problem:
     return syntax_problem(where, f"not TOML: {what[:1].lower()}{what[1:]}{column}", text, hint)
 
 
+def chain(path: Path) -> list[Path]:
+    """A file and those it extends, as far as they can be read."""
+    found: list[Path] = []
+    while path not in found:
+        found.append(path)
+        try:
+            extend = tomllib.loads(read_text(path)).get("extend")
+        except (ConfigError, ValueError):
+            break
+        if isinstance(extend, str) and extend:
+            path = path.parent / Path(extend).expanduser()
+    return found
+
+
 def gather(path: Path, report: Callable[[Problem], None]) -> tuple[Place, Tree]:
     """A file and everything it extends, merged: the extending file wins.
 

@@ -135,6 +135,18 @@ class Keeper:
             self._changed.notify()
         return done
 
+    def go_on_with(self, standing: Standing) -> None:
+        """Go on with another configuration: what was counted stays. An errand.
+
+        Args:
+            standing: One of that configuration, with nothing counted yet.
+        """
+        with self.lock:
+            standing.load(self.standing.dump())
+            standing.failures = self.standing.failures
+            self.waiting.configure(standing.live.settings)
+            self.standing = standing
+
     def _has_room(self) -> None:
         """Refuse early, before anything is taken apart.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,6 +18,7 @@ from ragmon.server.clock import Clock
 from ragmon.server.keeper import Keeper
 from ragmon.server.listening import Listening
 from ragmon.server.opening import catch_up
+from ragmon.server.reloading import Reloading
 from ragmon.server.traces import Traces
 from ragmon.server.views import Views
 from ragmon.server.waiting import Limits as Patience
@@ -39,6 +41,7 @@ class Server:
         warnings: What is risky about where it listens.
         keeper: Where requests are handed in.
         views: What it shows.
+        reloading: Keeps the configuration in step with its file.
         otlp, grpc, admin: Its doors.
 
     Raises:
@@ -59,9 +62,9 @@ class Server:
         self.warnings = exposure.check(serve, insecure=insecure)
         token = exposure.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
-        self._broken = ""
         self.keeper = _keeper(settings, clock or Clock(), patience)
-        self.views = Views(self.keeper, Path(serve.state_dir), lambda: self._broken)
+        self.reloading = Reloading(settings, self.keeper)
+        self.views = Views(self.keeper, Path(serve.state_dir), lambda: self.reloading.broken)
         write = writing(self.keeper, token=token)
         self.otlp = Listening(write, serve.otlp, tls=tls, name="otlp", refused=self.keeper.refuse)
         self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls)
@@ -92,8 +95,11 @@ class Server:
         Args:
             drain: Seconds that requests in flight have to be answered.
         """
-        for door in (self.otlp, self.grpc):
-            door.stop(drain)
+        doors = [Thread(target=door.stop, args=(drain,)) for door in (self.otlp, self.grpc)]
+        for door in doors:
+            door.start()
+        for door in doors:
+            door.join()
         self.keeper.stop()
         self.admin.stop(0.0)
         self.keeper.journal.close()

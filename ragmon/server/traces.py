@@ -41,6 +41,10 @@ class Traces:
         self._assembler = Assembler(settings)
         self._done: dict[bytes, bool] = {}
 
+    def configure(self, settings: Settings) -> None:
+        """From now on read traces as another configuration says."""
+        self._assembler = Assembler(settings)
+
     @property
     def pending(self) -> int:
         """Traces of which it is not on disk what became of them."""
