@@ -27,18 +27,18 @@ setup: $(VENV)/.setup         ## .venv with everything tests and checks need
 demo: install                 ## a real small RAG pipeline, monitored live, with an incident half-way
 	$(VENV)/bin/ragmon demo $(ARGS)
 
-servers:                      ## Debian's prometheus, which some tests talk to
-	@why=; as=; if command -v prometheus >/dev/null && command -v promtool >/dev/null; then exit 0; fi; \
+servers:                      ## Debian's prometheus and alertmanager, which some tests talk to
+	@why=; as=; if command -v promtool >/dev/null && command -v amtool >/dev/null; then exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then why="there is no apt-get here"; \
 	elif [ "$$(id -u)" = 0 ]; then as=env; \
 	elif sudo -n true 2>/dev/null; then as="sudo -n env"; \
 	else why="it takes root, or sudo without a password"; fi; \
 	if [ -z "$$why" ]; then \
 		$$as apt-get update -qq && \
-		$$as DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus >/dev/null && exit 0; \
+		$$as DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends prometheus prometheus-alertmanager >/dev/null && exit 0; \
 		why="apt-get failed"; \
 	fi; \
-	echo "make servers: prometheus is not installed ($$why); the tests that need it are skipped"
+	echo "make servers: prometheus and alertmanager are not installed ($$why); the tests that need it are skipped"
 
 test: setup servers           ## every test
 	$(PY) -m pytest $(ARGS)

@@ -465,7 +465,6 @@ def test_the_unit_keeps_state_token_and_signals_where_ragmon_looks():
     assert UNIT["KillSignal"] == ["SIGTERM"]
     assert UNIT["Restart"] == ["on-failure"]
     assert UNIT["RestartPreventExitStatus"] == [str(BAD_INPUT)]
-    assert UNIT["RestartForceExitStatus"] == ["SIGHUP"]  # systemd takes an end by it for a clean one
     strict = {"DynamicUser": "yes", "ProtectSystem": "strict", "NoNewPrivileges": "yes", "CapabilityBoundingSet": ""}
     assert {key: UNIT[key][0] for key in strict} == strict
 
