@@ -25,6 +25,8 @@ LONGEST: Final = 1 << 16
 LONGEST_BUILD: Final = 1024
 """Characters of a build's and an index's."""
 _HOUR: Final = 3600.0
+_FRESH: Final = 60.0
+"""Seconds in which names that were looked up are not looked up again."""
 _SILENT: Final = 86_400.0
 
 Pair = tuple[str, str]
@@ -48,6 +50,8 @@ class Admission:
         self._pairs: dict[str, dict[Pair, float]] = {}
         self._new: dict[str, list[float]] = {}
         self._producers: dict[tuple[str, float], float] = {}
+        self._as_they_are: set[tuple[str | None, ...]] = set()
+        self._until = 0.0
 
     def record(self, record: Record, now: float) -> Record:
         """The record under the names it is counted under; the same one where they are its own.
@@ -56,6 +60,19 @@ class Admission:
             record: The record.
             now: When it came, seconds since the epoch.
         """
+        sampling = record.sampling
+        names_of = (record.pipeline, record.build, record.index_hash, None if sampling is None else sampling.stratum)
+        if names_of in self._as_they_are and now < self._until:
+            return record
+        found = self._renamed(record, now)
+        if now >= self._until:
+            self._as_they_are.clear()
+            self._until = now + _FRESH
+        if found is record:
+            self._as_they_are.add(names_of)
+        return found
+
+    def _renamed(self, record: Record, now: float) -> Record:
         pipeline = self._pipeline(record.pipeline or names.DEFAULT_PIPELINE)
         if record.pipeline is not None and pipeline != record.pipeline:
             record = msgspec.structs.replace(record, pipeline=pipeline)
@@ -102,6 +119,7 @@ class Admission:
         if len(known) >= PAIRS:
             oldest = min(known, key=known.__getitem__)
             del known[oldest]
+            self._as_they_are.clear()
             self.retired.append((pipeline, *oldest))
         known[pair] = now
         return pair

@@ -141,6 +141,8 @@ class Live:
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended, and say so where somebody should wake up."""
+        if now == self._now:
+            return
         self._now = now
         for edge in self.alarms.advance(now):
             self.edges.append(edge)
@@ -202,11 +204,14 @@ class Live:
         return policy
 
     def dump(self) -> dict[str, Any]:
-        """Everything that was counted and every alarm, as plain JSON data without any text."""
+        """Everything that was counted and every alarm, as plain JSON data without any text.
+
+        Parts of it are the state itself: to be written before anything else is counted.
+        """
         scorer = self.scorer
         return {
             "state": scorer.state.dump(),
-            "alarms": self.alarms.dump(),
+            "alarms": self.alarms.view(),
             "scored": scorer.scored,
             "unmatched": scorer.unmatched,
             "dropped": dict(scorer.dropped),

@@ -47,4 +47,5 @@ def asked(settings: Settings) -> Asked:
         refusals=found.refusals,
         pipeline=None if settings.pipeline == DEFAULT_PIPELINE else settings.pipeline,
         id_from=found.id_from,
+        merge=settings.of(settings.pipeline).capture.merge,
     )

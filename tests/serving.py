@@ -11,14 +11,23 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
-from time import monotonic
+from dataclasses import dataclass
+from time import monotonic, time, time_ns
 
+from command_line import ragmon
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from ragmon.capture.otlp.spans import SpanWriter
+from ragmon.capture.otlp.wire import opened
 from ragmon.config.load import load
 from ragmon.contract import Record, Totals
 from ragmon.journal import open_readonly
+from ragmon.server.clock import Clock
 from ragmon.server.opening import entries
 from ragmon.server.server import Server
 from ragmon.server.waiting import Limits
+from ragmon.spans import Span
+from ragmon.testing import make_record
 
 PATIENCE = 60.0
 """Seconds a test waits for something that usually takes a moment."""
@@ -208,3 +217,109 @@ def process(folder, *arguments):
     finally:
         if running._process.poll() is None:
             running.kill()
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+PROTOBUF = "application/x-protobuf"
+
+
+def asked(number, **fields):
+    """A request of a user, just now, whose trace id is its number."""
+    told = {"ts": time(), "source": "live", "pipeline": "support", "v": 1, "trace_id": f"{number + 1:032x}"}
+    return make_record(f"q{number}", **{**told, **fields})
+
+
+def whole(records):
+    """An export of ragmon's own spans, one to a record; the same records give the same span ids."""
+    message = ExportTraceServiceRequest()
+    spans = opened(message, "spans", {"service.name": "support"}).spans
+    for record in records:
+        SpanWriter().write(spans, record, record.trace_id[-16:])
+    return message.SerializeToString()
+
+
+def foreign(number, parent=None, *, at=None, **document):
+    """The spans of a request some framework traced, now or at a time: the call, and what it retrieved."""
+    trace_id, end = f"{number + (1 << 64):032x}", time_ns() if at is None else int(at * 1e9)
+    told = {"id": "d1", "score": 0.5, "content": "text", **document}
+    documents = {f"retrieval.documents.0.document.{name}": value for name, value in told.items()}
+    call = {"openinference.span.kind": "CHAIN", "input.value": f"What is {number}?", "output.value": "an answer"}
+    found = {"openinference.span.kind": "RETRIEVER", "input.value": f"What is {number}?", **documents}
+    root, child = f"{1:016x}", f"{2:016x}"
+    return [
+        Span(trace_id, root, parent, "ask", end - 10**9, end, call, scope="openinference"),
+        Span(trace_id, child, root, "retrieve", end - 10**9, end - 10**8, found, scope="openinference"),
+    ]
+
+
+def within(record, number):
+    """What a framework traced inside a decorated call."""
+    spans = foreign(number, parent=record.trace_id[-16:])
+    return [span._replace(trace_id=record.trace_id) for span in spans]
+
+
+def send_body(running, body, kind=PROTOBUF):
+    """Hand in an export of traces as a producer does: again, where it may be sent again."""
+    found = wait_for(lambda: post(f"{running.otlp}/v1/traces", body, kind), lambda answer: answer[0] not in (429, 503))
+    assert found[0] == 200, found
+
+
+def accounted(running):
+    """The books, once nothing waits and everything that came in is accounted for, on every page."""
+    send_body(running, b"")  # whoever sends is answered before it is counted, but after what came before was
+    books = wait_for(running.books, lambda found: not found["pending"])
+    lost = sum(books["ignored"].values()) + sum(books["dropped"].values())
+    assert books["received"] == books["scored"] + lost + books["duplicate"] + books["pending"], books
+    shown = values(get(f"{running.admin}/metrics")[1])
+    assert (books["residual"], shown['ragmon_accounting_residual{stage="ingest"}']) == (0, 0), books
+    assert shown['ragmon_records_received_total{stage="ingest"}'] == books["received"]
+    return books
+
+
+def digest(running):
+    """What a server in this process counted, as a fingerprint."""
+    with running.server.keeper.lock:
+        return running.server.keeper.standing.live.scorer.state.digest()
+
+
+def between_rows(running, what):
+    """Have something done by a server in this process while it writes nothing; returns what came of it."""
+    return running.server.keeper.errand(what).result(PATIENCE)
+
+
+def replayed(folder):
+    """The fingerprint of what a journal holds, scored again by the command."""
+    done = ragmon("replay", "--journal", folder / "state", "--config", folder / "ragmon.toml")
+    assert done.code == 0, done.err
+    return done.json["digest"]
+
+
+BEGIN = 1_763_683_200.5
+"""When a test's time begins: half a second after a whole hour."""
+
+
+@dataclass
+class Time:
+    """What time it really is, and by how much the system's clock is off."""
+
+    now: float = BEGIN
+    off: float = 0.0
+
+    def clock(self):
+        """A server's clock that looks at it."""
+        return Clock(wall=lambda: self.now + self.off, passed=lambda: self.now)
+
+
+def pass_by(running, time, seconds, off=0.0):
+    """Let time pass; the server sees it begin and end."""
+    time.off = off
+    look(running)
+    time.now += seconds
+    look(running)
+
+
+def look(running):
+    """Let the server see what time it is: it has looked after the first errand when it does the second."""
+    for _ in range(2):
+        between_rows(running, lambda: None)

@@ -23,7 +23,8 @@ FLOORS = {
     "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading journal",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "admission live monitor offline parallel baseline arming watching releasing checkup acks installation server",
+    "admission live monitor offline parallel baseline arming watching releasing checkup acks installation server "
+    "remote verifying",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.

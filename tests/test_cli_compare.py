@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 from command_line import gold, lines, ragmon, traces
+from guarded import beside
+from serving import accounted, asked, send_body, serving, whole
+from test_cli_why import serving as answering
+
+from ragmon.journal.entries import encode
 
 CONFIG = "[gates]\nanswer_precision.at_least = 0.8\nunder_refusal_rate.at_most = 0.05\n"
 ANSWERABLE, UNANSWERABLE = 400, 320
@@ -233,3 +238,114 @@ class TestRefusals:
     def test_a_release_that_is_not_named(self, tmp_path):
         done = ragmon("compare", lines(tmp_path / "t.jsonl", traces()), "--by", "build", "--baseline", "a")
         assert done.error[0] == "Missing option '--candidate'."
+
+
+GATED = "[pipelines.support]\n[gold.gold]\npath = 'gold.jsonl'\n[gates]\npreset = 'wfgy-eval'\n"
+GATED += "[gates.latency]\nkind = 'quantile_ratio'\nat_most = 1.3\n"
+
+
+def answered(number, item, build, *, wrong):
+    """The answer of a release to a gold question."""
+    right = "not in context" if not item["answerable"] else "that is right"
+    record = asked(number, source="probe", build=build, claim="something else" if wrong else right)
+    record.qid, cited = item["qid"], item.get("gold_citations", [])
+    record.answer_json.citations, record.retrieved_ids = cited, [*cited, "d999"]
+    return record
+
+
+@pytest.fixture(scope="module")
+def monitor(tmp_path_factory):
+    """A server that two releases sent their answers to, and a trace file of the same."""
+    folder = tmp_path_factory.mktemp("monitor")
+    items = list(gold(ANSWERABLE, UNANSWERABLE))
+    lines(folder / "gold.jsonl", items)
+    worse = {"a": first("u", 2), "b": first("u", 40) | first("a", 5), "c": first("u", 3)}
+    sent = [
+        answered(1000 * place + number, item, build, wrong=item["qid"] in worse[build])
+        for place, build in enumerate(worse)
+        for number, item in enumerate(items)
+    ]
+    users = [asked(10_000 + n, build="ab"[n % 2], session=f"s{n // 4}" if n % 3 else None) for n in range(200)]
+    (folder / "traces.jsonl").write_bytes(b"".join(map(encode, [*sent, *users])))
+    with serving(folder, GATED) as running:
+        for batch in (sent, users):
+            send_body(running, whole(batch))
+        accounted(running)
+        yield running, folder
+
+
+@pytest.fixture
+def both(monitor):
+    """The same comparison of the file and of the monitor."""
+
+    def go(*options):
+        running, folder = monitor
+        named = "--baseline", "a", "--by", "build", *options
+        of_file = beside("compare", "traces.jsonl", *named, cwd=folder)
+        return of_file, beside("compare", *named, "--url", running.admin, cwd=folder)
+
+    return go
+
+
+class TestOfAMonitor:
+    @pytest.mark.parametrize("form", ["text", "md", "json"])
+    @pytest.mark.parametrize(("candidate", "code"), [("b", 1), ("c", 2)])
+    def test_it_prints_what_a_comparison_of_the_same_traces_prints(self, both, form, candidate, code):
+        of_file, of_monitor = both("--candidate", candidate, "--format", form)
+        assert of_file.code == code
+        assert of_file == of_monitor
+
+    @pytest.mark.parametrize(("drop", "code"), [("0.3", 0), ("0.00001", 1)])
+    def test_max_drop_is_the_askers(self, both, drop, code):
+        of_file, of_monitor = both("--candidate", "b", "--max-drop", drop)
+        assert of_file.code == code
+        assert of_file == of_monitor
+        assert f"a drop of {100 * float(drop):g} points" in of_monitor.out
+
+    def test_0_not_worse(self, tmp_path):
+        requests = [asked(n, build="ab"[n % 2], session=f"s{n}") for n in range(800)]
+        with serving(tmp_path, "[pipelines.support]\n[gates]\ncompliance.at_least = 0.9\n") as running:
+            send_body(running, whole(requests))
+            accounted(running)
+            named = "--by", "build", "--baseline", "a", "--candidate", "b", "--pipeline", "support", "--max-drop", "0.1"
+            done = beside("compare", *named, "--url", running.admin, "--output", tmp_path / "verdict.txt")
+        assert (done.code, done.out, done.err) == (0, "", "")
+        assert (tmp_path / "verdict.txt").read_text(encoding="utf-8").endswith("\nverdict: not worse\n")
+
+    @pytest.mark.parametrize(
+        ("options", "error", "hint"),
+        [
+            (["--candidate", "z"], "unknown build: 'z'", "one of: a, b, c"),
+            (["--candidate", "b", "--pipeline", "suport"], "unknown pipeline: 'suport'", "did you mean support?"),
+            (["--candidate", "b", "--gold", "gold.jsonl"], "--gold does not go with --url", "--help"),
+            (["--candidate", "b", "traces.jsonl"], "--url asks a monitor and TRACES are read", "--help"),
+        ],
+    )
+    def test_what_it_does_not_know_is_refused(self, monitor, options, error, hint):
+        running, folder = monitor
+        done = beside("compare", "--by", "build", "--baseline", "a", *options, "--url", running.admin, cwd=folder)
+        assert done.error[0].startswith(error)
+        assert done.error[1].endswith(hint)
+
+    @pytest.mark.parametrize(
+        ("answer", "error"),
+        [
+            (b"{}", "this is no comparison of releases: Object missing required field `by`"),
+            (b"[]", "answered 200"),
+            (b'{"by":"build","baseline":"a","candidate":"b","max_drop":0.02,"gates":[{}]}', "this is no comparison"),
+        ],
+    )
+    def test_what_answers_and_is_no_monitor_is_refused(self, answer, error):
+        with answering(lambda *_: (200, answer)) as (address, questions):
+            named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", f"http://{address}"
+            assert error in beside("compare", *named).error[0]
+        told = {"pipeline": "default", "by": "build", "baseline": "a", "candidate": "b", "max_drop": "0.02"}
+        assert questions == [("/api/compare", told)]
+
+    def test_without_a_monitor_it_says_where_it_asked(self):
+        named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", "http://127.0.0.1:9"
+        assert beside("compare", *named).error[0].startswith("no monitor answers on 127.0.0.1:9 (")
+
+    def test_there_must_be_something_to_compare(self):
+        done = beside("compare", "--by", "build", "--baseline", "a", "--candidate", "b")
+        assert done.error == ("Missing argument 'TRACES...', or a monitor: --url URL", "ragmon compare --help")

@@ -142,8 +142,11 @@ def test_what_is_no_answer_is_refused(status, body, error):
     ("arguments", "error"),
     [
         (["a/b/"], "'a/b/' names no alarm"),
-        (["x", "--url", "ftp://127.0.0.1"], "--url is no address: 'ftp://127.0.0.1'"),
-        (["x", "--url", "http://127.0.0.1:99999"], "--url has no such port: '127.0.0.1:99999'"),
+        (["x", "--url", "ftp://127.0.0.1"], "this is no address of a server: 'ftp://127.0.0.1'"),
+        (["x", "--url", "http://127.0.0.1:99999"], "this is no address of a server: 'http://127.0.0.1:99999'"),
+        (["x", "--url", "http://[::1"], "this is no address of a server: 'http://[::1'"),
+        (["x", "--url", "http://me:secret@127.0.0.1"], "this is no address of a server: it names a user"),
+        (["x", "--url", f"http://{'a' * 70}.example"], f"no monitor answers on {'a' * 70}.example:80 ("),
         (["x", "--since", "soon"], "'soon' is no stretch of time"),
         (["x", "--since", "-1h"], "'-1h' is no stretch of time"),
     ],

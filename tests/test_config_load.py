@@ -27,6 +27,7 @@ parent = "respect"
 content = "hash"
 probe_content = "redacted"
 id_from = "metadata.chunk_id"
+merge = "concat"
 gold = "gold.jsonl"
 redactors = ["json:dumps"]
 hash_key_file = "hash.key"

@@ -14,7 +14,7 @@ from test_spans_real import run_program
 from through_collector import collector
 
 from ragmon.server.waiting import Limits
-from ragmon.spans import to_record
+from ragmon.spans import Span, to_record
 
 FULL = '[capture]\ncontent = "full"\n'
 FILES = (
@@ -215,3 +215,23 @@ def test_frameworks_under_real_instrumentations_and_real_exporters(tmp_path, set
     assert {"claim": asked.answer_json.claim, "citations": asked.answer_json.citations} == json.loads(
         runs["invoke"].told["answer"]
     )
+
+
+@pytest.mark.parametrize(
+    ("merge", "ids"), [("concat", ["a", "b", "c"]), ("last", ["b", "c"]), ("rrf", ["b", "a", "c"])]
+)
+def test_several_retrievals_of_a_request_are_merged_as_configured(tmp_path, merge, ids):
+    """One list after the other without repetitions, the last list, or their reciprocal rank fusion."""
+    now, trace = time.time_ns(), "7" * 32
+    told = [["a", "b"], ["b", "c"]]
+    spans = [Span(trace, "1" * 16, None, "ask", now - 100, now, {"openinference.span.kind": "CHAIN"})]
+    for place, found in enumerate(told):
+        documents = json.dumps([{"id": name} for name in found])
+        held = {"gen_ai.operation.name": "retrieval", "gen_ai.retrieval.documents": documents}
+        at = now - 90 + 10 * place
+        spans.append(Span(trace, f"{place + 2:016x}", "1" * 16, "retrieval", at, at + 5, held))
+    with serving(tmp_path, f'[capture]\nmerge = "{merge}"\n') as running:
+        send(running, spans)
+        running.settled(1)
+    (record,) = journalled(tmp_path)
+    assert record.retrieved_ids == ids

@@ -93,8 +93,12 @@ class Alarms:
 
     def dump(self) -> dict[str, Any]:
         """The whole state as plain JSON data: no text, no sessions, no questions."""
+        return deepcopy(self.view())
+
+    def view(self) -> dict[str, Any]:
+        """What `dump` gives, but parts of it are the state itself: to be written before anything else is counted."""
         pipelines = {name: one.dump() for name, one in self.pipelines.items()}
-        return deepcopy({"steps": self.steps.dump(), "pipelines": pipelines})
+        return {"steps": self.steps.dump(), "pipelines": pipelines}
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Go on from what `dump` wrote; a lost state delays alarms and never raises one."""

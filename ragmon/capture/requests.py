@@ -18,7 +18,7 @@ from ragmon.capture.parents import read
 from ragmon.capture.paths import Path
 from ragmon.capture.worker import Ready, Worker
 from ragmon.contract import Record, Sampling
-from ragmon.spans import to_record
+from ragmon.spans import Merge, to_record
 
 DECORATED: Final = "decorated"
 """Why spans around a decorated call are no record: its own is."""
@@ -37,6 +37,7 @@ class Asked:
         refusals: Folded refusal tokens.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         id_from: Path from a document to its id.
+        merge: What several retrievals make.
         limits: How long and how much is waited for.
     """
 
@@ -46,6 +47,7 @@ class Asked:
     refusals: frozenset[str] = frozenset({names.REFUSAL_TOKEN})
     pipeline: str | None = None
     id_from: Path | None = None
+    merge: Merge = "concat"
     limits: Limits = field(default_factory=Limits)
 
 
@@ -104,6 +106,7 @@ class Requests:
         mapped = to_record(
             map(neutral, found.spans),
             id_from=self._asked.id_from,
+            merge=self._asked.merge,
             pipeline=self._asked.pipeline,
             service=_text(of_process.get("service.name")),
             build=_text(of_process.get("service.version")),

@@ -30,10 +30,12 @@ COMMANDS: Final = {
     "config": ("ragmon.cli.config", "The configuration: check it, show it."),
     "demo": ("ragmon.cli.demo", "A real small RAG pipeline, monitored live; half-way an incident."),
     "doctor": ("ragmon.cli.doctor", "Try the chain to /metrics; say what alarms find when."),
+    "forget": ("ragmon.cli.forget", "Take a trace or a tag out of a server's journal."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
     "serve": ("ragmon.cli.serve", "Take OTLP, journal and score it, show what came of it."),
+    "verify": ("ragmon.cli.verify", "Is every record accounted for?"),
     "why": ("ragmon.cli.why", "What broke: since when, what changed with it, traces to open."),
 }
 """Where each command lives and what it does, so that `--help` loads none of them."""

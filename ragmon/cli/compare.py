@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
 import click
+from click.core import ParameterSource
 
 from ragmon import canary
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import By
 from ragmon.cli import printable
 from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
+from ragmon.cli.http import ask
 from ragmon.cli.runs import (
     check_inputs,
     config_option,
@@ -17,17 +22,31 @@ from ragmon.cli.runs import (
     output_option,
     score,
     settings_and_gold,
-    traces_argument,
     write,
 )
-from ragmon.errors import RagmonError
+from ragmon.config.load import load
+from ragmon.export import compared
 from ragmon.export.canary import Canary
-from ragmon.gates import Policy
 from ragmon.releasing import Releases
+
+PATH: Final = "/api/compare"
+PATIENCE: Final = 600.0
+"""Seconds a monitor has to score the records of a day again."""
+
+
+class _Question(NamedTuple):
+    """What is asked, of files or of a monitor."""
+
+    by: By
+    baseline: str
+    candidate: str
+    max_drop: float
+    pipeline: str | None
 
 
 @click.command()
-@traces_argument
+@click.argument("traces", nargs=-1)
+@click.option("--url", metavar="URL", help="The admin port of a monitor, in place of TRACES: it takes its last day.")
 @click.option(
     "--by", type=click.Choice(["build", "index_hash"]), required=True, help="What tells the two releases apart."
 )
@@ -50,6 +69,7 @@ from ragmon.releasing import Releases
 def compare(
     context: click.Context,
     traces: tuple[str, ...],
+    url: str | None,
     by: By,
     baseline: str,
     candidate: str,
@@ -60,43 +80,73 @@ def compare(
     form: str,
     output: str | None,
 ) -> int:
-    """Compare the CANDIDATE's records in TRACES with the baseline's, on the metrics that have gates.
+    """Compare the CANDIDATE's records with the baseline's, on the metrics that have gates: in TRACES or in a monitor.
 
     Gold questions are paired item by item; runs through a gold set are compared when at most 2 % of its items have no
     trace in either. Other requests are two samples: those of a session, else of a question, are one observation
     ([metrics] cluster). Ask as often as you like while traces come in: the verdict stays valid.
 
-    Exit codes: 0 not worse, 1 worse, 2 undecided, 3 bad input or configuration.
+    A monitor compares one pipeline with its own gates and gold: that of the config unless --pipeline names another.
+
+    Exit codes: 0 not worse, 1 worse, 2 undecided, 3 bad input or configuration, or no monitor.
     """
     if baseline == candidate:
         raise click.UsageError(f"--baseline and --candidate are the same: {baseline!r}", context)
-    check_inputs(traces, gold)
-    settings, sets = settings_and_gold(config, gold)
-    policy = policy_of(settings, pipeline)
-    check_gold(policy, sets)
-    notes = _left_out(policy)
-    releases = Releases(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
-    scorer = score(traces, settings, sets, follower=releases).scorer
-    pair = releases.release(baseline), releases.release(candidate)
-    found = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
-    result = Canary(by, baseline, candidate, max_drop, found, [*releases.notes(), *notes])
+    _check_source(context)
+    question = _Question(by, baseline, candidate, max_drop, pipeline)
+    if url is None:
+        result, waiting = _of_files(traces, gold, config, question)
+    else:
+        result, waiting = _of_monitor(url, config, question), []
     if form == "json":
         for note in result.notes:
             click.echo(f"note: {printable(note)}", err=True)
-    waiting = [one.gate.name for one in found if scorer.table.metrics[one.gate.metric].needs_gold]
-    if waiting and not sets:
+    if waiting:
         tell_missing_gold(waiting)
     write(result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n", output)
     return EXIT[result.verdict]
 
 
-def _left_out(policy: Policy) -> list[str]:
-    """What is said of gates that compare something else than a mean.
+def _check_source(context: click.Context) -> None:
+    """See that there is one place the records come from.
 
     Raises:
-        RagmonError: There are no others.
+        click.UsageError: There is none, or there are two.
     """
-    others = [gate.name for gate in policy.gates if gate.kind != "threshold"]
-    if len(others) == len(policy.gates):
-        raise RagmonError("no gate has a metric to compare", hint='[gates] preset = "default", or a gate of your own')
-    return [f"not compared: {', '.join(others)}"] if others else []
+    url = context.params["url"]
+    if url is None and not context.params["traces"]:
+        raise click.UsageError("Missing argument 'TRACES...', or a monitor: --url URL", context)
+    if url is not None and context.params["traces"]:
+        raise click.UsageError("--url asks a monitor and TRACES are read: give one of them", context)
+    if url is not None and context.get_parameter_source("gold") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--gold does not go with --url: the monitor has its own", context)
+
+
+def _of_files(
+    traces: Sequence[str], gold: Sequence[str], config: str | None, question: _Question
+) -> tuple[Canary, list[str]]:
+    """The comparison of what is in trace files, and the gates that wait for a gold set."""
+    by, baseline, candidate, max_drop, pipeline = question
+    check_inputs(traces, gold)
+    settings, sets = settings_and_gold(config, gold)
+    policy = policy_of(settings, pipeline)
+    check_gold(policy, sets)
+    notes = compared.left_out(policy)
+    releases = Releases(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
+    scorer = score(traces, settings, sets, follower=releases).scorer
+    pair = releases.release(baseline), releases.release(candidate)
+    found = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+    waiting = [one.gate.name for one in found if scorer.table.metrics[one.gate.metric].needs_gold and not sets]
+    return Canary(by, baseline, candidate, max_drop, found, [*releases.notes(), *notes]), waiting
+
+
+def _of_monitor(url: str, config: str | None, question: _Question) -> Canary:
+    """The comparison a monitor makes."""
+    asked = {
+        "pipeline": question.pipeline or load(config).pipeline,
+        "by": question.by,
+        "baseline": question.baseline,
+        "candidate": question.candidate,
+        "max_drop": f"{question.max_drop:.15g}",
+    }
+    return compared.load(ask(url, PATH, asked, timeout=PATIENCE))

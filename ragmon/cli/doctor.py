@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from ragmon.alarms.reach import Reach, duration
-from ragmon.checkup import RATES, checks, reaches
+from ragmon.checkup import RATES, WAIT, checks, instrumentations, reaches
 from ragmon.cli import printable
 from ragmon.cli.runs import config_option
 from ragmon.config.load import check, load
@@ -19,11 +19,24 @@ from ragmon.config.settings import Settings
 @click.option(
     "--rate", type=click.FloatRange(0, min_open=True), help="Observations a minute, to say what is found when."
 )
+@click.option("--admin-url", metavar="URL", help="The server's admin port. Default: `[serve] admin` of the config.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 3600),
+    default=WAIT,
+    show_default=True,
+    help="Seconds in which a trace must arrive at the server.",
+)
 @click.pass_context
-def doctor(context: click.Context, config: str | None, rate: float | None) -> None:
+def doctor(context: click.Context, config: str | None, rate: float | None, admin_url: str | None, wait: float) -> None:
     """Try the chain from a call to /metrics, and say what the alarms can find in what time.
 
-    Nothing is sent anywhere: the call is made, scored and read in this process.
+    A call is made and scored in this process. Where `[export] endpoint` is set, one trace is sent there as the
+    application sends its own, and looked for at the server's admin port; the first link that is broken is named.
+    The trace belongs to the pipeline `ragmon-doctor`, which is in no metric, gate or alarm, and holds no text of
+    anybody; `ragmon forget --tag ragmon=doctor` takes such traces out of the journal.
+
+    What other instrumentations leave out of their spans in this environment is said too, and is no fault.
 
     Exit codes: 0 all is well, 1 something is not, 3 the configuration cannot be read.
     """
@@ -35,13 +48,27 @@ def doctor(context: click.Context, config: str | None, rate: float | None) -> No
     settings = load(config)
     click.echo(f"config    ok    {settings.path or 'no ragmon.toml, the defaults hold'}")
     bad = False
-    for found in checks(settings):
+    for found in checks(settings, admin=admin_url, wait=wait):
         bad |= not found.ok
         click.echo(f"{found.name:<9} {'ok ' if found.ok else 'bad'}   {printable(found.told)}")
         if found.hint:
             click.echo(f"{'':15} hint: {printable(found.hint)}")
+    _tell_instrumentations(settings)
     _tell_reach(settings, RATES if rate is None else (rate,))
     context.exit(1 if bad else 0)
+
+
+def _tell_instrumentations(settings: Settings) -> None:
+    """What is lost of spans that other instrumentations write."""
+    found = instrumentations(settings)
+    if found:
+        click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
+    for one in found:
+        click.echo(f"{one.name}: {printable(one.lost or one.told or 'nothing')}")
+        if one.packages:
+            click.echo(f"{'':6}{printable(', '.join(one.packages))}")
+        if one.hint:
+            click.echo(f"{'':6}hint: {printable(one.hint)}")
 
 
 def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:

@@ -49,6 +49,8 @@ class Capture(Table):
         content: How the text of user traffic is treated.
         probe_content: The same for gold questions, which are not user data.
         id_from: Where a document's id is; None tries the usual places.
+        merge: What several retrievals of a request make, where spans of other instrumentations tell of them: the last
+            list, one after the other, or their reciprocal rank fusion.
         gold: A gold file that lets claim metrics be computed in the application when no text leaves it.
         redactors: Functions of the application's own, `module:function`, that text goes through as well.
         hash_key_file: The HMAC key of question hashes.
@@ -57,6 +59,7 @@ class Capture(Table):
     content: Content = "none"
     probe_content: Content = "full"
     id_from: Text | None = None
+    merge: Literal["concat", "last", "rrf"] = "concat"
     gold: File | None = None
     redactors: Many[Annotated[str, AfterValidator(function)]] = ()
     hash_key_file: File | None = None

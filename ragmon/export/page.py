@@ -1,93 +1,168 @@
-"""The status page: gates, alarms and books at a glance, without a script and without anything from elsewhere."""
+"""The status page: what is wrong, gates and books at a glance, without a script and without anything from elsewhere.
+
+It is XHTML as well as HTML, so that any parser of either holds it against the rules. Names of pipelines, gates and
+builds come from requests: they are escaped, and what no line of text may hold is replaced.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
+from urllib.parse import urlencode
+
+from ragmon.export.markdown import one_line
 
 REFRESH: Final = 10
 """Seconds after which a browser asks again."""
 _STYLE: Final = """
-body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#1b1f24;background:#fff}
+body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1b1f24;background:#fff}
 table{border-collapse:collapse;width:100%;margin:.5rem 0 1.5rem}
-th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #d8dee4}
-td.n{text-align:right;font-variant-numeric:tabular-nums}
+th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #d8dee4;vertical-align:top}
 .fail{color:#b3261e;font-weight:600}.pass{color:#1a7f37}.insufficient{color:#6a737d}
-.trouble{background:#ffebe9;padding:.6rem 1rem;border-left:4px solid #b3261e}
-@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}th,td{border-color:#30363d}
-.trouble{background:#3c1618}.fail{color:#ff7b72}.pass{color:#56d364}}
+.wrong,.doubt{padding:.4rem 1rem;margin:.3rem 0;border-left:4px solid #b3261e;background:#ffebe9}
+.doubt{border-color:#9a6700;background:#fff8c5}
+@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}th,td{border-color:#30363d}a{color:#58a6ff}
+.wrong{background:#3c1618}.doubt{background:#3a2d00}.fail{color:#ff7b72}.pass{color:#56d364}}
 """
+STYLE_HASH: Final = f"sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}"
+"""What a Content-Security-Policy calls the one style that is meant (W3C CSP3, 2.3.1)."""
+_MINUTE: Final = 60.0
+_HOUR: Final = 3600.0
+_DAY: Final = 86_400.0
+
+Cell = tuple[str, str]
+"""A cell as HTML, and its class."""
 
 
-def page(status: dict[str, Any]) -> str:
+def page(status: Mapping[str, Any]) -> str:
     """The page.
 
     Args:
         status: What `/api/status` says.
     """
-    fires = [[f"{one['pipeline']}/{one['alert']}", one["severity"], _time(one["firing"])] for one in status["alarms"]]
-    trouble = [text for text in (status["trouble"], status["config"]["broken"]) if text]
+    now, title = status["now"], _escape(_title(status))
     parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        f"<meta http-equiv=refresh content={REFRESH}><title>{escape(_title(status))}</title><style>{_STYLE}</style>",
-        f"<h1>{escape(_title(status))}</h1>",
-        *(f"<p class=trouble>{escape(text)}</p>" for text in trouble),
-        "<h2>Alarms</h2>",
-        _table(("alarm", "severity", "since"), fires) if fires else "<p>Nothing fires.</p>",
+        '<!DOCTYPE html>\n<html lang="en" xmlns="http://www.w3.org/1999/xhtml"><head><meta charset="utf-8"/>',
+        f'<meta http-equiv="refresh" content="{REFRESH}"/><title>{title}</title><style>{_STYLE}</style></head><body>',
+        f"<h1>{title}</h1>",
+        *(_finding("wrong", found, now) for found in status["wrong"]),
+        "<h2>Can it be trusted?</h2>",
+        *(_finding("doubt", found, now) for found in status["doubts"]),
+        f"<p>{_escape(_trust(status))}</p>",
         "<h2>Gates</h2>",
-        _gates(status["gates"]),
+        _gates(status["gates"], now),
         "<h2>Books</h2>",
         _books(status["books"]),
-        f"<p>ragmon {escape(status['version'])}, {_time(status['now'])}.",
-        "What broke: <code>ragmon why PIPELINE/GATE</code>.</p></html>",
+        f"<p>{_escape(_producers(status))}</p>",
+        f"<p>ragmon {_escape(status['version'])}, {_time(now)}, started {_ago(status['started'], now)}. ",
+        "More: <code>ragmon why PIPELINE/GATE</code>, ",
+        ", ".join(f'<a href="{path}">/{path}</a>' for path in ("api/status", "api/records", "metrics")),
+        ".</p></body></html>",
     ]
-    return "\n".join(parts)
+    return "\n".join(parts) + "\n"
 
 
-def _title(status: dict[str, Any]) -> str:
-    failed = sum(one["verdict"] == "fail" for one in status["gates"])
-    told = f"{failed} of {len(status['gates'])} gates fail" if failed else "no gate fails"
-    return f"ragmon: {told}"
+def _title(status: Mapping[str, Any]) -> str:
+    """The state in a line: it is what a browser's tab shows."""
+    verdicts, alarms = status["verdicts"], len(status["alarms"])
+    fires = f"{alarms} {'alarm fires' if alarms == 1 else 'alarms fire'}" if alarms else "nothing fires"
+    fails = f"{verdicts['fail']} of {sum(verdicts.values())} gates fail" if verdicts["fail"] else "no gate fails"
+    stuck = f"{status['trouble']}; " if status["trouble"] else ""
+    return f"ragmon: {stuck}{fires}, {fails}"
 
 
-def _gates(gates: Iterable[dict[str, Any]]) -> str:
-    rows = [
-        f"<tr><td>{escape(one['pipeline'])}<td>{escape(one['gate'])}<td class={escape(one['verdict'])}>"
-        f"{escape(one['verdict'])}<td class=n>{_share(one['value'])}<td class=n>{_between(one)}"
-        f"<td class=n>{_limit(one)}<td class=n>{one['n']}<td>{escape(one['source'])}<td>{escape(one['reason'])}"
-        for one in gates
+def _finding(kind: str, found: Mapping[str, Any], now: float) -> str:
+    since = "" if found["since"] is None else f", since {_time(found['since'])} ({_ago(found['since'], now)})"
+    hint = f" <small>{_escape(found['hint'])}</small>" if found["hint"] else ""
+    return f'<p class="{kind}">{_escape(found["what"])}{since}{hint}</p>'
+
+
+def _trust(status: Mapping[str, Any]) -> str:
+    """When a record was scored last, and how the journal fares."""
+    now, journal = status["now"], status["journal"]
+    size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
+    residual = sum(books["residual"] for books in status["books"].values())
+    parts = [
+        f"last record scored {_ago(status['last_scored'], now)}",
+        "every record is accounted for" if not residual else f"residual {residual}",
+        f"journal of {size}, from {_time(journal['oldest'])}, last written {_ago(journal['newest'], now)}",
+        "the configuration on disk is in force" if not status["config"]["broken"] else "an older configuration holds",
     ]
-    head = ("pipeline", "gate", "verdict", "value", "95 % interval", "threshold", "n", "source", "why")
-    return f"<table><tr>{''.join(f'<th>{name}' for name in head)}{''.join(rows)}</table>"
+    return f"{'; '.join(parts)}."
 
 
-def _books(books: dict[str, dict[str, Any]]) -> str:
+def _producers(status: Mapping[str, Any]) -> str:
+    """What never came as far as the books."""
+    told = [f"sent and not come: {status['producers']['missing']}"]
+    for what, key in (("lost by producers", status["producers"]["dropped"]), ("turned away", status["refused"])):
+        if key:
+            told.append(f"{what}: {_by_reason(key)}")
+    return f"Producers: {'; '.join(told)}."
+
+
+def _gates(gates: Iterable[Mapping[str, Any]], now: float) -> str:
+    head = ("pipeline", "gate", "verdict", "fires", "value", "95 % interval", "threshold", "n", "source", "why", "open")
+    return _table(head, [_gate(one, now) for one in gates])
+
+
+def _gate(one: Mapping[str, Any], now: float) -> list[Cell]:
+    between = "–" if one["lower"] is None else f"{one['lower']:.3f} to {one['upper']:.3f}"
+    limit = f"{'≥' if one['direction'] == 'at_least' else '≤'} {one['threshold']:g}"
+    value = "–" if one["value"] is None else f"{one['value']:.3f}"
+    fires = "" if one["firing"] is None else f"since {_time(one['firing'])}, {_ago(one['firing'], now)}"
+    asked = escape(urlencode({"pipeline": one["pipeline"], "gate": one["gate"]}))
+    links = f'<a href="api/why?{asked}">why</a> <a href="api/records?{asked}">requests</a>'
+    plain = [value, between, limit, one["n"], one["source"], one["reason"]]
+    told = [_text(one["pipeline"]), _text(one["gate"]), (_escape(one["verdict"]), _escape(one["verdict"]))]
+    return [*told, (fires, "fail"), *map(_text, plain), (links, "")]
+
+
+def _books(books: Mapping[str, Mapping[str, Any]]) -> str:
+    counted = ("received", "scored", "duplicate", "pending", "residual")
     rows = []
     for stage, found in books.items():
-        lost = [f"{reason}: {n}" for kind in ("ignored", "dropped") for reason, n in found[kind].items()]
-        counts = [found[name] for name in ("received", "scored", "duplicate", "pending", "residual")]
-        rows.append([stage, *counts, ", ".join(lost)])
-    return _table(("stage", "received", "scored", "duplicate", "pending", "residual", "ignored or dropped"), rows)
+        lost = _by_reason({**found["ignored"], **found["dropped"]})
+        rows.append([_text(cell) for cell in (stage, *(found[name] for name in counted), lost)])
+    return _table(("stage", *counted, "ignored or dropped"), rows)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}" for cell in row) for row in rows)
-    return f"<table><tr>{''.join(f'<th>{escape(name)}' for name in head)}{body}</table>"
+def _by_reason(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
 
 
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+def _table(head: Sequence[str], rows: Iterable[Iterable[Cell]]) -> str:
+    titles = "".join(f"<th>{name}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _between(one: dict[str, Any]) -> str:
-    return "–" if one["lower"] is None else f"{one['lower']:.3f} to {one['upper']:.3f}"
+def _cell(cell: Cell) -> str:
+    html, kind = cell
+    return f'<td class="{kind}">{html}</td>' if kind else f"<td>{html}</td>"
 
 
-def _limit(one: dict[str, Any]) -> str:
-    return f"{'≥' if one['direction'] == 'at_least' else '≤'} {one['threshold']:g}"
+def _text(told: object) -> Cell:
+    return _escape(str(told)), ""
+
+
+def _escape(text: str) -> str:
+    return escape("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in one_line(text)))
 
 
 def _time(seconds: float | None) -> str:
     return "–" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _ago(seconds: float | None, now: float) -> str:
+    """How long ago a moment is."""
+    if seconds is None:
+        return "never"
+    past = max(0.0, now - seconds)
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if past >= 2 * unit:
+            return f"{past / unit:.0f} {name} ago"
+    return f"{past:.0f} s ago"

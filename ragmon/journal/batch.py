@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ragmon.journal import checkpoints
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Failure, Index
-from ragmon.journal.held import Tail
+from ragmon.journal.held import Tail, checksum
 from ragmon.journal.keys import Key, Keys
 
 
@@ -57,27 +57,35 @@ class Batch:
             Its number.
         """
         seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
-        self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?)", (seq, arrival, n, upto, counts, lines))
+        told = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
+        self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", told)
         self.tail = Tail(seq, arrival, upto)
         return seq
 
-    def hold(self, arrival: float, form: str, body: bytes) -> int:
+    def hold(self, arrival: float, form: str, body: bytes, lowest: int = 0) -> int:
         """Write a request whose spans wait for the rest of their traces.
 
         Args:
             arrival: When it came, seconds since the epoch.
             form: How it is written: `protobuf` or `json`.
             body: The request, not compressed.
+            lowest: The smallest draw of its traces that wait; those below were passed over.
 
         Returns:
             Its number, which no other gets.
         """
-        add = "INSERT INTO bodies (arrival, form, body) VALUES (?, ?, ?)"
-        return self._connection.execute(add, (arrival, form, body)).lastrowid or 0
+        add = "INSERT INTO bodies (arrival, form, lowest, sum, body) VALUES (?, ?, ?, ?, ?)"
+        sum_of = checksum(float(arrival), form, body, lowest)
+        return self._connection.execute(add, (arrival, form, lowest, sum_of, body)).lastrowid or 0
 
     def release(self, seqs: Iterable[int]) -> None:
         """Delete requests nobody waits for any more; one that is gone already does no harm."""
         self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs))
+
+    def known(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+        """Those traces that became records already, or were forgotten."""
+        find = "SELECT trace_id FROM assembled WHERE trace_id = ?"
+        return {one for one in trace_ids if self._connection.execute(find, (one,)).fetchone() is not None}
 
     def remember(self, trace_ids: Iterable[bytes], arrival: float) -> None:
         """Write down that traces became records.

@@ -8,6 +8,10 @@ import msgspec
 
 from ragmon.contract import EventTime, Record, Totals
 
+RECORD: Final = "record"
+LABEL: Final = "label"
+"""What can be forgotten."""
+
 
 class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="label"):
     """What a person says of an answer.
@@ -45,7 +49,13 @@ class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
 
 
 class Forgotten(msgspec.Struct, tag_field="kind", tag="forgotten"):
-    """The place of something that was forgotten on request."""
+    """The place of something that was forgotten on request.
+
+    Attributes:
+        was: What it was, `record` or `label`.
+    """
+
+    was: str = RECORD
 
 
 Entry = Record | Totals | Label | Ack | Forgotten

@@ -63,7 +63,7 @@ def _rows(connection: sqlite3.Connection, last: int) -> bool:
 
 
 def _old(connection: sqlite3.Connection, table: str, key: str, before: float) -> bool:
-    some = f"SELECT {key} FROM {table} WHERE arrival < ? LIMIT {_OTHERS}"  # noqa: S608 - ours
+    some = f"SELECT {key} FROM {table} WHERE arrival >= 0 AND arrival < ? LIMIT {_OTHERS}"  # noqa: S608 - ours
     return connection.execute(f"DELETE FROM {table} WHERE {key} IN ({some})", (before,)).rowcount > 0  # noqa: S608
 
 

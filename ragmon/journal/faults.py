@@ -83,7 +83,7 @@ def told_reading(path: Path) -> Iterator[None]:
 def told_of_files(path: Path) -> Iterator[None]:
     """The same, and errors of the file system become one too."""
     try:
-        with told(path):
+        with told_reading(path):
             yield
     except OSError as error:
         raise JournalError("disk_full" if error.errno in _NO_ROOM else "io", path, str(error)) from error
@@ -109,6 +109,8 @@ def _reason(error: sqlite3.Error, path: Path) -> Reason:
         return "corrupt"  # Python's own: a text in the file is no UTF-8
     if code == sqlite3.SQLITE_IOERR_SHORT_READ:
         return "corrupt"
+    if code & _PRIMARY == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
+        return "corrupt"  # the file says of itself that a newer SQLite must write it
     known = _BY_CODE.get(code & _PRIMARY)
     if known is not None:
         return known

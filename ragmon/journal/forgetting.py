@@ -15,12 +15,14 @@ import msgspec
 from ragmon.errors import RagmonError
 from ragmon.journal import bodies, entries, failures, opening, store
 from ragmon.journal.faults import told_reading
-from ragmon.journal.held import Body, Readable, Row
+from ragmon.journal.held import Body, Readable, Row, checksum
 
 _WIPED_WITHIN: Final = 15.0
 _PATIENCE: Final = 500
 """Milliseconds the log is waited for at once: nobody can write meanwhile."""
-_NOTHING: Final = entries.encode(entries.Forgotten()).rstrip(b"\n")
+_IN_PLACE: Final = {
+    was: entries.encode(entries.Forgotten(was)).rstrip(b"\n") for was in (entries.RECORD, entries.LABEL)
+}
 
 
 @dataclass
@@ -153,7 +155,8 @@ class _Eraser(Readable):
             if found is None:
                 return
             lines, places, labels = self._without(found[0])
-            self._connection.execute("UPDATE rows SET lines = ? WHERE seq = ?", (lines, row.seq))
+            told = (lines, checksum(*row._replace(lines=lines)), row.seq)
+            self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", told)
             for place in places:
                 failures.delete(self._connection, "seq = ? AND place = ?", row.seq, place)
         self.done.rows += 1
@@ -169,11 +172,10 @@ class _Eraser(Readable):
                 continue
             if self._wanted.record(line):
                 places.append(place)
+                kept[place] = _IN_PLACE[entries.RECORD]
             elif self._wanted.label(line):
                 labels += 1
-            else:
-                continue
-            kept[place] = _NOTHING
+                kept[place] = _IN_PLACE[entries.LABEL]
         return b"\n".join(kept), places, labels
 
     def _take_out_of(self, body: Body) -> None:
@@ -184,9 +186,10 @@ class _Eraser(Readable):
             if left.body is None:
                 self._connection.execute("DELETE FROM bodies WHERE seq = ?", (body.seq,))
             else:
-                self._connection.execute("UPDATE bodies SET body = ? WHERE seq = ?", (left.body, body.seq))
-            # What comes of such a trace later is late, and makes no record.
-            traces = [(bytes.fromhex(trace), body.arrival) for trace in self._wanted.traces if _is_id(trace)]
+                told = (left.body, checksum(*body._replace(body=left.body)[1:]), body.seq)
+                self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", told)
+            # What comes of such a trace later is late, and makes no record; below zero, until a server has counted it.
+            traces = [(bytes.fromhex(trace), -body.arrival) for trace in self._wanted.traces if _is_id(trace)]
             self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?)", traces)
         self.done.spans += left.removed
 

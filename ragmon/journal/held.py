@@ -49,12 +49,14 @@ class Body(NamedTuple):
         arrival: When it came, seconds since the epoch.
         form: How it is written: `protobuf` or `json`.
         body: The request.
+        lowest: The smallest draw of its traces that wait; those below were passed over.
     """
 
     seq: int
     arrival: float
     form: str
     body: bytes
+    lowest: int = 0
 
 
 class Checkpoint(NamedTuple):
@@ -85,6 +87,23 @@ class Tail(NamedTuple):
     upto: int = 0
 
 
+def checksum(*told: float | str | bytes) -> int:
+    """A checksum of what is written together.
+
+    >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
+    False
+    """
+    found = 0
+    for value in told:
+        found = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), found)
+    return found
+
+
+def _check(what: str, expected: int, found: int) -> None:
+    if found != expected:
+        raise ValueError(f"{what} is not as it was written")
+
+
 class Readable:
     """Reads a journal, one thing at a time: no answer is in memory as a whole, no reader holds up the one who writes.
 
@@ -105,9 +124,13 @@ class Readable:
         Raises:
             JournalError: They cannot be read.
         """
-        found = map(Row._make, self._each("seq, arrival, n, counts, lines", "rows", after))
-        rows = found if upto is None else takewhile(lambda row: row.seq <= upto, found)
-        return each_told(self.path, rows)
+        rows = self._rows(after)
+        return each_told(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
+
+    def _rows(self, after: int) -> Iterator[Row]:
+        for *told, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
+            _check(f"row {told[0]}", expected, checksum(*told))
+            yield Row._make(told)
 
     def books(self, after: int = 0) -> Iterator[Books]:
         """Rows in order without their lines, which are not read.
@@ -126,7 +149,12 @@ class Readable:
         Raises:
             JournalError: They cannot be read.
         """
-        return each_told(self.path, map(Body._make, self._each("seq, arrival, form, body", "bodies", 0)))
+        return each_told(self.path, self._bodies())
+
+    def _bodies(self) -> Iterator[Body]:
+        for seq, *told, expected in self._each("seq, arrival, form, body, lowest, sum", "bodies", 0):
+            _check(f"request {seq}", expected, checksum(*told))
+            yield Body(seq, *told)
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         seek = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - ours
@@ -141,7 +169,7 @@ class Readable:
             JournalError: They cannot be read.
         """
         with told_reading(self.path):
-            some = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ?"
+            some = "SELECT trace_id, arrival FROM assembled WHERE abs(arrival) >= ?"
             return dict(self._connection.execute(some, (since,)))
 
     def checkpoint(self) -> Checkpoint | None:

@@ -133,6 +133,10 @@ class Journal(Readable):
         finally:
             self._writes = False
 
+    def recent(self) -> Iterator[bytes]:
+        """What is unique in the keys of the records that came last, in no order: some hundred thousand."""
+        return self._keys.recent()
+
     def expire(self) -> bool:
         """Delete some of what has had its time, in a transaction of some 20 ms.
 

@@ -140,6 +140,10 @@ class Keys:
             self._begin_generation(last)
         self.undone()
 
+    def recent(self) -> Iterator[bytes]:
+        """What is unique in the keys that came last, in no order: those not in the table yet."""
+        return (key[_PREFIX:] for key in self._growing | self._settling)
+
     def expire(self, before: int) -> bool:
         """Delete some keys of steps before one, inside a transaction; returns whether there were any."""
         some = "SELECT key FROM keys WHERE key < ? ORDER BY key LIMIT 1 OFFSET ?"

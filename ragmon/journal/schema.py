@@ -15,15 +15,16 @@ _FIRST: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
 -- upto: bytes of lines of this row and all before it, deleted ones too. What is short stands before what is long.
+-- sum: a checksum of the rest: SQLite has none, so a flipped bit of a count would never be noticed.
 CREATE TABLE rows (seq INTEGER PRIMARY KEY, arrival REAL NOT NULL, n INTEGER NOT NULL, upto INTEGER NOT NULL,
-    counts BLOB NOT NULL, lines BLOB NOT NULL);
+    sum INTEGER NOT NULL, counts BLOB NOT NULL, lines BLOB NOT NULL);
 
 -- The newest row, for when it is deleted.
 CREATE TABLE tail (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER, arrival REAL, upto INTEGER);
 
 -- A number is never given twice: another process may delete what somebody still waits for.
 CREATE TABLE bodies (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, form TEXT NOT NULL,
-    body BLOB NOT NULL);
+    lowest INTEGER NOT NULL, sum INTEGER NOT NULL, body BLOB NOT NULL);
 
 CREATE TABLE assembled (trace_id BLOB PRIMARY KEY, arrival REAL NOT NULL) WITHOUT ROWID;
 CREATE INDEX assembled_arrival ON assembled (arrival);

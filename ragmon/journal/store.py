@@ -20,7 +20,7 @@ _CHECKPOINT: Final = 4000
 """Pages in the write-ahead log after which they are moved into the file: hot pages are moved once for many changes."""
 _LARGEST_LOG: Final = 32 << 20
 
-# The first two take effect on an empty file alone, and before it is in write-ahead mode.
+# Of an empty file alone; that it is in write-ahead mode is written last, and the others with it.
 _LAYOUT: Final = (f"page_size = {_PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
 _WRITING: Final = (
     "synchronous = FULL",
@@ -60,7 +60,7 @@ def writing(path: Path) -> sqlite3.Connection:
     """
     connection = _connect(path, "rw")
     try:
-        for pragma in (*_LAYOUT, *_WRITING):
+        for pragma in (*_WRITING, *(() if pages(connection) else _LAYOUT)):
             connection.execute(f"PRAGMA {pragma}").fetchall()
     except sqlite3.Error:
         connection.close()

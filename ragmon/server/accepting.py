@@ -12,6 +12,7 @@ import msgspec
 
 from ragmon import names
 from ragmon.contract import Record
+from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
@@ -114,11 +115,20 @@ def _whole(own: Own) -> Whole | str:
     """The request a span holds, or why it cannot be read."""
     record = own_record(own.line, own.trace_id.hex(), own.end_ns)
     if isinstance(record, str):
-        return record
+        return _why(own.line, record)
     if record.source is None:
         record.source = names.LIVE
     key = (own.end_ns // STEP_NS, own.trace_id + own.span_id)
     return Whole(key, own.end_ns / 1e9, own.trace_id, record, encode(record))
+
+
+def _why(line: str, found: str) -> str:
+    """Why a line is no record, by the reasons that lines of trace files have."""
+    try:
+        decode(line.encode("utf-8", "surrogatepass"))
+    except Rejected as error:
+        return error.reason
+    return found
 
 
 def of_metrics(body: bytes, form: Form) -> Request:
@@ -137,12 +147,12 @@ def of_metrics(body: bytes, form: Form) -> Request:
 def of_labels(labels: Sequence[Any]) -> Request:
     """Labels people gave; one that is none is left out and counted."""
     request, first = Request(), ""
-    for told in labels:
+    for place, told in enumerate(labels, 1):
         try:
             label = _label(told)
         except (msgspec.ValidationError, ValueError) as error:
             count(request.counts.labels, "rejected")
-            first = first or str(error)
+            first = first or f"label {place} of {len(labels)}: {error}"
         else:
             count(request.counts.labels, "waiting")
             request.entries.append(label)

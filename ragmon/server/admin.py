@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -14,21 +13,24 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from ragmon.config.kinds import duration
-from ragmon.errors import RagmonError, UnknownNameError, shorten
-from ragmon.export.page import page
+from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.export.page import STYLE_HASH, page
 from ragmon.export.prometheus import Collector
-from ragmon.journal import JournalError, Query
-from ragmon.names import DEFAULT_PIPELINE
-from ragmon.server.asking import Asking
+from ragmon.journal import JournalError
+from ragmon.server.asking import Asking, BusyError
+from ragmon.server.complaints import complain
+from ragmon.server.questions import compare, records, why
 from ragmon.server.views import Views
 
-OUTCOMES: Final = ("fail",)
-_LIMIT: Final = 50
-_NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
-_BY: Final = ("build", "index_hash")
+METHODS: Final = ("GET", "HEAD")
+_AGAIN: Final = {"Retry-After": "5"}
+_POLICY: Final = (
+    f"default-src 'none'; style-src '{STYLE_HASH}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
-Answer = Callable[[Request], Any]
+Answer = Callable[[Request], Response]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def admin(views: Views) -> Starlette:
@@ -40,131 +42,72 @@ def admin(views: Views) -> Starlette:
     asking = Asking(views)
     registry = CollectorRegistry()
     registry.register(Collector(views.reading))
-    routes = {
-        "/": lambda _: HTMLResponse(page(views.status()), headers=_HEADERS),
+    slow: dict[str, Answer] = {
+        "/": lambda _: HTMLResponse(page(views.status()), headers={"Content-Security-Policy": _POLICY}),
         "/metrics": lambda request: _metrics(registry, request),
-        "/healthz": lambda _: _health("" if views.keeper.alive else views.trouble()),
-        "/readyz": lambda _: _health(views.trouble()),
         "/api/status": lambda _: JSONResponse(views.status()),
-        "/api/records": lambda request: JSONResponse(_records(asking, request)),
-        "/api/why": lambda request: JSONResponse(_why(asking, request)),
-        "/api/compare": lambda request: JSONResponse(_compare(asking, request)),
+        "/api/records": lambda request: JSONResponse(records(asking, request.query_params)),
+        "/api/why": lambda request: JSONResponse(why(asking, request.query_params)),
+        "/api/compare": lambda request: JSONResponse(compare(asking, request.query_params)),
     }
-    return Starlette(routes=[Route(path, _off_the_loop(answer), methods=["GET"]) for path, answer in routes.items()])
+    routes = {path: _off_the_loop(answer) for path, answer in slow.items()}
+    routes["/healthz"] = _at_once(lambda: "" if views.keeper.alive else views.trouble())
+    routes["/readyz"] = _at_once(views.trouble)
+    handlers: dict[Any, Any] = {404: _elsewhere(list(routes)), 405: _elsewhere(list(routes))}
+    app = Starlette(routes=[Route(path, found) for path, found in routes.items()], exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app
 
 
-_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
-
-
-def _off_the_loop(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint whose work does not hold up the others."""
+def _off_the_loop(answer: Answer) -> Endpoint:
+    """An endpoint whose work does not hold up the others, and whose failure says nothing of what was read."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            return await run_in_threadpool(answer, request)
+            found = await run_in_threadpool(answer, request)
+        except (JournalError, BusyError) as error:
+            found = _wrong(503, str(error), error.hint, **_AGAIN)
         except UnknownNameError as error:
-            return _wrong(404, error)
-        except JournalError as error:
-            return _wrong(503, error)
+            found = _wrong(404, str(error), error.hint)
         except RagmonError as error:
-            return _wrong(400, error)
+            found = _wrong(400, str(error), error.hint)
+        except Exception as error:  # noqa: BLE001 - one question's trouble is not another's
+            complain(f"{request.url.path} could not be answered", error)
+            found = _wrong(500, "something is wrong here", "the log says where")
+        found.headers.update(_HEADERS)
+        return found
 
     return endpoint
 
 
-def _wrong(status: int, error: RagmonError) -> Response:
-    return JSONResponse({"error": str(error), "hint": error.hint}, status)
+def _at_once(trouble: Callable[[], str]) -> Endpoint:
+    """An endpoint that waits for nobody: an orchestrator kills what does not answer."""
+
+    async def endpoint(_: Request) -> Response:
+        told = trouble()
+        return PlainTextResponse(f"{told or 'ok'}\n", 503 if told else 200, _HEADERS)
+
+    return endpoint
+
+
+def _elsewhere(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """What is said of paths nothing stands at, and of methods that would change something."""
+
+    async def answer(request: Request, _: Exception) -> Response:
+        if request.method not in METHODS:
+            hint = "labels and acknowledgements are POSTed to the write port: `[serve] otlp`"
+            return _wrong(405, "this port only reads", hint, Allow=", ".join(METHODS))
+        path = request.url.path
+        return _wrong(404, f"there is nothing at {shorten(path)}", nearest(path, paths))
+
+    return answer
+
+
+def _wrong(status: int, error: str, hint: str, **headers: str) -> Response:
+    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": error, "hint": hint}, status, headers=_HEADERS | told)
 
 
 def _metrics(registry: CollectorRegistry, request: Request) -> Response:
     encode, kind = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(registry), headers={"Content-Type": kind})
-
-
-def _health(trouble: str) -> Response:
-    return PlainTextResponse(f"{trouble}\n", 503) if trouble else PlainTextResponse("ok\n")
-
-
-def _records(asking: Asking, request: Request) -> dict[str, Any]:
-    asked = _asked(
-        request, "pipeline", "source", "gate", "metric", "outcome", "build", "index_hash", "since", "limit", "cursor"
-    )
-    if asked.get("outcome", "fail") not in OUTCOMES:
-        raise RagmonError(f"outcome is {shorten(asked['outcome'])}", hint="fail: requests that keep no gate are kept")
-    metric = asked.get("metric")
-    if "gate" in asked:
-        pipeline, gate = _gate(asked)
-        asked["pipeline"], metric = pipeline, asking.metric_of(pipeline, gate)
-    since = _seconds(asked)
-    query = Query(
-        pipeline=asked.get("pipeline"),
-        source=asked.get("source"),
-        metric=metric,
-        build=asked.get("build"),
-        index_hash=asked.get("index_hash"),
-        since=0.0 if since is None else asking.now() - since,
-        limit=_limit(asked),
-        cursor=asked.get("cursor"),
-    )
-    return asking.records(query)
-
-
-def _why(asking: Asking, request: Request) -> dict[str, Any]:
-    asked = _asked(request, "gate", "pipeline", "since")
-    pipeline, gate = _gate(asked)
-    return asking.why(pipeline, gate, _seconds(asked))
-
-
-def _compare(asking: Asking, request: Request) -> dict[str, Any]:
-    asked = _asked(request, "pipeline", "by", "baseline", "candidate")
-    by = asked.get("by", "build")
-    if by not in _BY:
-        raise RagmonError(f"by is {shorten(by)}", hint=" or ".join(_BY))
-    pair = [_needed(asked, name) for name in ("baseline", "candidate")]
-    pipeline = asked.get("pipeline", DEFAULT_PIPELINE)
-    return asking.compare(pipeline, "build" if by == "build" else "index_hash", *pair)
-
-
-def _asked(request: Request, *known: str) -> dict[str, str]:
-    """The parameters of a request.
-
-    Raises:
-        RagmonError: There is no such parameter.
-    """
-    for name in request.query_params:
-        if name not in known:
-            raise RagmonError(f"there is no parameter {shorten(name)}", hint=f"one of {', '.join(known)}")
-    return dict(request.query_params)
-
-
-def _needed(asked: dict[str, str], name: str) -> str:
-    if name not in asked:
-        raise RagmonError(f"the parameter {name} is missing", hint=f"?{name}=…")
-    return asked[name]
-
-
-def _gate(asked: dict[str, str]) -> tuple[str, str]:
-    """Pipeline and gate; `support/precision` names both."""
-    pipeline, slash, gate = _needed(asked, "gate").rpartition("/")
-    return (pipeline if slash else asked.get("pipeline", DEFAULT_PIPELINE)), gate
-
-
-def _seconds(asked: dict[str, str]) -> float | None:
-    text = asked.get("since")
-    if text is None:
-        return None
-    try:
-        return float(text) if _NUMBER.fullmatch(text) else float(duration(text))
-    except ValueError as error:
-        raise RagmonError(f"since is {shorten(text)}", hint="a span of time: 30m, 2h, or seconds") from error
-
-
-def _limit(asked: dict[str, str]) -> int:
-    text = asked.get("limit", str(_LIMIT))
-    if not text.isdecimal() or not text.isascii() or int(text[:6]) < 1:
-        raise RagmonError(f"limit is {shorten(text)}", hint="a number of records, at least 1")
-    return int(text[:6])

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Final
 
 from ragmon import canary
-from ragmon.assembly import ScorerPlan, load_gold
+from ragmon.assembly import ScorerPlan
 from ragmon.canary import By
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
 from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.export import compared
 from ragmon.export.canary import Canary
 from ragmon.gates import Outcome
 from ragmon.journal import Failure, Query, open_readonly
+from ragmon.names import DEFAULT_PIPELINE
 from ragmon.releasing import Releases
 from ragmon.server.keeper import Keeper
 from ragmon.server.opening import entries
@@ -29,6 +33,10 @@ MAX_DROP: Final = 0.02
 """How much worse a metric of a release may be."""
 
 
+class BusyError(RagmonError):
+    """A question that takes long, while another one is being answered."""
+
+
 class Asking:
     """Answers questions.
 
@@ -39,14 +47,33 @@ class Asking:
     def __init__(self, views: Views) -> None:
         self._keeper: Keeper = views.keeper
         self._folder = views.folder
+        self._comparing = Lock()
 
     @property
     def _settings(self) -> Settings:
         return self._keeper.standing.live.settings
 
+    @property
+    def usual(self) -> str:
+        """The pipeline that is meant where none is named."""
+        return self._settings.pipeline
+
     def now(self) -> float:
         """What time it is, seconds since the epoch."""
         return self._keeper.clock.now()
+
+    def known(self, pipeline: str) -> str:
+        """A pipeline that is configured or has had a record.
+
+        Raises:
+            UnknownNameError: It is neither.
+        """
+        with self._keeper.lock:
+            live = self._keeper.standing.live
+            pipelines = {*live.settings.pipelines, *(key.pipeline for key in live.scorer.state.series)}
+        if pipeline not in pipelines:
+            raise UnknownNameError("pipeline", pipeline, pipelines)
+        return pipeline
 
     def records(self, query: Query) -> dict[str, Any]:
         """A page of requests that fail a gate, newest first."""
@@ -63,16 +90,31 @@ class Asking:
             shown["link"] = str(link).replace("{trace_id}", found.trace_id)
         return shown
 
+    def metric(self, name: str) -> str:
+        """A metric that is counted.
+
+        Raises:
+            UnknownNameError: There is none of that name.
+        """
+        metrics = self._keeper.standing.live.scorer.table.metrics
+        if name not in metrics:
+            raise UnknownNameError("metric", name, metrics)
+        return name
+
     def metric_of(self, pipeline: str, gate: str) -> str:
         """The metric a gate judges.
 
         Raises:
             UnknownNameError: There is no such gate.
+            RagmonError: It judges no request alone.
         """
-        gates = {one.name: one.metric for one in self._settings.of(pipeline).gates}
+        gates = {one.name: one for one in self._settings.of(self.known(pipeline)).gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
-        return gates[gate]
+        if gates[gate].kind != "threshold":
+            what = f"no request alone fails {gate}"
+            raise RagmonError(what, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
+        return gates[gate].metric
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
         """What broke.
@@ -96,34 +138,57 @@ class Asking:
         query = Query(pipeline=pipeline, metric=outcome.gate.metric, since=begin, limit=TO_OPEN)
         return {**plain(found), "traces": self.records(query)["records"]}
 
-    def compare(self, pipeline: str, by: By, baseline: str, candidate: str) -> dict[str, Any]:
+    def compare(self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float) -> dict[str, Any]:
         """Whether a release is worse than another, by the records of the last day.
 
+        Args:
+            pipeline: Whose.
+            by: What tells them apart.
+            pair: The release that is known, and the one in question.
+            max_drop: How much worse a metric may be.
+
         Raises:
-            UnknownNameError: No record carries one of them.
-            RagmonError: They are the same.
+            UnknownNameError: There is no such pipeline, or no record carries one of them.
+            BusyError: Another comparison is being made.
+            RagmonError: They are the same, or no gate has a metric to compare.
         """
+        baseline, candidate = pair
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
-        settings = self._settings
-        policy = settings.policy(pipeline)
-        plan = ScorerPlan(settings, load_gold(settings.gold))
-        releases = Releases(plan, by, [baseline, candidate], policy.gates)
-        for record in releases.follow(self._lately(pipeline)):
-            if isinstance(record, Record):
-                releases.scorer.observe(record)
+        live = self._keeper.standing.live
+        policy = live.settings.policy(self.known(pipeline))
+        notes = compared.left_out(policy)
+        # The gold in force: the files may have changed, and be broken.
+        releases = Releases(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)
+        with self._alone():
+            for record in releases.follow(self._lately(pipeline)):
+                if isinstance(record, Record):
+                    releases.scorer.observe(record)
         scorer = releases.scorer
-        pair = releases.release(baseline), releases.release(candidate)
-        found = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=MAX_DROP)
-        return Canary(by, baseline, candidate, MAX_DROP, found, releases.notes()).data()
+        both = releases.release(baseline), releases.release(candidate)
+        found = canary.compare(*both, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+        return compared.answer(Canary(by, baseline, candidate, max_drop, found, [*releases.notes(), *notes]))
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One at a time: each takes a core and memory from what must not wait.
+
+        Raises:
+            BusyError: Another one is inside.
+        """
+        if not self._comparing.acquire(blocking=False):
+            raise BusyError("another comparison is being made", hint="ask again when it is done")
+        try:
+            yield
+        finally:
+            self._comparing.release()
 
     def _lately(self, pipeline: str) -> Iterator[Record]:
         since = self._keeper.clock.now() - COMPARED
         with open_readonly(self._folder) as journal:
-            before = (row.seq for row in journal.books() if row.arrival >= since)
-            for row in journal.rows(after=next(before, 1) - 1):
+            for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):
-                    if isinstance(entry, Record) and entry.pipeline == pipeline:
+                    if isinstance(entry, Record) and (entry.pipeline or DEFAULT_PIPELINE) == pipeline:
                         yield entry
 
 

@@ -45,26 +45,32 @@ class Assembled(NamedTuple):
     counts: Counts
 
 
+def drawn(trace_id: bytes, lowest: int) -> bool:
+    """Whether a trace won the draw that its id is, before anything else of it is read.
+
+    Args:
+        trace_id: 16 bytes.
+        lowest: The smallest draw that wins.
+    """
+    return int.from_bytes(trace_id, "big") % SPAN >= lowest
+
+
 class Assembler:
     """Makes records of foreign traces.
 
     Args:
         settings: The configuration.
+
+    Attributes:
+        lowest: The smallest draw of a trace that is to be a record; 0 where nobody set a rate.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._asked = asked(settings)
         told = settings.origins.get("sampling.rate", "default") != "default"
         self._rate = self._asked.rate if told else 1.0
-        self._threshold = threshold(self._rate)
+        self.lowest = threshold(self._rate)
         self._redact = Redactions(settings)
-
-    def drawn(self, trace_id: bytes) -> bool:
-        """Whether a trace won the draw that its id is, before anything else of it is read.
-
-        Every trace that comes is a record where nobody set a rate.
-        """
-        return int.from_bytes(trace_id, "big") % SPAN >= self._threshold
 
     def assemble(self, trace_id: bytes, waiting: Waiting, *, decorated: bool = False) -> Assembled:
         """What becomes of a trace.
@@ -100,6 +106,7 @@ class Assembler:
         return to_record(
             (piece.span() for piece in pieces),
             id_from=self._asked.id_from,
+            merge=self._asked.merge,
             pipeline=self._asked.pipeline,
             service=service,
             build=build,

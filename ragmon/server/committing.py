@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ragmon import names
-from ragmon.contract import Record
 from ragmon.journal import Batch
 from ragmon.journal.entries import encode
 from ragmon.server.accepting import Request
-from ragmon.server.ledger import Counts, count
+from ragmon.server.ledger import FORGOTTEN, Counts, count
 from ragmon.server.row import Row
 from ragmon.server.traces import Traces
 
@@ -32,16 +31,18 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     row.counts.add(loose)
     _whole(batch, requests, row)
     _complete(batch, traces, row)
-    begun: set[bytes] = set()
     for request in requests:
         row.counts.add(request.counts)
         for entry in request.entries:
             row.put(entry, encode(entry))
-        kept = traces.sort(request.foreign, row.counts, begun)
+        kept = traces.sort(request.foreign, row)
         if kept:
-            row.held.append((request, kept, batch.hold(now, request.form.value, request.body)))
+            row.held.append((request, kept, batch.hold(now, request.form.value, request.body, traces.lowest)))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines))
     batch.release(traces.released)
+    batch.remember(row.passed, now)
+    count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
+    batch.remember(traces.forgotten, now)
     return row
 
 
@@ -58,11 +59,7 @@ def _whole(batch: Batch, requests: Sequence[Request], row: Row) -> None:
         if place not in twice:
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
-            _own(row.counts, one.record)
-
-
-def _own(counts: Counts, record: Record) -> None:
-    count(counts.own, record.pipeline or names.DEFAULT_PIPELINE)
+            row.counts.own += 1
 
 
 def _complete(batch: Batch, traces: Traces, row: Row) -> None:
@@ -70,11 +67,14 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> None:
     ready = traces.ready
     if not ready:
         return
-    keys = [found.key for found in ready if found.key is not None]
+    forgotten = batch.known(found.trace_id for found in ready)
+    fresh = [found for found in ready if found.trace_id not in forgotten]
+    count(row.counts.ignored, FORGOTTEN, len(forgotten))
+    keys = [found.key for found in fresh if found.key is not None]
     twice = batch.claim(keys) if keys else set()
     row.counts.duplicate += len(twice)
     place = 0
-    for found in ready:
+    for found in fresh:
         row.counts.add(found.counts)
         if found.record is not None:
             if place not in twice:

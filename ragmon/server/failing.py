@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.contract import Record
 from ragmon.facts import Key
 from ragmon.gates import Policy
 from ragmon.scores import ScoreTable
+
+MEMORY: Final = 16_384
+"""Facts whose verdict is remembered."""
 
 
 class Failed(NamedTuple):
@@ -45,10 +48,21 @@ class Failing:
         self._table = table
         self._policy = policy
         self._places = {name: place for place, name in enumerate(table.metrics)}
+        self._known: dict[tuple[str, str, Key], dict[str, float]] = {}
         self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
 
     def __call__(self, pipeline: str, source: str, record: Record, key: Key, measured: Mapping[str, int]) -> None:
         """Look at a request that was counted; one that counts as user traffic and as a gold draw is found once."""
+        failed = self._known.get((pipeline, source, key))
+        if failed is None or measured:
+            failed = self._judge(pipeline, source, key, measured)
+        if failed and self.found and self.found[-1].record is record:
+            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failed})
+        elif failed:
+            self.found.append(Failed(pipeline, source, record, key, failed))
+
+    def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
+        """What fails a request; of facts alone it is remembered, since many requests have the same."""
         gates = self._gates.get((pipeline, source))
         if gates is None:
             gates = self._gates[pipeline, source] = self._of(pipeline, source)
@@ -60,10 +74,11 @@ class Failing:
                 score = measured.get(metric)
             if isinstance(score, int) and (score < threshold if at_least else score > threshold):
                 failed[metric] = score / stats.MICRO
-        if failed and self.found and self.found[-1].record is record:
-            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failed})
-        elif failed:
-            self.found.append(Failed(pipeline, source, record, key, failed))
+        if not measured:
+            if len(self._known) >= MEMORY:
+                self._known.clear()
+            self._known[pipeline, source, key] = failed
+        return failed
 
     def _of(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
         """The gates a request is held against, one for each metric and direction; thresholds in micro-units."""

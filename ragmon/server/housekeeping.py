@@ -16,6 +16,8 @@ EVERY: Final = 60.0
 """Seconds between two checkpoints, and between two looks at what is old."""
 RECORDS: Final = 20_000
 """Records after which there is a checkpoint in any case: to score them again takes about half a second."""
+PAUSE: Final = 5.0
+"""Seconds after which a checkpoint that could not be written is tried again: it takes time to make one."""
 _log = logging.getLogger("ragmon.server")
 
 
@@ -38,6 +40,7 @@ class Housekeeping:
         self._lock = lock
         self._due = monotonic() + EVERY
         self._expiring = False
+        self._again = 0.0
         self._saved = (0, 0)
 
     def keep(self, standing: Standing, *, ending: bool = False) -> None:
@@ -50,11 +53,16 @@ class Housekeeping:
         Raises:
             JournalError: The journal cannot be written.
         """
-        due = monotonic() >= self._due
-        if due or ending or standing.live.scorer.scored - self._saved[1] >= RECORDS:
+        now = monotonic()
+        due = now >= self._due
+        many = standing.live.scorer.scored - self._saved[1] >= RECORDS and now >= self._again
+        if due or many or ending:
+            self._again = now + PAUSE
+            self._due = self._again if due else self._due
             self.save(standing)
+            self._again = now
         if due:
-            self._due = monotonic() + EVERY
+            self._due = now + EVERY
         if due or self._expiring:
             self._expiring = self._journal.expire()
 
@@ -74,7 +82,7 @@ class Housekeeping:
             aside = self._journal.set_aside_and_begin_again()
             self.resets += 1
             _log.error("the journal is damaged and was set aside: %s", aside)
-            standing.seq, self._saved = 0, (-1, 0)
+            self._saved = (-1, 0)
             self.save(standing)
         except JournalError as error:
             complain(f"no new journal can be begun ({error.reason})", error)

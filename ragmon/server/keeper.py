@@ -49,6 +49,7 @@ class Keeper:
     Attributes:
         lock: Held while something is counted or read.
         trouble: Why nothing can be written at the moment; "" where it can.
+        trouble_since: Since when that is so, seconds since the epoch; None where it can.
         refused: Requests that were turned away, by reason.
     """
 
@@ -59,6 +60,7 @@ class Keeper:
         self.clock = clock
         self.lock = RLock()
         self.trouble = ""
+        self.trouble_since: float | None = None
         self.refused: dict[str, int] = {}
         self._housekeeping = Housekeeping(journal, clock, self.lock)
         self._queue: deque[Request] = deque()
@@ -218,7 +220,8 @@ class Keeper:
             self.waiting.complete(now)
         with self._changed:
             loose, self._loose = self._loose, Counts()
-        if not (requests or self.waiting.ready or loose):
+        waiting = self.waiting.ready or self.waiting.forgotten
+        if not (requests or waiting or loose or self.trouble):  # trouble ends when a row can be written
             with self.lock:
                 self.standing.live.advance(now)
             self._tidy()
@@ -231,7 +234,7 @@ class Keeper:
             with self._changed:
                 self._loose.add(loose)
             raise
-        self.trouble = ""
+        self.trouble, self.trouble_since = "", None
         for request in requests:
             if not _ack(request):
                 request.done.set_result(request.taken)
@@ -262,7 +265,7 @@ class Keeper:
 
     def _fail(self, requests: Sequence[Request], reason: str) -> None:
         """Nothing was written: whoever waits may try again."""
-        self.trouble = reason
+        self.trouble, self.trouble_since = reason, self.trouble_since or self.clock.now()
         for request in requests:
             if not request.done.done():
                 self.refuse(reason)
@@ -270,6 +273,8 @@ class Keeper:
                 request.done.set_exception(refused)
         if reason == CORRUPT:
             self._housekeeping.begin_again(self.standing)
+            with self.lock:
+                self.waiting.begin_again(self.clock.arrival())
 
 
 def _ack(request: Request) -> Ack | None:

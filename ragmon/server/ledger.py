@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
 from ragmon.rows import add_counts
+
+FORGOTTEN: Final = "forgotten"
+"""Why a request is not scored: somebody asked to forget it."""
 
 
 class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -20,7 +23,7 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
         spans: Spans that belong to no record, by reason.
         unknown: Fields that a request's spans do not tell, by `field|reason`.
         labels: What became of labels.
-        own: Whole records that producers sent, by pipeline; what they say they kept is held against it.
+        own: Whole records that producers sent; what they say they kept is held against it.
     """
 
     received: int = 0
@@ -30,17 +33,18 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
     spans: dict[str, int] = {}
     unknown: dict[str, int] = {}
     labels: dict[str, int] = {}
-    own: dict[str, int] = {}
+    own: int = 0
 
     def add(self, other: Counts) -> None:
         """Add other counts."""
         self.received += other.received
         self.duplicate += other.duplicate
+        self.own += other.own
         for mine, theirs in zip(self._parts(), other._parts(), strict=True):
             add_counts(mine, theirs)
 
     def _parts(self) -> tuple[dict[str, int], ...]:
-        return self.ignored, self.dropped, self.spans, self.unknown, self.labels, self.own
+        return self.ignored, self.dropped, self.spans, self.unknown, self.labels
 
     def __bool__(self) -> bool:
         return bool(self.received or self.duplicate or any(self._parts()))
@@ -61,9 +65,5 @@ def count(into: dict[str, int], key: str, n: int = 1) -> None:
     >>> found = {"late": 1}; count(found, "late"); found
     {'late': 2}
     """
-    into[key] = into.get(key, 0) + n
-
-
-def total(counts: Mapping[str, int]) -> int:
-    """All of them together."""
-    return sum(counts.values())
+    if n:
+        into[key] = into.get(key, 0) + n

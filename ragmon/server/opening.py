@@ -7,8 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from ragmon.config.settings import Settings
-from ragmon.journal import Checkpoint
+from ragmon.journal import Checkpoint, Row
 from ragmon.journal.entries import Entry, decode
+from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
 from ragmon.live import EDGES
 from ragmon.server.complaints import complain
@@ -28,7 +29,7 @@ def catch_up(settings: Settings, journal: Readable) -> Standing:
     """
     standing = _begin(settings, [journal.checkpoint(), journal.base()])
     for row in journal.rows(after=standing.seq):
-        standing.take(row.seq, row.arrival, Counts.load(row.counts), entries(row.lines))
+        _take(standing, row, journal)
     return standing
 
 
@@ -44,10 +45,16 @@ def replay(settings: Settings, journal: Readable) -> Standing:
     """
     standing = _begin(settings, [journal.base()], edges=None)
     for row in journal.rows(after=standing.seq):
-        standing.take(row.seq, row.arrival, Counts.load(row.counts), entries(row.lines))
+        _take(standing, row, journal)
         standing.failures.clear()
     standing.live.advance(float("inf"))
     return standing
+
+
+def _take(standing: Standing, row: Row, journal: Readable) -> None:
+    with told_reading(journal.path):
+        counts, lines = Counts.load(row.counts), entries(row.lines)
+    standing.take(row.seq, row.arrival, counts, lines)
 
 
 def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> Standing:

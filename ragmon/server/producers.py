@@ -30,14 +30,14 @@ class Last(msgspec.Struct):
     """What a producer said last.
 
     Attributes:
-        ts: When, seconds since the epoch.
+        at: When that came, seconds since the epoch.
         calls: Calls in all.
         kept: Those of them that became records.
         dropped: Records it lost, by reason.
         latency: Calls in log buckets of milliseconds.
     """
 
-    ts: float
+    at: float
     calls: int
     kept: int
     dropped: dict[str, int]
@@ -51,18 +51,23 @@ class Producers:
         self._last: dict[Series, Last] = {}
         self._due = 0.0
 
-    def see(self, line: Totals) -> None:
-        """Take in what a producer says; counts only grow, so of two words the larger one is the later."""
+    def see(self, line: Totals, now: float) -> None:
+        """Take in what a producer says; counts only grow, so of two words the larger one is the later.
+
+        Args:
+            line: What it says; its own clock may be wrong.
+            now: When that came, seconds since the epoch.
+        """
         key = Series(line.instance, line.started, line.pipeline, line.source, line.stratum)
         held = self._last.get(key)
-        if held is None or (line.calls, line.ts) >= (held.calls, held.ts):
-            self._last[key] = Last(line.ts, line.calls, line.kept, line.dropped, line.latency_ms)
-        if line.ts > self._due:
-            self._bury(line.ts - SILENT)
-            self._due = line.ts + SILENT / 24
+        if held is None or line.calls >= held.calls:
+            self._last[key] = Last(now, line.calls, line.kept, line.dropped, line.latency_ms)
+        if now > self._due:
+            self._bury(now - SILENT)
+            self._due = now + SILENT / 24
 
     def _bury(self, before: float) -> None:
-        for key in [key for key, last in self._last.items() if last.ts < before and key.instance != GONE]:
+        for key in [key for key, last in self._last.items() if last.at < before and key.instance != GONE]:
             last = self._last.pop(key)
             sum_of = self._last.setdefault(key._replace(instance=GONE, started=0.0), Last(0.0, 0, 0, {}, {}))
             sum_of.calls += last.calls

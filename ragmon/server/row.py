@@ -22,6 +22,8 @@ class Row:
         lines: The same as the journal holds them.
         held: Spans that wait, with the request they came in and its number.
         own: Traces of which whole records came.
+        begun: Traces of which spans wait for the first time.
+        passed: Traces that are passed over, since whole records came of decorated calls in them.
     """
 
     arrival: float
@@ -31,6 +33,8 @@ class Row:
     lines: list[bytes] = field(default_factory=list)
     held: list[tuple[Request, list[Foreign], int]] = field(default_factory=list)
     own: list[bytes] = field(default_factory=list)
+    begun: set[bytes] = field(default_factory=set)
+    passed: set[bytes] = field(default_factory=set)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""

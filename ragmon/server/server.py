@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -10,15 +11,16 @@ from typing import Final, Self
 from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
-from ragmon.journal import Journal, Limits
+from ragmon.journal import Journal, JournalError
 from ragmon.server import exposure
 from ragmon.server.admin import admin
 from ragmon.server.calling import Calling
 from ragmon.server.clock import Clock
-from ragmon.server.keeper import Keeper
+from ragmon.server.keeper import CORRUPT, Keeper
 from ragmon.server.listening import Listening
 from ragmon.server.opening import catch_up
-from ragmon.server.reloading import Reloading
+from ragmon.server.reloading import Reloading, limits
+from ragmon.server.standing import Standing
 from ragmon.server.traces import Traces
 from ragmon.server.views import Views
 from ragmon.server.waiting import Limits as Patience
@@ -26,6 +28,7 @@ from ragmon.server.writing import writing
 
 DRAIN: Final = 10.0
 """Seconds that requests in flight may take once the server is to stop."""
+_log = logging.getLogger("ragmon.server")
 
 
 class Server:
@@ -62,9 +65,9 @@ class Server:
         self.warnings = exposure.check(serve, insecure=insecure)
         token = exposure.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
-        self.keeper = _keeper(settings, clock or Clock(), patience)
+        self.keeper = make_keeper(settings, clock or Clock(), patience)
         self.reloading = Reloading(settings, self.keeper)
-        self.views = Views(self.keeper, Path(serve.state_dir), lambda: self.reloading.broken)
+        self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
         write = writing(self.keeper, token=token)
         self.otlp = Listening(write, serve.otlp, tls=tls, name="otlp", refused=self.keeper.refuse)
         self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls)
@@ -113,17 +116,33 @@ class Server:
         self.stop()
 
 
-def _keeper(settings: Settings, clock: Clock, patience: Patience | None) -> Keeper:
+def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> Keeper:
     """The keeper of a state folder, as far as its journal goes."""
     serve = settings.serve
-    limits = Limits(retention=float(serve.retention), size=int(serve.max_size))
-    journal = Journal(Path(serve.state_dir), limits, clock=clock.now)
+    journal = Journal(Path(serve.state_dir), limits(serve), clock=clock.now)
     try:
         clock.go_on_from(journal.last()[1])
-        standing = catch_up(settings, journal)
-        waiting = Traces(settings, patience)
-        waiting.restore(journal, clock.now())
+        try:
+            standing, waiting = _restored(settings, journal, clock.now(), patience)
+        except JournalError as error:
+            if error.reason != CORRUPT:
+                raise
+            journal.set_aside_and_begin_again()
+            standing, waiting = _restored(settings, journal, clock.now(), patience)
     except BaseException:
         journal.close()
         raise
+    if journal.set_aside is not None:
+        _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return Keeper(journal, standing, waiting, clock)
+
+
+def _restored(settings: Settings, journal: Journal, now: float, patience: Patience | None) -> tuple[Standing, Traces]:
+    """Where the server stands after what is in the journal, and the traces that wait.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    standing, waiting = catch_up(settings, journal), Traces(settings, patience)
+    waiting.restore(journal, now)
+    return standing, waiting

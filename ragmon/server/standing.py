@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.config.settings import Settings
 from ragmon.contract import Totals
+from ragmon.facts import Key
 from ragmon.journal import Failure
-from ragmon.journal.entries import Entry
+from ragmon.journal.entries import RECORD, Entry, Forgotten
 from ragmon.live import EDGES, Live
 from ragmon.names import DEFAULT_PIPELINE
 from ragmon.reading import Books, Captured, Reading
 from ragmon.server.failing import Failed, Failing
-from ragmon.server.ledger import Counts
+from ragmon.server.ledger import FORGOTTEN, Counts, count
 from ragmon.server.producers import Producers
 from ragmon.why import said
 
@@ -63,10 +65,12 @@ class Standing:
         self.counts.add(counts)
         failing = self._failing
         for place, entry in enumerate(entries):
-            if not isinstance(entry, Totals):
+            if isinstance(entry, Forgotten):
+                count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD))
+            elif not isinstance(entry, Totals):
                 self.live.take(entry, arrival)
             elif self.live.report(entry, arrival):
-                self.producers.see(entry)
+                self.producers.see(entry, arrival)
             if failing.found:
                 self.failures += (_failure(seq, place, failed) for failed in failing.found)
                 failing.found.clear()
@@ -136,5 +140,11 @@ def _failure(seq: int, place: int, failed: Failed) -> Failure:
         build=record.build,
         index_hash=record.index_hash,
         scores=failed.scores,
-        facts={TRAITS: list(said(failed.key))},
+        facts={TRAITS: _traits(failed.key)},
     )
+
+
+@lru_cache(maxsize=4096)
+def _traits(key: Key) -> tuple[str, ...]:
+    """What is wrong with requests of these facts: many fail alike."""
+    return said(key)

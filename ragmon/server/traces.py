@@ -9,7 +9,7 @@ from ragmon.config.settings import Settings
 from ragmon.ingest.otlp.requests import Foreign, read
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal import Journal
-from ragmon.server.assembling import DECORATED, UNSAMPLED, Assembled, Assembler
+from ragmon.server.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form
 from ragmon.server.ledger import Counts, count
@@ -20,6 +20,8 @@ REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
+TRACE_ID: Final = 16
+"""Bytes of a trace's id, with which the key of a whole record begins; a span's id follows."""
 
 
 class Traces:
@@ -32,44 +34,57 @@ class Traces:
     Attributes:
         ready: Complete traces, until it is on disk what became of them.
         released: Journalled requests nothing waits for any more.
+        forgotten: Traces that were forgotten while nobody served, and are not accounted for yet.
     """
 
     def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
         self.ready: list[Assembled] = []
         self.released: list[int] = []
+        self.forgotten: list[bytes] = []
         self._room = Room(limits)
         self._assembler = Assembler(settings)
-        self._done: dict[bytes, bool] = {}
+        self._done: dict[bytes, None] = {}
+        self._own: dict[bytes, None] = {}
 
     def configure(self, settings: Settings) -> None:
         """From now on read traces as another configuration says."""
         self._assembler = Assembler(settings)
 
     @property
+    def lowest(self) -> int:
+        """The smallest draw of a trace that is to be a record."""
+        return self._assembler.lowest
+
+    @property
     def pending(self) -> int:
         """Traces of which it is not on disk what became of them."""
-        return len(self._room.traces) + len(self.ready)
+        return len(self._room.traces) + len(self.ready) + len(self.forgotten)
 
-    def sort(self, foreign: Sequence[Foreign], counts: Counts, begun: set[bytes]) -> list[Foreign]:
-        """The spans of a request that belong to traces that wait, or begin one.
+    def sort(self, foreign: Sequence[Foreign], row: Row) -> list[Foreign]:
+        """The spans of a request that belong to traces that wait, or begin one; the row counts the others.
 
         Args:
             foreign: Its spans.
-            counts: Where the others are counted, and traces that begin.
-            begun: Traces that other requests of the same row began, and those this one begins.
+            row: The row they are written with.
         """
         kept = []
         for piece in foreign:
             trace_id = piece.trace_id
-            if trace_id in self._done and trace_id not in self._room.traces:
-                count(counts.spans, DECORATED if self._done[trace_id] else LATE)
-            elif not self._assembler.drawn(trace_id):
-                self._pass_over(piece, counts)
-            else:
+            if trace_id in self._done or trace_id in row.passed:
+                count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
+            elif trace_id in self._room.traces or trace_id in row.begun:
                 kept.append(piece)
-                if trace_id not in self._room.traces and trace_id not in begun:
-                    begun.add(trace_id)
-                    counts.received += 1
+            elif not drawn(trace_id, self.lowest):
+                self._pass_over(piece, row.counts)
+            else:
+                row.counts.received += 1
+                if trace_id in self._own:
+                    row.passed.add(trace_id)
+                    count(row.counts.ignored, DECORATED)
+                    count(row.counts.spans, DECORATED)
+                else:
+                    row.begun.add(trace_id)
+                    kept.append(piece)
         return kept
 
     @staticmethod
@@ -90,8 +105,11 @@ class Traces:
         for found in self.ready:
             self.released += self._room.release(found.waiting)
         self.ready.clear()
+        self.forgotten.clear()
         for trace_id in row.own:
-            self._remember(trace_id, decorated=True)
+            _remember(self._own, trace_id)
+        for trace_id in row.passed:
+            _remember(self._done, trace_id)
         for request, pieces, seq in row.held:
             self._hold(pieces, seq, row.arrival, len(request.body), counts)
 
@@ -100,23 +118,38 @@ class Traces:
         del found["new"]
         for reason, n in found.items():
             count(counts.spans, reason, n)
+        if not self._room.holds(request):
+            self.released.append(request)
 
-    def _remember(self, trace_id: bytes, *, decorated: bool) -> None:
-        self._done[trace_id] = decorated
-        if len(self._done) > REMEMBERED:
-            del self._done[next(iter(self._done))]
+    def complete(self, now: float, *, everything: bool = False) -> None:
+        """Make records of the traces nothing more is to be waited for, or of all that wait."""
+        for trace_id, waiting in self._room.due(now, everything=everything):
+            self.ready.append(self._assembler.assemble(trace_id, waiting, decorated=trace_id in self._own))
+            _remember(self._done, trace_id)
 
-    def complete(self, now: float) -> None:
-        """Make records of the traces nothing more is to be waited for."""
-        for trace_id, waiting in self._room.due(now):
-            decorated = self._done.get(trace_id, False)
-            self.ready.append(self._assembler.assemble(trace_id, waiting, decorated=decorated))
-            self._remember(trace_id, decorated=decorated)
+    def begin_again(self, now: float) -> None:
+        """The journal was lost, and with it the requests that wait: traces are taken as they are."""
+        self.complete(now, everything=True)
+        for found in self.ready:
+            found.waiting.requests.clear()
+        self._room.forget_requests()
+        self.released.clear()
 
     def restore(self, journal: Journal, now: float) -> None:
-        """Let wait again what waited before this process began."""
-        for trace_id in journal.assembled(now - MEMORY):
-            self._remember(trace_id, decorated=False)
+        """Let wait again what waited before this process began.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        oldest = next((body.arrival for body in journal.bodies()), now)
+        done = journal.assembled(min(oldest, now - MEMORY))
+        for trace_id, arrival in done.items():
+            _remember(self._done, trace_id)
+            if arrival < 0:
+                self.forgotten.append(trace_id)
+        for unique in journal.recent():
+            if len(unique) > len(trace_id := unique[:TRACE_ID]):
+                _remember(self._own, trace_id)
         unused = Counts()
         for body in journal.bodies():
             try:
@@ -125,10 +158,11 @@ class Traces:
                 complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
                 self.released.append(body.seq)
                 continue
-            kept = [piece for piece in batch.foreign if self._waits(piece)]
+            kept = [one for one in batch.foreign if one.trace_id not in done and drawn(one.trace_id, body.lowest)]
             self._hold(kept, body.seq, body.arrival, len(body.body), unused)
-            if not kept:
-                self.released.append(body.seq)
 
-    def _waits(self, piece: Foreign) -> bool:
-        return piece.trace_id not in self._done and self._assembler.drawn(piece.trace_id)
+
+def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:
+    traces[trace_id] = None
+    if len(traces) > REMEMBERED:
+        del traces[next(iter(traces))]

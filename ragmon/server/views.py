@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ragmon.alarms import AlarmState
-from ragmon.gates import Outcome
+from ragmon.errors import RagmonError
+from ragmon.gates import ORDER, Outcome
+from ragmon.journal import open_readonly
 from ragmon.reading import Books, Reading, Served
+from ragmon.server import glance
+from ragmon.server.glance import Finding
 from ragmon.server.keeper import Keeper
+from ragmon.server.reloading import Reloading
 from ragmon.version import current
+
+OTHERS: Final = 100
+"""Gates of pipelines nobody configured that are shown, those that fail first."""
 
 
 class Views:
@@ -20,13 +30,13 @@ class Views:
     Args:
         keeper: Whose books are read.
         folder: Where its journal lies.
-        broken: Why the configuration on disk is not the one in force; "" where it is.
+        reloading: Knows whether the configuration on disk is the one in force.
     """
 
-    def __init__(self, keeper: Keeper, folder: Path, broken: Callable[[], str]) -> None:
+    def __init__(self, keeper: Keeper, folder: Path, reloading: Reloading) -> None:
         self.keeper = keeper
         self.folder = folder
-        self._broken = broken
+        self._reloading = reloading
         self._began = keeper.clock.now()
 
     def reading(self) -> Reading:
@@ -41,12 +51,12 @@ class Views:
         counts = standing.counts
         return Served(
             refused=dict(keeper.refused),
-            size=sum(path.stat().st_size for path in self.folder.glob("journal.db*") if path.is_file()),
+            size=_size(self.folder),
             trouble=keeper.trouble,
             resets=keeper.resets,
             jumps=keeper.clock.jumps,
-            reloaded=not self._broken(),
-            missing=standing.producers.missing(sum(counts.own.values())),
+            reloaded=not self._reloading.broken,
+            missing=standing.producers.missing(counts.own),
             lost=dict(standing.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             labels=dict(counts.labels),
@@ -59,26 +69,61 @@ class Views:
         return f"the journal cannot be written ({self.keeper.trouble})" if self.keeper.trouble else ""
 
     def status(self) -> dict[str, Any]:
-        """The gates, what fires, and whether every record is accounted for."""
-        reading, settings = self.reading(), self.keeper.standing.live.settings
-        served = reading.served or Served()
+        """What is wrong, since when, whether that can be believed, and then the gates and the books."""
+        reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
+        served, settings = reading.served or Served(), self.keeper.standing.live.settings
+        stuck = [Finding(trouble, self.keeper.trouble_since, "requests are refused until it can")] if trouble else []
+        stale = [Finding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
         return {
+            "wrong": [found._asdict() for found in (*stuck, *glance.wrong(reading))],
+            "doubts": [found._asdict() for found in (*stale, *glance.doubts(reading))],
+            "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
             "version": current(),
             "started": self._began,
             "now": reading.snapshot.now,
-            "trouble": self.trouble(),
-            "config": {"path": None if settings.path is None else str(settings.path), "broken": self._broken()},
-            "gates": [gate(outcome) for outcome in reading.outcomes],
-            "alarms": [alarm(state) for state in reading.alarms if state.firing is not None],
             "last_scored": reading.last_scored,
+            "trouble": trouble,
+            "config": {"path": None if settings.path is None else str(settings.path), "broken": reloading.broken},
+            "alarms": [alarm(state) for state in glance.firing(reading.alarms)],
+            "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
             "books": {stage: books(found) for stage, found in reading.books.items()},
             "spans_dropped": dict(reading.captured.spans),
             "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
             "producers": {"missing": served.missing, "dropped": dict(served.lost)},
             "refused": dict(served.refused),
-            "journal": {"bytes": served.size, "row": self.keeper.standing.seq, "resets": served.resets},
+            "labels": dict(served.labels),
+            "journal": {"bytes": served.size, **self._journal(), "resets": served.resets},
             "builds": [list(found) for found in reading.builds],
         }
+
+    def _journal(self) -> dict[str, Any]:
+        """How much it may take, how far it goes back, and when a row was written last."""
+        limit, row = self.keeper.journal.limits.size, self.keeper.standing.seq
+        try:
+            with open_readonly(self.folder) as journal:
+                first = next(journal.books(), None)
+                newest = journal.last()[1] or None
+        except RagmonError:  # `trouble` says why
+            first = newest = None
+        return {"limit": limit, "row": row, "oldest": None if first is None else first.arrival, "newest": newest}
+
+
+def gates(
+    outcomes: Sequence[Outcome], configured: Mapping[str, object], alarms: Sequence[AlarmState]
+) -> list[dict[str, Any]]:
+    """The gates as the status shows them, those of configured pipelines first.
+
+    Args:
+        outcomes: All of them.
+        configured: The pipelines somebody configured.
+        alarms: Every alarm.
+    """
+    since = {(state.pipeline, state.alert): state.firing for state in alarms}
+    mine = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
+    others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
+    others.sort(key=lambda outcome: ORDER.index(outcome.verdict))
+    shown = (*mine, *others[:OTHERS])
+    return [{**gate(one), "firing": since.get((one.gate.pipeline, one.gate.name))} for one in shown]
 
 
 def gate(outcome: Outcome) -> dict[str, Any]:
@@ -100,6 +145,15 @@ def books(found: Books) -> dict[str, Any]:
     told = ("received", "scored", "duplicate", "pending", "residual")
     by_reason = {"ignored": dict(found.ignored), "dropped": dict(found.dropped)}
     return {**{name: getattr(found, name) for name in told}, **by_reason}
+
+
+def _size(folder: Path) -> int:
+    """Bytes a journal takes; a file of it may go while it is looked at."""
+    total = 0
+    for path in folder.glob("journal.db*"):
+        with suppress(OSError):
+            total += path.stat().st_size
+    return total
 
 
 def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:

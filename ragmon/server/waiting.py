@@ -176,3 +176,11 @@ class Room:
                 del self._held[request]
                 done.append(request)
         return done
+
+    def holds(self, request: int) -> bool:
+        """Whether a trace waits that has spans of a journalled request."""
+        return request in self._held
+
+    def forget_requests(self) -> None:
+        """No journalled request is held any more."""
+        self._held.clear()

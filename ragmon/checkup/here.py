@@ -1,58 +1,37 @@
-"""Is everything in place: gold, baselines, the chain from a call to `/metrics`; and what alarms can find."""
+"""What can be tried in this process: gold, baselines, a call that is captured and scored, and what alarms can find."""
 
 from __future__ import annotations
 
-import socket
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
-from urllib.parse import urlsplit
 
 import ragmon
 from ragmon import installation
 from ragmon.alarms.reach import Reach, reach
 from ragmon.arming import arm
 from ragmon.assembly import load_gold
+from ragmon.checkup.check import Check
 from ragmon.config.kinds import Address
 from ragmon.config.services import Export
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.errors import RagmonError
+from ragmon.remote import get
 from ragmon.scores import ScoreTable
 
-TIMEOUT: Final = 5.0
-"""Seconds to wait for a server."""
 RATES: Final = (1.0, 10.0, 100.0)
 """Observations a minute for which it is said what alarms find, where nobody knows the rate."""
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing that was tried.
-
-    Attributes:
-        name: What.
-        ok: Whether it is as it should be.
-        told: What was found.
-        hint: What would be right, where it is not.
-    """
-
-    name: str
-    ok: bool
-    told: str
-    hint: str = ""
-
-
-def checks(settings: Settings) -> Iterator[Check]:
-    """Try everything a monitor needs, in the order in which a record meets it.
+def here(settings: Settings) -> Iterator[Check]:
+    """Try what needs no server.
 
     Args:
         settings: The configuration, without problems.
     """
     yield _gold(settings)
     yield _baselines(settings)
-    yield from _server(settings)
-    yield _chain(settings)
+    yield _capture(settings)
 
 
 def _gold(settings: Settings) -> Check:
@@ -75,21 +54,7 @@ def _baselines(settings: Settings) -> Check:
     return Check("baseline", ok=True, told=", ".join(files) or "learned from traffic, at least an hour of it")
 
 
-def _server(settings: Settings) -> Iterator[Check]:
-    """Whether somebody listens where records are sent; nothing is sent there."""
-    if settings.export.endpoint is None:
-        return
-    url = urlsplit(str(settings.export.endpoint))
-    try:
-        place = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
-        with socket.create_connection(place, timeout=TIMEOUT):
-            yield Check("server", ok=True, told=f"{url.netloc} answers")
-    except (OSError, ValueError) as error:
-        hint = "start the server, or correct `[export] endpoint`"
-        yield Check("server", ok=False, told=f"nobody answers on {url.netloc} ({error})", hint=hint)
-
-
-def _chain(settings: Settings) -> Check:
+def _capture(settings: Settings) -> Check:
     """A call of a decorated function, captured and scored in this process, seen on `/metrics`."""
     quiet = replace(
         settings,
@@ -101,22 +66,22 @@ def _chain(settings: Settings) -> Check:
     try:
         installed = installation.install(quiet)
     except RagmonError as error:
-        return Check("chain", ok=False, told=f"not tried: {error}", hint=error.hint)
+        return Check("capture", ok=False, told=f"not tried: {error}", hint=error.hint)
     try:
         ragmon.trace(name=settings.pipeline)(_answer)("Is anybody there?")
         installed.flush()
         monitor = installed.monitor
         address = None if monitor is None else monitor.address
         if address is None:
-            return Check("chain", ok=False, told="nothing is captured", hint="RAGMON_DISABLED is set")
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT) as answer:
-            lines = answer.read().decode().splitlines()
+            return Check("capture", ok=False, told="nothing is captured", hint="RAGMON_DISABLED is set")
+        lines = get(f"http://{address}", "/metrics").body.decode().splitlines()
     finally:
         installed.shutdown()
     scored = next((line for line in lines if line.startswith('ragmon_records_scored_total{stage="score"}')), "")
     if scored.rpartition(" ")[2] != "1.0":
-        return Check("chain", ok=False, told="a call was made and not scored", hint="report this: it is a bug")
-    return Check("chain", ok=True, told=f"a call was captured, scored and is one of {len(lines)} lines of /metrics")
+        return Check("capture", ok=False, told="a call was made and not scored", hint="report this: it is a bug")
+    told = f"a call was captured and scored here, and is one of {len(lines)} lines of /metrics"
+    return Check("capture", ok=True, told=told)
 
 
 def _answer(question: str) -> dict[str, object]:

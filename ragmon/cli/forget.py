@@ -1,0 +1,72 @@
+"""`ragmon forget`: take out of a journal what somebody asks to be forgotten."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ragmon.cli import printable
+from ragmon.cli.runs import config_option
+from ragmon.config.load import load
+from ragmon.errors import RagmonError, shorten
+from ragmon.journal import Erasure
+from ragmon.journal import forget as take_out
+
+_TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
+
+
+@click.command()
+@click.option("--trace", metavar="ID", help="The trace: 32 hex digits.")
+@click.option("--tag", metavar="NAME=VALUE", help="All records with this tag, and what belongs to their traces.")
+@click.option("--state-dir", metavar="DIR", help="Where the journal lies. Default: `[serve] state_dir` of the config.")
+@config_option
+def forget(trace: str | None, tag: str | None, state_dir: str | None, config: str | None) -> int:
+    """Take a trace, or all records with a tag, out of a server's journal and off the disk.
+
+    Records, labels, waiting spans and failures go. What was counted stays: counts hold no text. Keys and ids of
+    traces stay until they expire, so that a producer that sends twice brings nothing back.
+
+    The server may run. It must be this machine's: the folder is read and written. Other copies of the data (trace
+    logs, backups, other backends) are not touched.
+
+    Exit codes: 0 also where nothing was found, 3 no journal, or it cannot be written.
+    """
+    wanted = _wanted(trace, tag)
+    folder = Path(state_dir or load(config).serve.state_dir)
+    erasure = take_out(folder, trace=trace, tag=wanted)
+    for line in _told(erasure):
+        click.echo(printable(line))
+    return 0
+
+
+def _wanted(trace: str | None, tag: str | None) -> tuple[str, str] | None:
+    """The tag, where that is what was given.
+
+    Raises:
+        RagmonError: What is to be forgotten is not said.
+    """
+    if (trace is None) is (tag is None):
+        raise RagmonError("what is to be forgotten?", hint="--trace ID or --tag NAME=VALUE, one of them")
+    if trace is not None:
+        if not _TRACE.fullmatch(trace):
+            raise RagmonError(f"--trace is no trace id: {shorten(trace)}", hint="32 hex digits, without dashes")
+        return None
+    name, equals, value = (tag or "").partition("=")
+    if not (name and equals):
+        raise RagmonError(f"--tag names no tag and value: {shorten(tag)}", hint="--tag customer=42")
+    return name, value
+
+
+def _told(erasure: Erasure) -> list[str]:
+    """What was done, and what is left to do."""
+    gone = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
+    lines = ["forgotten: " + ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in gone.items())]
+    if not any(gone.values()):
+        lines = ["nothing was found"]
+    if not erasure.wiped:
+        lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")
+    lines += [f"a damaged journal may hold it still; it can only be deleted: {path}" for path in erasure.unread]
+    return [*lines, "stays: counts, which hold no text; keys and ids of traces, until they expire"]

@@ -1,0 +1,176 @@
+"""A server that runs elsewhere, asked over its admin port."""
+
+from __future__ import annotations
+
+import http.client
+from http import HTTPStatus
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+
+from ragmon.errors import RagmonError, shorten
+from ragmon.reading import Books
+
+TIMEOUT: Final = 10.0
+"""Seconds to wait for an answer."""
+LARGEST: Final = 64 << 20
+"""Bytes of an answer that are read."""
+STATUS: Final = "/api/status"
+_EXAMPLE: Final = "http://127.0.0.1:9464"
+
+
+class NoAnswerError(RagmonError):
+    """Nobody answers, or not with what was asked for."""
+
+
+class Answer(NamedTuple):
+    """What a server answered.
+
+    Attributes:
+        status: The HTTP status.
+        body: What came with it.
+    """
+
+    status: int
+    body: bytes
+
+
+class Producers(msgspec.Struct):
+    """What producers say of themselves.
+
+    Attributes:
+        missing: Records they sent that have not come.
+        dropped: Records they lost, by reason.
+    """
+
+    missing: int = 0
+    dropped: dict[str, int] = {}
+
+
+class Journal(msgspec.Struct):
+    """How the journal stands: its newest row."""
+
+    row: int = 0
+
+
+class Status(msgspec.Struct):
+    """What `/api/status` says, as far as somebody here asks.
+
+    Attributes:
+        version: The server's ragmon.
+        now: Its time, seconds since the epoch.
+        books: By stage.
+        trouble: Why it can take nothing; "" where it can.
+        spans_dropped: Spans that belong to no record, by reason.
+        refused: Requests it turned away, by reason.
+        producers: What producers say of themselves.
+        journal: How the journal stands.
+        builds: `(pipeline, build, index_hash)` that answered last, the newest of a pipeline last.
+    """
+
+    version: str
+    now: float
+    books: dict[str, Books]
+    trouble: str = ""
+    spans_dropped: dict[str, int] = {}
+    refused: dict[str, int] = {}
+    producers: Producers = msgspec.field(default_factory=Producers)
+    journal: Journal = msgspec.field(default_factory=Journal)
+    builds: list[tuple[str, str, str]] = []
+
+
+class Place(NamedTuple):
+    """Where a server listens."""
+
+    tls: bool
+    host: str
+    port: int
+    path: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+def place(url: str) -> Place:
+    """Read an address.
+
+    Raises:
+        RagmonError: It is none.
+
+    >>> str(place("https://ragmon.example/monitor/"))
+    'ragmon.example:443'
+    """
+    try:
+        found = urlsplit(url)
+        host, port, tls = found.hostname, found.port, found.scheme == "https"
+    except ValueError:
+        host = None
+    if host is None or found.scheme not in ("http", "https") or "@" in found.netloc:
+        # What stands before an @ may be a password, so such an address is not shown.
+        told = "it names a user" if "@" in url else shorten(url)
+        raise RagmonError(f"this is no address of a server: {told}", hint=_EXAMPLE)
+    return Place(tls, host, port or (443 if tls else 80), found.path.rstrip("/"))
+
+
+def get(url: str, path: str, *, timeout: float = TIMEOUT) -> Answer:
+    """Ask for a page.
+
+    Args:
+        url: The server's address; what proxies the environment names play no part.
+        path: The page.
+        timeout: Seconds to wait for each part of the answer.
+
+    Raises:
+        RagmonError: The address is none.
+        NoAnswerError: Nobody answers there.
+    """
+    where = place(url)
+    kind = http.client.HTTPSConnection if where.tls else http.client.HTTPConnection
+    connection = kind(where.host, where.port, timeout=timeout)
+    try:
+        connection.request("GET", f"{where.path}{path}")
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.read(LARGEST))
+    except (OSError, http.client.HTTPException) as error:
+        hint = f"is the server running? Its admin port, such as {_EXAMPLE}"
+        raise NoAnswerError(f"nobody answers on {where} ({_why(error)})", hint=hint) from error
+    finally:
+        connection.close()
+
+
+def _why(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def status(url: str) -> Status:
+    """How a server stands.
+
+    Args:
+        url: The address of its admin port.
+
+    Raises:
+        RagmonError: The address is none.
+        NoAnswerError: Nobody answers there, or it is no `ragmon serve`.
+    """
+    answer = get(url, STATUS)
+    try:
+        if answer.status == HTTPStatus.OK:
+            return msgspec.json.decode(answer.body, type=Status)
+        told = f"it answered with status {answer.status}"
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        told = str(error)
+    raise NoAnswerError(
+        f"what answers on {place(url)} is not the admin port of `ragmon serve` ({told})",
+        hint="`[serve] admin` of the server's configuration says where that is",
+    )
+
+
+def risen(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """What was counted between two looks.
+
+    >>> risen({"late": 1}, {"late": 3, "too_old": 1})
+    {'late': 2, 'too_old': 1}
+    """
+    return {reason: n - before.get(reason, 0) for reason, n in after.items() if n > before.get(reason, 0)}

@@ -1,0 +1,350 @@
+"""Whatever comes, in whatever order and however often: what is good is scored once, the rest has a reason."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import socket
+from collections import Counter
+
+import pytest
+from command_line import ragmon
+from front_desk import peak
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_requests import as_json, export
+from prometheus_client.parser import text_string_to_metric_families as parse
+from serving import (
+    BEGIN,
+    PROTOBUF,
+    Time,
+    accounted,
+    asked,
+    configuration,
+    digest,
+    foreign,
+    journalled,
+    pass_by,
+    post,
+    process,
+    replayed,
+    send_body,
+    serving,
+    whole,
+)
+from test_bad_input import REJECTED
+
+from ragmon import attributes as keys
+from ragmon.contract import encode
+from ragmon.server.waiting import Limits
+
+PATIENT = Limits(idle=30.0, rootless=60.0)
+JSON = "application/json"
+
+
+# --- order ------------------------------------------------------------------------------------------------------------
+
+
+def day(n=400):
+    """Requests of the last twenty hours, in order of time; some were refused, some fail."""
+    rng = random.Random(4)
+    for number, ago in enumerate(sorted((rng.uniform(0, 72_000) for _ in range(n)), reverse=True)):
+        told = rng.choice([{}, {}, {"claim": "not in context", "citations": []}, {"retrieved": []}])
+        yield asked(number, ts=BEGIN - ago, **told)
+
+
+def pieces(records, frameworks, rng):
+    """Exports of parts of the same requests: each thrice, in any order, one at a time or many."""
+    parts = [[record] for record in records for _ in range(3)]
+    parts += [[span] for spans in frameworks for span in spans for _ in range(3)]
+    rng.shuffle(parts)
+    while parts:
+        taken = [parts.pop() for _ in range(min(len(parts), rng.choice([1, 5, 100])))]
+        own = [part[0] for part in taken if not hasattr(part[0], "span_id")]
+        spans = [part[0] for part in taken if hasattr(part[0], "span_id")]
+        if own:
+            yield whole(own), PROTOBUF
+        if spans:
+            yield (
+                (export(spans).SerializeToString(), PROTOBUF) if rng.random() < 0.5 else (as_json(export(spans)), JSON)
+            )
+
+
+def test_order_and_repetition_change_no_count(tmp_path):
+    """Clean and in order, or shuffled and each thrice, and once more when all is done."""
+    records, frameworks = list(day()), [foreign(n, at=BEGIN - n) for n in range(40)]
+    clean = [(whole(records), PROTOBUF), (export(sum(frameworks, [])).SerializeToString(), PROTOBUF)]
+    found = {}
+    for name, bodies in (("clean", clean), ("shuffled", list(pieces(records, frameworks, random.Random(8))))):
+        time = Time()
+        (tmp_path / name).mkdir()
+        with serving(tmp_path / name, clock=time.clock(), patience=PATIENT) as running:
+            for body, kind in bodies:
+                send_body(running, body, kind)
+            pass_by(running, time, 61.0)
+            if name == "shuffled":
+                for body, kind in clean:
+                    send_body(running, body, kind)
+            books = accounted(running)
+            found[name] = digest(running), books["scored"]
+            spans = running.status()["spans_dropped"]
+        assert replayed(tmp_path / name) == found[name][0]
+    assert found["shuffled"] == found["clean"]
+    assert found["clean"][1] == 440
+    assert books["duplicate"] == 3 * 400
+    assert spans == {"duplicate": 2 * 80, "late": 80}
+
+
+def test_a_decorated_call_and_what_was_traced_in_it_count_the_same_in_any_order(tmp_path):
+    """One record and one trace that is none, whether its spans came before, with, or after the record, or in between."""
+    record = asked(1)
+    inside = [span._replace(trace_id=record.trace_id) for span in foreign(1, parent=record.trace_id[-16:])]
+    first, second = (export([span]).SerializeToString() for span in inside)
+    own = whole([record])
+    for n, order in enumerate(
+        ([own, first, second], [first, own, second], [first, second, own], [own + first, second])
+    ):
+        time = Time(now=record.ts)
+        (tmp_path / str(n)).mkdir()
+        with serving(tmp_path / str(n), clock=time.clock(), patience=PATIENT) as running:
+            for body in order:
+                send_body(running, body)
+            pass_by(running, time, 61.0)
+            books = accounted(running)
+        assert (books["received"], books["scored"], books["ignored"]) == (2, 1, {"decorated": 1}), n
+
+
+# --- what is no request -----------------------------------------------------------------------------------------------
+
+
+def holding(line, number):
+    """An export of a span of ragmon's whose record is this line."""
+    message = ExportTraceServiceRequest.FromString(whole([asked(number)]))
+    for pair in message.resource_spans[0].scope_spans[0].spans[0].attributes:
+        if pair.key == keys.RAGMON_RECORD:
+            pair.value.string_value = line
+    return message.SerializeToString()
+
+
+LINES = {
+    name: (line.decode().replace('{"qid"', '{"v":1,"qid"', 1), reason)
+    for name, (line, reason) in REJECTED.items()
+    if line.isascii() and len(line) < 1 << 20
+}
+"""Records that are none, as trace files have them."""
+
+
+def broken(change):
+    """An export with one span something is wrong with."""
+    message = ExportTraceServiceRequest.FromString(whole([asked(1)]))
+    change(message.resource_spans[0].scope_spans[0].spans[0])
+    return message.SerializeToString()
+
+
+def deep(levels):
+    """A value in a list in a list."""
+    value = b"\x0a\x01x"
+    for _ in range(levels):
+        inner = b"\x0a" + varint(len(value)) + value
+        value = b"\x2a" + varint(len(inner)) + inner
+    return value
+
+
+def varint(number):
+    found = b""
+    while number > 127:
+        found, number = found + bytes([number & 127 | 128]), number >> 7
+    return found + bytes([number])
+
+
+def nested(levels):
+    """An export whose only attribute is nested so deep."""
+    body = deep(levels)
+    for tag in (b"\x12", b"\x4a", b"\x12", b"\x12", b"\x0a"):
+        body = tag + varint(len(body)) + body
+    return body
+
+
+GOOD = as_json(export(foreign(1)))
+BODIES = {
+    "a broken end": (whole([asked(1)])[:-7], PROTOBUF, "malformed_protobuf"),
+    "no message": (b"\xff" * 40, PROTOBUF, "malformed_protobuf"),
+    "text that is no UTF-8": (whole([asked(1)]).replace(b"support", b"supp\xfft"), PROTOBUF, "malformed_protobuf"),
+    "values in values": (nested(200), PROTOBUF, "malformed_protobuf"),
+    "an id of zeros": (broken(lambda span: setattr(span, "trace_id", bytes(16))), PROTOBUF, "invalid_schema"),
+    "half an id": (broken(lambda span: setattr(span, "span_id", b"1234")), PROTOBUF, "invalid_schema"),
+    "half of JSON": (GOOD[: len(GOOD) // 2], JSON, "malformed_json"),
+    "NaN": (GOOD.replace(b"0.5", b"NaN"), JSON, "non_finite"),
+    "1e999": (GOOD.replace(b"0.5", b"1e999"), JSON, "non_finite"),
+    "5,000 digits": (GOOD.replace(b"0.5", b"9" * 5000), JSON, "non_finite"),
+    "an array": (b"[" + GOOD + b"]", JSON, "invalid_schema"),
+    "JSON in JSON in JSON": (GOOD.replace(b"0.5", b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000), JSON, "depth"),
+    "JSON that is no UTF-8": (GOOD.replace(b"an answer", b"an \xff"), JSON, "invalid_utf8"),
+    "half a surrogate pair": (GOOD.replace(b"an answer", rb"an \ud800"), JSON, "invalid_utf8"),
+    "an id that is none": (GOOD.replace(b'"traceId": "', b'"traceId": "x', 2), JSON, "invalid_schema"),
+}
+"""Exports that are none, or hold a span that is none, each with what it is counted as."""
+UNREADABLE = [body for body, _, reason in BODIES.values() if "id" not in reason]
+
+
+@pytest.mark.parametrize("share", [20])
+def test_among_thousands_of_good_requests_each_kind_of_bad_one_is_counted_exactly(tmp_path, share):
+    """One in a hundred of each kind."""
+    rng, good = random.Random(6), [asked(n) for n in range(100 * share)]
+    exports = [(whole(good[n : n + 10]), PROTOBUF) for n in range(0, len(good), 10)]
+    expected = Counter()
+    for n, (line, reason) in enumerate(LINES.values()):
+        expected[reason] += share
+        exports += [(holding(line, 10_000 + 100 * n + k), PROTOBUF) for k in range(share)]
+    for body, kind, reason in BODIES.values():
+        expected[reason] += share
+        exports += [(body, kind)] * share
+    rng.shuffle(exports)
+    with serving(tmp_path) as running:
+        codes = Counter(post(f"{running.otlp}/v1/traces", body, kind)[0] for body, kind in exports)
+        books = accounted(running)
+        found = digest(running)
+    assert (books["scored"], books["duplicate"], books["dropped"]) == (len(good), 0, dict(expected))
+    assert books["received"] == len(good) + expected.total()
+    refused = [body for body, _, _ in BODIES.values() if body in UNREADABLE]
+    assert codes == {400: share * len(refused), 200: len(exports) - share * len(refused)}
+    assert [record.trace_id for record in journalled(tmp_path)].sort() == [record.trace_id for record in good].sort()
+    assert replayed(tmp_path) == found
+
+
+def test_a_hundred_megabytes_in_one_body_cost_no_memory(tmp_path):
+    """Whether it says how long it is, or goes on and on: it is refused, and the next request is scored."""
+    configuration(tmp_path)
+    with process(tmp_path) as running:
+        send_body(running, whole([asked(1)]))
+        before = peak(running.pid)
+        for announced in (True, False):
+            assert b" 413 " in pour(running, 100 << 20, announced=announced)
+        assert peak(running.pid) - before < 32 << 20
+        send_body(running, whole([asked(2)]))
+        books = accounted(running)
+        assert (books["scored"], running.status()["refused"]) == (2, {"oversize": 2})
+        assert running.stop() == 0
+
+
+def pour(running, size, *, announced):
+    """Send so many bytes as one body, or as many as are taken; returns how it is answered."""
+    host, port = running.otlp.removeprefix("http://").split(":")
+    length = f"Content-Length: {size}" if announced else "Transfer-Encoding: chunked"
+    piece = b"x" * (1 << 20)
+    with socket.create_connection((host, int(port)), timeout=60) as sock:
+        sock.sendall(
+            f"POST /v1/traces HTTP/1.1\r\nHost: {host}\r\nContent-Type: {PROTOBUF}\r\n{length}\r\n\r\n".encode()
+        )
+        try:
+            for _ in range(size // len(piece)):
+                sock.sendall(piece if announced else b"%x\r\n%s\r\n" % (len(piece), piece))
+        except OSError:
+            pass
+        return sock.recv(4096).partition(b"\r\n")[0]
+
+
+# --- odd text and odd numbers -----------------------------------------------------------------------------------------
+
+TEXTS = {
+    "half a surrogate pair": "\ud800",
+    "zeros": "a\0b",
+    "line ends and quotes": 'a"b\\c\nd\r\u2028e',
+    "markup": "<script>alert(1)</script>|`x`|[a](javascript:x)",
+    "ten thousand characters": "\U0001f600é" * 5000,
+    "nothing but space": " \t ",
+    "a name of Prometheus": '__name__="x"} 1',
+    "right to left": "\u202eabc\u0000",
+}
+
+
+def everywhere(text, number):
+    """A request with this text in every field that is text, one after the other."""
+    fields = {
+        **{name: text for name in ("pipeline", "qid", "q", "index_hash", "build", "session", "error", "ended")},
+        "tags": {text: text},
+        "retrieved_ids": [text],
+        "contexts": [text],
+        "answer_json": {"claim": text, "citations": [text]},
+        "sampling": {"audit": True, "stratum": text, "p_audit": 1.0, "p": 1.0},
+        "measures": {text: 1.0},
+        "trace_id": text,
+        "parent_span_id": text,
+    }
+    for place, (name, value) in enumerate(fields.items()):
+        record = json.loads(encode(asked(number + place)))
+        yield holding(json.dumps({**record, name: value}), number + place)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_whatever_text_comes_in_whatever_field_every_page_can_be_read(tmp_path, name):
+    text = TEXTS[name]
+    half = name == "half a surrogate pair"
+    with serving(tmp_path, '[capture]\ncontent = "full"\n[slices]\nlang = ["de"]\n') as running:
+        for body in everywhere(text, 0):
+            send_body(running, body)
+        if not half:
+            odd = {f"retrieval.documents.0.document.{key}": text for key in ("id", "content")}
+            spans = [span._replace(name=text, attributes={**span.attributes, text: text}) for span in foreign(1)]
+            spans[1] = spans[1]._replace(attributes={**spans[1].attributes, **odd})
+            send_body(running, export(spans, **{"service.name": text, "service.version": text}).SerializeToString())
+        books = accounted(running)
+        assert (books["scored"], books["dropped"]) == ((0, {"invalid_utf8": 16}) if half else (17, {}))
+        pages = {path: running.get(path) for path in ("/", "/metrics", "/api/status", "/api/records")}
+        assert {code for code, _ in pages.values()} == {200}
+        assert "<script>alert" not in pages["/"][1]
+        for family in parse(pages["/metrics"][1]):
+            assert all(len(value) <= 128 for sample in family.samples for value in sample.labels.values())
+        found = digest(running)
+    report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml", "--format", "md")
+    assert (report.code, report.err) == (0, "")
+    assert "<script>alert" not in report.out
+    assert replayed(tmp_path) == found
+
+
+NUMBERS = {
+    "scores": ["NaN", "Infinity", "-Infinity", "-0.0", "1e308", "true", "1e999"],
+    "measures": ["NaN", "Infinity", "-Infinity", "-0.0", "1e308", "true", "-5"],
+    "latency_ms": ["NaN", "Infinity", "-Infinity", "-0.0", "1e308", "true", "-5"],
+    "ts": ["NaN", "Infinity", "-Infinity", "1e308", "true"],
+    "p": ["NaN", "Infinity", "-0.0", "1e-308", "1e308", "true", "0"],
+}
+NO_NUMBERS = ("NaN", "Infinity", "-Infinity", "1e999")
+
+
+def told(field, number):
+    """A field of a record that holds a number, as JSON."""
+    shape = {
+        "scores": '"scores":[%s]',
+        "measures": '"measures":{"groundedness":%s}',
+        "latency_ms": '"latency_ms":{"total":%s}',
+        "ts": '"ts":%s',
+        "p": '"sampling":{"audit":true,"stratum":"rest","p_audit":1.0,"p":%s}',
+    }
+    return shape[field] % number
+
+
+def test_no_number_makes_a_series_that_is_none(tmp_path):
+    """Not one that is no number, not one that is too large, not a truth value; a plain request beside them counts."""
+    exports, reasons = [], Counter()
+    for field, numbers in NUMBERS.items():
+        for number in numbers:
+            record = json.loads(encode(asked(len(exports))))
+            record.pop(field, None)
+            line = json.dumps(record)[:-1] + "," + told(field, number) + "}"
+            exports.append(holding(line, len(exports)))
+            reasons["non_finite" if number in NO_NUMBERS else "?"] += 1
+    values = [math.nan, math.inf, -math.inf, -0.0, 1e308, True, 2**63 - 1]
+    spans = [foreign(n, score=value) for n, value in enumerate(values)]
+    with serving(tmp_path) as running:
+        for body in exports:
+            send_body(running, body)
+        send_body(running, export(sum(spans, [])).SerializeToString())
+        books = accounted(running)
+        print(books, reasons)
+        shown = running.metrics()
+        odd = {name: value for name, value in shown.items() if not math.isfinite(value)}
+        assert odd == {}
+        found = digest(running)
+    assert replayed(tmp_path) == found
+    raise SystemError
