@@ -14,6 +14,9 @@ hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
+# A server in the suite's own process loads gRPC, which must not meddle with programs that tests start by forking.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 

@@ -157,6 +157,9 @@ BROKEN = {
     "an empty gold file": ("[gold.gold]\npath = 'empty.jsonl'\n", "empty.jsonl: the gold file is refused"),
     "a baseline that is none": ("[alarms.baseline]\nfile = 'empty.jsonl'\n", "the baseline is no JSON"),
     "a plugin nobody has": ("plugins = ['not_a_module_of_anybody']\n", "not_a_module_of_anybody"),
+    "no end of brackets": (f"a = {'[' * 5000}\n", "is nested too deeply"),
+    "the home of nobody": ("extend = '~nobody-lives-here/ragmon.toml'\n", "RuntimeError"),
+    "a name no file has": ('extend = "\\u0000"\n', "extend names a file nobody can use"),
     "nothing at all": (None, "there is no such file"),
 }
 

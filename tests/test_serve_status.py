@@ -15,6 +15,7 @@ from guarded import beside
 from serving import accounted, asked, send_body, serving, wait_for, whole
 from test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 
+from ragmon.alarms import AlarmState
 from ragmon.capture.otlp import OtlpSink
 from ragmon.contract import Sampling, Totals
 from ragmon.reading import Books, Reading, Served
@@ -89,7 +90,7 @@ def reading(**how):
             {"books": {"received": 1000, "scored": 900, "dropped": {"too_old": 100}}},
             "ingest: 100 of 1000 records dropped: too_old 100",
         ),
-        ({"served": {"resets": 1}}, "the journal was damaged and begun anew, 1 times"),
+        ({"served": {"resets": 1}}, "the journal was damaged and begun anew: 1"),
         ({"served": {"missing": 11}}, "11 records that producers sent have not come"),
         ({"served": {"lost": {"queue_full": 30}}}, "producers lost 30 records themselves: queue_full 30"),
         ({"last_scored": 4399.0}, "nothing was scored lately: the numbers are old"),
@@ -112,6 +113,18 @@ def test_a_reason_for_doubt_is_named(how, doubt):
 )
 def test_a_little_loss_is_no_reason(how):
     assert glance.doubts(reading(**how)) == []
+
+
+def test_the_most_urgent_comes_first_then_what_began_it_and_not_without_end():
+    """What began first is nearest to the cause."""
+    kinds = [("ticket", 10.0), ("page", 30.0), ("look", 5.0), ("page", 20.0)]
+    alarms = [AlarmState("p", f"{kind}{at:.0f}", "m", kind, at, 1.0) for kind, at in kinds]
+    alarms.append(AlarmState("p", "silent", "m", "page", None, 0.0))
+    found = glance.wrong(reading(alarms=alarms))
+    assert [one.what.split()[0] for one in found] == ["p/page20", "p/page30", "p/look5", "p/ticket10"]
+    assert [one.since for one in found] == [20.0, 30.0, 5.0, 10.0]
+    many = [AlarmState("p", f"a{n:02}", "m", "page", 1.0, 1.0) for n in range(25)]
+    assert [one.what for one in glance.wrong(reading(alarms=many))][-2:] == ["p/a19 fires (page)", "and 5 more"]
 
 
 def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):

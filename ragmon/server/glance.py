@@ -81,7 +81,7 @@ def _lost(reading: Reading) -> Iterator[Finding]:
     if served is None:
         return
     if served.resets:
-        yield Finding(f"the journal was damaged and begun anew, {served.resets} times", hint="the log says where it is")
+        yield Finding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
     received = sum(books.received for books in reading.books.values())
     if served.missing > FEW * received:
         hint = "a network, another server that takes some of them, or they are on their way"

@@ -144,13 +144,21 @@ def _guarded(watch: Watch) -> Watch:
 def _files(settings: Settings) -> Iterator[Path]:
     """What a configuration is read from: its files, gold, frozen baselines."""
     if settings.path is not None:
-        yield from chain(settings.path)
+        yield from _chain(settings.path)
     for gold in settings.gold:
         for path in gold.paths:
             yield path
             yield from _inside(path)
     shared = (settings.common, *settings.pipelines.values())
     yield from sorted({file for one in shared if (file := one.alarms.baseline.file) is not None})
+
+
+def _chain(path: Path) -> list[Path]:
+    """A file and those it extends; the file alone where it says something no file can."""
+    try:
+        return chain(path)
+    except (RuntimeError, ValueError):  # too deep, or the home of nobody
+        return [path]
 
 
 def _inside(folder: Path) -> Iterable[Path]:
@@ -166,6 +174,6 @@ def _of(path: Path) -> tuple[str, int, int, int] | None:
     try:
         real = path.resolve()
         found: stat_result = real.stat()
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, ValueError):
         return None
     return str(real), found.st_ino, found.st_mtime_ns, found.st_size
