@@ -128,7 +128,7 @@ def post(url, body, kind="application/json"):
 
 def values(text):
     """The samples of an exposition, by name and labels."""
-    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    lines = (line for line in text.split("\n") if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 

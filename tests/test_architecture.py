@@ -144,7 +144,18 @@ APART = {
 # Rooms without a clock, without chance, without files.
 PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary", "why")
 # Doors the app may use into rooms apart.
-INTO_CAPTURE = {"accounts", "delivery", "feedback", "privacy", "terms", "monitor", "live", "server.assembling", "installation", "testing"}
+INTO_CAPTURE = {
+    "accounts",
+    "delivery",
+    "feedback",
+    "privacy",
+    "terms",
+    "monitor",
+    "live",
+    "server.assembling",
+    "installation",
+    "testing",
+}
 LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}
 
 

@@ -228,3 +228,25 @@ def test_an_answer_nested_without_end():
 def test_half_a_surrogate_pair_is_no_text():
     record = chain_with_call({keys.INPUT_VALUE: "Is it \ud83d?", keys.OUTPUT_VALUE: '{"answer": "\\ud83d"}'}).record
     assert (record.q, record.answer_json.claim) == ("Is it ??", "?")
+
+
+JSON_TEXTS = st.one_of(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=[]), max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+        max_leaves=6,
+    ).map(json.dumps),
+    st.text('{}[]":,\\ud8 0123456789.eE+-truefalsnNIiy\t\n\x00\x7fä', max_size=12),
+    st.sampled_from(["1e400", "-1e400", "1" * 5000, "[" * 2000 + "]" * 2000, '{"a": 1, "a": 2}', "\ufeff[1]", '"\ud800"']),
+)
+
+
+@given(JSON_TEXTS)
+def test_json_in_attributes_is_what_pythons_own_decoder_makes_of_it(text):
+    """Whichever decoder is asked first: NaN, infinities and halves of surrogate pairs are nothing for a stricter one."""
+    try:
+        expected = json.loads(text)
+    except (ValueError, RecursionError):
+        expected = None
+    found = decode(text)
+    assert found is expected or repr(found) == repr(expected)

@@ -38,11 +38,10 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
         kept = traces.sort(request.foreign, row)
         if kept:
             row.held.append((request, kept, batch.hold(now, request.form.value, request.body, traces.lowest)))
+    count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines))
     batch.release(traces.released)
-    batch.remember(row.passed, now)
-    count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
-    batch.remember(traces.forgotten, now)
+    batch.remember([*row.passed, *traces.forgotten], now)
     return row
 
 

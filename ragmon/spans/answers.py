@@ -19,6 +19,9 @@ _CLAIM: Final = ("claim", "answer", "response", "result", "output", "outputs", "
 _FIRST: Final = ("replies", "generations")
 """Lists of alternatives: the first one was used."""
 _OTHERS: Final = (USER, "system", "tool")
+_LIST: Final = "["
+"""How a list of citations in a text begins."""
+_FENCE: Final = "```"
 _IDS: Final = ("id", "doc_id", "chunk_id")
 _NESTED: Final = 6
 _UNFINISHED: Final = re.compile(r"<(?:async_)?generator object\b.*>")
@@ -27,27 +30,30 @@ _UNFINISHED: Final = re.compile(r"<(?:async_)?generator object\b.*>")
 
 def answer(trace: Trace) -> Answer | None:
     """What was answered; None where no span says so."""
-    told = (found for span in _latest_first(trace) for found in _told(span))
-    return next((found for found in told if found is not None), None)
+    for span in _latest_first(trace):
+        for found in _told(span):
+            if found is not None:
+                return found
+    return None
 
 
 def _latest_first(trace: Trace) -> Iterator[Span]:
     """The spans that may have answered: the request itself, then each outermost one and the model calls inside it."""
     if trace.root is not None and trace.root not in trace.outermost:
         yield trace.root
-    for span in reversed(trace.having(Role.WORKFLOW, Role.GENERATION)):
+    for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
         if span in trace.outermost:
             yield span
-            yield from (call for call in reversed(trace.calls) if trace.lies_in(call, span))
+            yield from (call for call in reversed(trace.calls) if span.span_id in trace.above(call))
 
 
 def _told(span: Span) -> Iterator[Answer | None]:
     held = span.attributes
-    said = answered(span)
-    text = last(said, ASSISTANT, "")
+    text = last(answered(span), ASSISTANT, "")
     yield None if text is None else parse(text)
-    for value in (held.get(keys.OUTPUT_VALUE), decode(held.get(keys.ENTITY_OUTPUT)), held.get(keys.TRULENS_OUTPUT)):
-        yield _in(value)
+    yield _in(held.get(keys.OUTPUT_VALUE))
+    yield _in(decode(held.get(keys.ENTITY_OUTPUT)))
+    yield _in(held.get(keys.TRULENS_OUTPUT))
 
 
 def parse(text: str) -> Answer:
@@ -58,17 +64,19 @@ def parse(text: str) -> Answer:
     >>> parse("X is 1")
     Answer(claim='X is 1', citations=None)
     """
-    for found in (decode(text), *_fenced(text)):
+    for found in (decode(text), *(_fenced(text) if _FENCE in text else ())):
         structured = _structured(found) if isinstance(found, Mapping) else None
         if structured is not None:
             return structured
+    if _LIST not in text:
+        return Answer(claim=text)
     claim, citations = split_citations(text)
     return Answer(claim=claim, citations=citations)
 
 
 def _fenced(text: str) -> Iterator[Any]:
     """What the fenced blocks of a text hold as JSON."""
-    return (decode(block.removeprefix("json")) for block in text.split("```")[1::2])
+    return (decode(block.removeprefix("json")) for block in text.split(_FENCE)[1::2])
 
 
 def _structured(found: Mapping[str, Any], depth: int = _NESTED) -> Answer | None:

@@ -11,10 +11,10 @@ from ragmon import attributes as keys
 from ragmon.contract import Answer, Latency, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
-from ragmon.spans.documents import DocumentReader
 from ragmon.spans.model import OWN_SCOPE, Merge, Path, Span
 from ragmon.spans.questions import question
 from ragmon.spans.rankings import ids_of, scores_of, texts_of
+from ragmon.spans.reading import DocumentReader
 from ragmon.spans.retrievals import Retrievals, Retrieved
 from ragmon.spans.trace import Trace
 

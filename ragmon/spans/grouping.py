@@ -30,7 +30,7 @@ def per_request(spans: Iterable[Span]) -> list[list[Span]]:
     requests = {root.span_id: [root] for root in roots}
     for span in trace.spans:
         if span.span_id not in requests:
-            owner = next((above.span_id for above in trace.above(span) if above.span_id in requests), None)
+            owner = next((span_id for span_id in trace.above(span) if span_id in requests), None)
             around = [root.span_id for root in roots if _during(span, root)] if owner is None else [owner]
             if len(around) == 1:
                 requests[around[0]].append(span)

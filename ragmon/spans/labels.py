@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from ragmon import attributes as keys
 from ragmon import names
@@ -14,46 +14,60 @@ from ragmon.spans.values import as_id, plain
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
-_SESSIONS: Final = ("session_id", "conversation_id", "thread_id")
+_QID_MEMBERS: Final = ("qid",)
+_QID: Final = (keys.RAGMON_QID, keys.TRULENS_INPUT_ID, f"{keys.ASSOCIATION}.qid")
+_SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
+_SESSION: Final = (
+    *(keys.SESSION, keys.CONVERSATION, keys.TRULENS_CONVERSATION),
+    *(f"{keys.ASSOCIATION}.{name}" for name in _SESSION_MEMBERS),
+)
+_WORKFLOW: Final = (keys.WORKFLOW_NAME, keys.TRACELOOP_WORKFLOW)
 _UNNAMED: Final = ("Runnable", "LangGraph", "AgentExecutor")
 """How LangChain's instrumentations call a workflow that nobody gave a name."""
 
 
 def qid(trace: Trace) -> str | None:
     """The gold question's id, where the application put it on its spans."""
-    return _labelled(trace, (keys.RAGMON_QID, keys.TRULENS_INPUT_ID), ("qid",))
+    return _labelled(trace, _QID, _QID_MEMBERS)
 
 
 def session(trace: Trace) -> str | None:
     """The conversation the request belongs to."""
-    return _labelled(trace, (keys.SESSION, keys.CONVERSATION, keys.TRULENS_CONVERSATION), _SESSIONS)
+    return _labelled(trace, _SESSION, _SESSION_MEMBERS)
 
 
 def _labelled(trace: Trace, own: Iterable[str], members: Iterable[str]) -> str | None:
     """The first label, the outer spans first: an attribute of its own, or a member of what the application attached."""
-    wanted = (*own, *(f"{keys.ASSOCIATION}.{name}" for name in members))
     for span, attached in zip(trace.spans, trace.metadata, strict=True):
-        for held, names_of in ((span.attributes, wanted), (attached, members)):
-            for name in names_of:
-                if name in held and (text := as_id(held[name])):
-                    return text
+        label = _first(span.attributes, own) or _first(attached, members)
+        if label:
+            return label
+    return None
+
+
+def _first(held: Mapping[str, Any], wanted: Iterable[str]) -> str | None:
+    for name in wanted:
+        if name in held and (text := as_id(held[name])):
+            return text
     return None
 
 
 def workflow(trace: Trace) -> str | None:
     """The name the application gave the workflow."""
-    found = (
-        plain(span.attributes.get(key)) for span in trace.tops for key in (keys.WORKFLOW_NAME, keys.TRACELOOP_WORKFLOW)
-    )
-    return next((name for name in found if name and not name.startswith(_UNNAMED)), None)
+    for span in trace.tops:
+        for key in _WORKFLOW:
+            name = plain(span.attributes.get(key))
+            if name and not name.startswith(_UNNAMED):
+                return name
+    return None
 
 
 def error(trace: Trace) -> str | None:
     """What went wrong, by its type, if the request ended in an error; messages may quote a user."""
     last = max(trace.outermost, key=lambda span: span.end_ns, default=None)
     # The innermost of the two tells best what went wrong: a web server's span says 500.
-    told = (_failure(span) for span in (last, trace.root) if span is not None)
-    return next((name for name in told if name is not None), None)
+    told = None if last is None else _failure(last)
+    return told if told is not None or trace.root is None or trace.root is last else _failure(trace.root)
 
 
 def _failure(span: Span) -> str | None:
@@ -69,7 +83,7 @@ def _failure(span: Span) -> str | None:
 
 def ended(trace: Trace) -> float | None:
     """When the request ended, seconds since the epoch."""
-    return moment(max((span.end_ns for span in _extent(trace)), default=0))
+    return moment(_extent(trace)[1])
 
 
 def moment(nanoseconds: int) -> float | None:
@@ -80,27 +94,28 @@ def moment(nanoseconds: int) -> float | None:
 
 def latency(trace: Trace) -> Latency:
     """How long the request and its stages took, in milliseconds; what happened at once counts once."""
-    extent = _extent(trace)
-    total = max(span.end_ns for span in extent) - min(span.start_ns for span in extent) if extent else None
-    return Latency(
-        total=None if total is None else _milliseconds(total),
-        retrieve=_union(trace.steps),
-        generate=_union(trace.calls),
-    )
+    start, end = _extent(trace)
+    total = _milliseconds(end - start) if trace.outermost else None
+    return Latency(total, _union(trace.steps), _union(trace.calls))
 
 
-def _extent(trace: Trace) -> list[Span]:
-    return [trace.root] if trace.root is not None else trace.outermost
+def _extent(trace: Trace) -> tuple[int, int]:
+    """When the request started and ended, nanoseconds since the epoch."""
+    if trace.root is not None:
+        return trace.root.start_ns, trace.root.end_ns
+    spans = trace.outermost
+    return min((span.start_ns for span in spans), default=0), max((span.end_ns for span in spans), default=0)
 
 
-def _union(spans: Iterable[Span]) -> float | None:
+def _union(spans: Sequence[Span]) -> float | None:
     """The time in which at least one of the spans was under way; None without spans."""
-    total, reached = 0, None
+    if not spans:
+        return None
+    total, reached = 0, 0
     for span in sorted(spans, key=lambda span: span.start_ns):
-        start = span.start_ns if reached is None else max(span.start_ns, reached)
-        total += max(0, span.end_ns - start)
-        reached = span.end_ns if reached is None else max(span.end_ns, reached)
-    return None if reached is None else _milliseconds(total)
+        total += max(0, span.end_ns - max(span.start_ns, reached))
+        reached = max(span.end_ns, reached)
+    return _milliseconds(total)
 
 
 def _milliseconds(nanoseconds: int) -> float:

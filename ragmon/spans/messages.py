@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon import attributes as keys
+from ragmon.spans.flattened import flattened, listed
 from ragmon.spans.model import Span
-from ragmon.spans.values import mapping, numbered, opened, text_of
+from ragmon.spans.values import mapping, opened, text_of
 
 USER: Final = "user"
 ASSISTANT: Final = "assistant"
 _ROLES: Final = {"human": USER, "HumanMessageChunk": USER, "ai": ASSISTANT, "AIMessageChunk": ASSISTANT}
 """LangChain's words for them."""
+_MEMBER: Final = f"{keys.MESSAGE}."
 _LISTS: Final = 3
 """How deep lists of messages lie in each other: LangChain writes batches of batches."""
 
@@ -41,7 +43,7 @@ def message(value: Any) -> Message | None:
 
 def messages(value: Any, depth: int = _LISTS) -> list[Message]:
     """The messages in a list, be it written as JSON; anything else holds none."""
-    found = opened(value)
+    found = None if value is None else opened(value)
     if not isinstance(found, list) or not depth:
         return []
     said: list[Message] = []
@@ -51,35 +53,36 @@ def messages(value: Any, depth: int = _LISTS) -> list[Message]:
     return said
 
 
-def flattened(span: Span, name: str, member: str = "") -> list[Message]:
+def _flat(span: Span, name: str, member: str = "") -> list[Message]:
     """The messages in flattened attributes: `name.N.role`, or `name.N.member.role`."""
-    entries = numbered(span.attributes, name)
-    start = f"{member}." if member else ""
+    entries = flattened(span.attributes, name)
     said = []
-    for place in sorted(entries):
-        entry = entries[place]
-        role, text = entry.get(f"{start}role"), text_of(entry.get(f"{start}content"))
+    for entry in entries.rows() if entries.size else ():
+        role, text = entry.get(f"{member}role"), text_of(entry.get(f"{member}content"))
         if text is None:
-            parts = numbered(entry, f"{start}contents")
-            text = text_of([parts[part].get("message_content.text") for part in sorted(parts)])
+            parts = listed(entry, f"{member}contents").rows()
+            text = text_of([part.get("message_content.text") for part in parts])
         said.append(Message(role if isinstance(role, str) else "", text))
     return said
 
 
 def asked(span: Span) -> list[Message]:
     """What a span's input messages say."""
-    return messages(span.attributes.get(keys.INPUT_MESSAGES)) or flattened(span, keys.LLM_INPUT, keys.MESSAGE)
+    return messages(span.attributes.get(keys.INPUT_MESSAGES)) or _flat(span, keys.LLM_INPUT, _MEMBER)
 
 
 def answered(span: Span) -> list[Message]:
     """What a span's output messages say."""
     return (
         messages(span.attributes.get(keys.OUTPUT_MESSAGES))
-        or flattened(span, keys.LLM_OUTPUT, keys.MESSAGE)
-        or flattened(span, keys.LEGACY_COMPLETIONS)
+        or _flat(span, keys.LLM_OUTPUT, _MEMBER)
+        or _flat(span, keys.LEGACY_COMPLETIONS)
     )
 
 
 def last(said: list[Message], *roles: str) -> str | None:
     """The last text somebody said."""
-    return next((one.text for one in reversed(said) if one.role in roles and one.text is not None), None)
+    for one in reversed(said):
+        if one.role in roles and one.text is not None:
+            return one.text
+    return None

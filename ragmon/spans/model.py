@@ -44,7 +44,8 @@ class Span(NamedTuple):
         name: What it is called.
         start_ns: When it started, nanoseconds since the epoch.
         end_ns: When it ended.
-        attributes: As recorded: text, numbers, booleans, and lists and mappings of them.
+        attributes: As recorded: text, numbers, booleans, and lists and mappings of them. Lists that an instrumentation
+            flattened may have been put together (`ragmon.spans.flattened.Gathered`).
         events: In the order they happened.
         failed: Its status is an error.
         dropped: How many of its attributes a limit took away.

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from ragmon import attributes as keys
 from ragmon import names
-from ragmon.spans.documents import Document, DocumentReader, Found
+from ragmon.spans.documents import Document, Documents, Found
+from ragmon.spans.reading import DocumentReader
 from ragmon.spans.trace import Trace
 from ragmon.spans.values import decode
 
@@ -46,10 +47,11 @@ class Naming:
             if same is not None:
                 return Found(same)
         if self._reader.id_from is None:
-            written = [document._replace(id=self._written.get(_key(document))) for document in found.documents]
-            if Found(written).known:
+            asked = list(zip(found.documents.texts, found.documents.labels, strict=True))
+            written = found.documents.called([self._written.get(key) for key in asked])
+            if written.known:
                 return Found(written)
-            if any(_key(document) in self._written for document in found.documents):
+            if any(key in self._written for key in asked):
                 return found  # they have ids of their own, and what their metadata call them would match none of those
         return self._reader.named(found.documents) or found
 
@@ -72,13 +74,14 @@ def _key(document: Document) -> _Key:
     return document.text, document.label
 
 
-def _same(documents: Sequence[Document], other: Found) -> list[Document] | None:
+def _same(documents: Documents, other: Found) -> Documents | None:
     """Documents with the ids of another list; None where that may hold other documents."""
-    if other.documents is None or not other.known or len(other.documents) != len(documents):
+    found = other.documents
+    if found is None or not found.known or len(found.ids) != len(documents.ids):
         return None
-    pairs = list(zip(documents, other.documents, strict=True))
-    alike = all(ours.text == theirs.text or None in (ours.text, theirs.text) for ours, theirs in pairs)
-    return [ours._replace(id=theirs.id) for ours, theirs in pairs] if alike else None
+    pairs = zip(documents.texts, found.texts, strict=True)
+    alike = all(ours == theirs or None in (ours, theirs) for ours, theirs in pairs)
+    return documents.called(found.ids) if alike else None
 
 
 def _objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:

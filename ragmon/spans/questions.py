@@ -15,25 +15,32 @@ from ragmon.spans.values import cut_off, decode, opened, plain
 _NAMED: Final = ("question", "query", "q", "query_str", "str_or_query_bundle", "query_bundle", "input", "inputs")
 _ALSO: Final = ("message", "user_msg", "user_input", "messages", "kwargs", "args", "data")
 """After the names that mean a question only: those that frameworks wrap it in."""
+_SEARCHED: Final = (keys.QUERY_TEXT, keys.RERANKER_QUERY, keys.TRULENS_QUERY)
+"""What a retriever or reranker was asked: the question, unless it was rewritten before."""
 _NESTED: Final = 5
 """How deep a question may lie: Haystack writes `{"data": {component: {"query": ...}}}`."""
 
 
 def question(trace: Trace) -> str | None:
     """What was asked; None where no span says so."""
+    for span in _earliest_first(trace):
+        for text in _told(span):
+            if text:
+                return text
+    return None
+
+
+def _earliest_first(trace: Trace) -> list[Span]:
+    """The spans that may have been asked: the request and the outermost ones in it, then what was retrieved for."""
     steps = sorted(trace.steps, key=lambda span: span.start_ns)
-    spans = [span for span in trace.tops if trace.role(span) is not Role.GENERATION] + steps
-    told = (text for span in spans for text in (*_searched(span), *_asked(span)))
-    return next((text for text in told if text), None)
+    return [span for span in trace.tops if trace.role(span) != Role.GENERATION] + steps
 
 
-def _searched(span: Span) -> Iterator[str | None]:
-    """What a retriever or reranker was asked: the question, unless it was rewritten before."""
-    return (plain(span.attributes.get(key)) for key in (keys.QUERY_TEXT, keys.RERANKER_QUERY, keys.TRULENS_QUERY))
-
-
-def _asked(span: Span) -> Iterator[str | None]:
+def _told(span: Span) -> Iterator[str | None]:
     held = span.attributes
+    for key in _SEARCHED:
+        if key in held:
+            yield plain(held[key])
     yield last(asked(span), USER)
     yield _in(held.get(keys.INPUT_VALUE))
     yield _in(decode(held.get(keys.ENTITY_INPUT)))

@@ -11,11 +11,12 @@ from ragmon import names
 from ragmon.contract import Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
-from ragmon.spans.documents import DocumentReader, Found
+from ragmon.spans.documents import Found
 from ragmon.spans.filling import fill
 from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, Merge, Path, Span
 from ragmon.spans.questions import question
 from ragmon.spans.rankings import ids_of, scores_of, texts_of
+from ragmon.spans.reading import DocumentReader
 from ragmon.spans.retrievals import Retrievals
 from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
@@ -57,9 +58,9 @@ def to_record(
     """
     spans = list(spans)
     trace = Trace(spans)
-    own = next((span for span in trace.spans if keys.RAGMON_RECORD in span.attributes), None)
-    if own is not None:
-        record = own_record(own.attributes[keys.RAGMON_RECORD], own.trace_id, own.end_ns)
+    own = [span for span in trace.spans if keys.RAGMON_RECORD in span.attributes]
+    if own:
+        record = own_record(own[0].attributes[keys.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
         return Mapped(fill(record, spans, id_from=id_from, content_hash=content_hash, merge=merge))
@@ -118,13 +119,17 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
 
 def _missing(record: Record, trace: Trace, found: Found) -> dict[str, str]:
     """Why a record's fields are unknown."""
-    hidden = ATTRIBUTES_DROPPED if any(span.dropped for span in trace.tops) else CONTENT_NOT_CAPTURED
-    answered = trace.having(Role.GENERATION, Role.WORKFLOW)
-    reasons = {
-        "q": hidden if record.q is None else "",
-        "retrieved_ids": found.reason if record.retrieved_ids is None else "",
-        "answer_json": hidden if answered else names.NO_ANSWER,
-    }
-    if record.answer_json is not None or record.error is not None:
-        reasons["answer_json"] = ""
-    return {field: reason for field, reason in reasons.items() if reason}
+    reasons = {}
+    if record.q is None:
+        reasons["q"] = _hidden(trace)
+    if record.retrieved_ids is None and found.reason:
+        reasons["retrieved_ids"] = found.reason
+    if record.answer_json is None and record.error is None:
+        answered = trace.having(Role.GENERATION | Role.WORKFLOW)
+        reasons["answer_json"] = _hidden(trace) if answered else names.NO_ANSWER
+    return reasons
+
+
+def _hidden(trace: Trace) -> str:
+    """Why what was said in a request is unknown."""
+    return ATTRIBUTES_DROPPED if any(span.dropped for span in trace.tops) else CONTENT_NOT_CAPTURED

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ragmon.spans.documents import DocumentReader, Found
+from ragmon.spans.documents import Found
 from ragmon.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Merge, Span
 from ragmon.spans.naming import Naming
 from ragmon.spans.rankings import chosen_from, ids_of, merged
+from ragmon.spans.reading import DocumentReader
 from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
 
@@ -49,8 +50,7 @@ class Retrievals:
             merge: What several independent retrievals make.
         """
         for span in self._trace.steps:
-            around = (above.span_id for above in self._trace.above(span))
-            if all(self._told.get(span_id) is None for span_id in around):
+            if all(self._told.get(span_id) is None for span_id in self._trace.above(span)):
                 (self._rerank if self._reranks(span) else self._retrieve)(span)
         if not self._final:
             attached = [found for span in self._trace.tops if (found := self._reader.attached(span)) is not None]
@@ -59,7 +59,7 @@ class Retrievals:
         return Retrieved(merged(self._final, merge), merged(self._candidates) if self._candidates else None)
 
     def _reranks(self, span: Span) -> bool:
-        return self._trace.role(span) is Role.RERANKING
+        return self._trace.role(span) == Role.RERANKING
 
     def _read(self, span: Span) -> Found | None:
         return self._reader.reranked(span) if self._reranks(span) else self._reader.retrieved(span)
@@ -90,9 +90,9 @@ class Retrievals:
 
     def _inside(self, span: Span) -> list[Found]:
         """What the retrievals inside a step tell."""
-        inner = (
+        inner = [
             self._told[other.span_id]
             for other in self._trace.steps
-            if not self._reranks(other) and self._trace.lies_in(other, span)
-        )
+            if span.span_id in self._trace.above(other) and not self._reranks(other)
+        ]
         return [found for found in inner if found is not None]

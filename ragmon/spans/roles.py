@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum, auto
 from typing import Any, Final
 
 from ragmon import attributes as keys
+from ragmon.spans.flattened import flattened
 from ragmon.spans.model import Span
 from ragmon.spans.values import decode
 
 
-class Role(Enum):
-    """What a span did."""
+class Role:
+    """What a span did: a bit each, so that one number says what all the spans around another one did."""
 
-    WORKFLOW = auto()
+    STEP: Final = 0
+    """Nothing of what follows."""
+    WORKFLOW: Final = 1
     """Holds a whole request or a part of it: a chain, an agent."""
-    RETRIEVAL = auto()
-    RERANKING = auto()
-    GENERATION = auto()
+    RETRIEVAL: Final = 2
+    RERANKING: Final = 4
+    GENERATION: Final = 8
     """Asked a language model."""
-    ASIDE = auto()
+    ASIDE: Final = 16
     """A judge's work, and all inside it: not the application's traffic."""
-    STEP = auto()
-    """Anything else."""
 
 
 _KINDS: Final = {
@@ -67,18 +67,22 @@ _RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 """How OpenLLMetry calls LlamaIndex's retrievers; nothing else on their spans says what they are."""
 _HITS: Final = (keys.QUERY_RESULT, keys.SEARCH_RESULT)
 _SCORED_NODE: Final = "NodeWithScore"
+_ROLE: Final = f"{keys.MESSAGE}.role"
 
 
-def role_of(span: Span) -> Role:
+def role_of(span: Span) -> int:
     """What a span did. Where its conventions disagree, what is more specific than "a chain" holds."""
     held = span.attributes
     if held.get(keys.RAGMON_INTERNAL) is True:
         return Role.ASIDE
-    told = [roles[value] for key, roles in _CONVENTIONS if isinstance(value := held.get(key), str) and value in roles]
-    exact = next((role for role in told if role is not Role.WORKFLOW), None)
-    if exact is Role.GENERATION and _only_builds_a_prompt(held):
-        return Role.STEP
-    found = _of_llama_index(held) if exact is None else exact
+    told = Role.STEP
+    for key, roles in _CONVENTIONS:
+        value = held.get(key)
+        if isinstance(value, str):
+            told = roles.get(value, told)
+            if told > Role.WORKFLOW:
+                return Role.STEP if told == Role.GENERATION and _only_builds_a_prompt(held) else told
+    found = _of_llama_index(held)
     if found is not None:
         return found
     return Role.WORKFLOW if told or keys.RAGMON_RECORD in held else _by_content(span)
@@ -86,11 +90,14 @@ def role_of(span: Span) -> Role:
 
 def _only_builds_a_prompt(held: Mapping[str, Any]) -> bool:
     """OpenInference's Haystack instrumentation calls prompt builders LLMs."""
-    asked = (keys.LLM_MODEL, f"{keys.LLM_INPUT}.0.{keys.MESSAGE}.role", f"{keys.LLM_OUTPUT}.0.{keys.MESSAGE}.role")
-    return keys.PROMPT_TEMPLATE in held and not any(key in held for key in asked)
+    if keys.PROMPT_TEMPLATE not in held or keys.LLM_MODEL in held:
+        return False
+    return not any(
+        _ROLE in row for name in (keys.LLM_INPUT, keys.LLM_OUTPUT) for row in flattened(held, name).rows()[:1]
+    )
 
 
-def _by_content(span: Span) -> Role:
+def _by_content(span: Span) -> int:
     """What documents or messages on a span nobody named say it did."""
     held = span.attributes
     if keys.DOCUMENTS in held or keys.VECTOR_TOP_K in held or any(event.name in _HITS for event in span.events):
@@ -99,7 +106,7 @@ def _by_content(span: Span) -> Role:
     return Role.GENERATION if keys.OUTPUT_MESSAGES in held else Role.STEP
 
 
-def _of_llama_index(held: Mapping[str, Any]) -> Role | None:
+def _of_llama_index(held: Mapping[str, Any]) -> int | None:
     """What a step of LlamaIndex did that its instrumentation calls a chain or a task."""
     name = held.get(keys.ENTITY_NAME)
     if isinstance(name, str) and _RETRIEVER.search(name):
@@ -110,7 +117,7 @@ def _of_llama_index(held: Mapping[str, Any]) -> Role | None:
     return _of_nodes(decode(held.get(keys.INPUT_VALUE, held.get(keys.ENTITY_INPUT))))
 
 
-def _of_nodes(asked: Any) -> Role | None:
+def _of_nodes(asked: Any) -> int | None:
     """What a LlamaIndex step did that returned scored nodes: its postprocessors are given nodes, its retrievers not."""
     if not isinstance(asked, dict):
         return None

@@ -7,22 +7,23 @@ from typing import Any, Final
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.spans.flattened import Table, flattened
 from ragmon.spans.model import ATTRIBUTES_DROPPED, Span
-from ragmon.spans.values import REDACTED, count, is_json, numbered, opened
+from ragmon.spans.values import REDACTED, count, is_json, opened
 
-Source = Callable[[Span], "Sequence[Any] | str | None"]
-"""Reads a list of documents off a span: the whole list, or why it cannot be had, or None where there is none."""
+Told = Sequence[Any] | Table | str | None
+"""A whole list of documents, or why it cannot be had, or None where there is none."""
+Source = Callable[[Span], Told]
+"""Reads a list of documents off a span."""
 _LISTS: Final = ("documents", "nodes", "results", "chunks")
 
 
 def _flattened(name: str) -> Source:
-    def read(span: Span) -> Sequence[Any] | str | None:
-        entries = numbered(span.attributes, name, keys.DOCUMENT)
-        if not entries:
+    def read(span: Span) -> Told:
+        entries = flattened(span.attributes, name)
+        if not entries.size:
             return None
-        if span.dropped or sorted(entries) != list(range(len(entries))):
-            return ATTRIBUTES_DROPPED
-        return [entries[place] for place in sorted(entries)]
+        return entries if entries.whole and not span.dropped else ATTRIBUTES_DROPPED
 
     return read
 
@@ -30,9 +31,9 @@ def _flattened(name: str) -> Source:
 def _listed(key: str, member: str | None = None) -> Source:
     """Documents in one attribute: a list, or an object that has one, be it written as JSON."""
 
-    def read(span: Span) -> Sequence[Any] | str | None:
+    def read(span: Span) -> Told:
         value = span.attributes.get(key)
-        if value == REDACTED:
+        if value is None or value == REDACTED:
             return None
         found = opened(value)
         if isinstance(found, Mapping):
@@ -47,7 +48,7 @@ def _listed(key: str, member: str | None = None) -> Source:
     return read
 
 
-def _hits(span: Span) -> Sequence[Any] | str | None:
+def _hits(span: Span) -> Told:
     """What a vector database's client found: one event a hit."""
     events = [event for event in span.events if event.name in (keys.QUERY_RESULT, keys.SEARCH_RESULT)]
     if not events:

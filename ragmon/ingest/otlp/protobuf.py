@@ -5,19 +5,22 @@ Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.ingest.otlp.attributes import attributes
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
 from ragmon.ingest.otlp.lines import SAMPLED
-from ragmon.ingest.otlp.wanted import ON_SPAN, on_event
+from ragmon.ingest.otlp.values import value
+from ragmon.ingest.otlp.wanted import on_event
+from ragmon.ingest.otlp.wire import ByKind, InBytes
 from ragmon.ingest.rejected import Rejected, misfit
 from ragmon.spans import Event, Span
 from ragmon.spans.model import OWN_SCOPE
@@ -31,8 +34,6 @@ _NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
 _NOBODY: Final = (b"", _NO_SPAN)
 """The parents of a span that has none."""
 _FAILED: Final = Status.STATUS_CODE_ERROR
-_NOTHING: Final = (None, "string_value_strindex")
-"""Values that say nothing: none, and a place in a table that traces do not have."""
 
 
 def parsed(message: Any, body: bytes) -> Any:
@@ -51,6 +52,20 @@ def parsed(message: Any, body: bytes) -> Any:
         raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}") from None
 
 
+class _Told(msgspec.Struct, gc=False):
+    """A span, parsed in two ways.
+
+    Attributes:
+        by_kind: The message, with its attributes by kind.
+        raw: The spans of its scope with their attributes in bytes.
+        at: Which of those it is.
+    """
+
+    by_kind: Any
+    raw: Any
+    at: int
+
+
 def read(body: bytes) -> Batch:
     """The spans of a request.
 
@@ -58,16 +73,17 @@ def read(body: bytes) -> Batch:
         Rejected: It is none.
     """
     batch = Batch()
-    for process in parsed(ExportTraceServiceRequest, body).resource_spans:
+    by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
+    for process, raw_process in zip(by_kind.resource_spans, in_bytes.resource_spans, strict=True):
         service, build = _named(process.resource.attributes)
-        for held in process.scope_spans:
-            scope = held.scope.name
-            for told in held.spans:
+        for held, raw in zip(process.scope_spans, raw_process.scope_spans, strict=True):
+            scope, spans, raw_spans = held.scope.name, held.spans, raw.spans
+            for at, told in enumerate(spans):
                 try:
-                    _sort(batch, told, scope, service, build)
+                    _sort(batch, _Told(told, raw_spans, at), scope, service, build)
                 except Rejected as rejected:
                     batch.refuse(rejected)
-            batch.spans += len(held.spans)
+            batch.spans += len(spans)
     return batch
 
 
@@ -77,13 +93,14 @@ def _named(resource: Iterable[Any]) -> tuple[str | None, str | None]:
     return held.get(SERVICE) or None, held.get(BUILD) or None
 
 
-def _sort(batch: Batch, told: Any, scope: str, service: str | None, build: str | None) -> None:
+def _sort(batch: Batch, told: _Told, scope: str, service: str | None, build: str | None) -> None:
     """Put a span where it belongs.
 
     Raises:
         Rejected: It is none.
     """
-    trace_id, span_id, parent, end_ns = told.trace_id, told.span_id, told.parent_span_id, told.end_time_unix_nano
+    span = told.by_kind
+    trace_id, span_id, parent, end_ns = span.trace_id, span.span_id, span.parent_span_id, span.end_time_unix_nano
     is_root = parent in _NOBODY
     if len(trace_id) != _TRACE_ID_BYTES or trace_id == _NO_TRACE:
         raise misfit("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
@@ -91,79 +108,56 @@ def _sort(batch: Batch, told: Any, scope: str, service: str | None, build: str |
         raise misfit("span_id", f"{_SPAN_ID_BYTES} bytes, not all zero", span_id)
     if not is_root and len(parent) != _SPAN_ID_BYTES:
         raise misfit("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
-    line = _line(told.attributes if scope == OWN_SCOPE else told.attributes[:FIRST])
-    if line is not None:
-        batch.own.append(Own(trace_id, span_id, end_ns, line))
+    key = span.attributes.key
+    if keys.RAGMON_RECORD in (key if scope == OWN_SCOPE else key[:FIRST]):
+        batch.own.append(Own(trace_id, span_id, end_ns, _line(told)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
     else:
-        failed = told.status.code == _FAILED
-        batch.foreign.append(Foreign(trace_id, span_id, is_root, end_ns, failed, service, build, told, scope, span))
+        failed = span.status.code == _FAILED
+        batch.foreign.append(Foreign(trace_id, span_id, is_root, end_ns, failed, service, build, told, scope, _span))
 
 
-def _line(attributes: Iterable[Any]) -> str | None:
+def _line(told: _Told) -> str:
     """The record among a span's attributes.
 
     Raises:
         Rejected: It is no text.
     """
-    for pair in attributes:
-        if pair.key == keys.RAGMON_RECORD:
-            if pair.value.WhichOneof("value") != "string_value":
-                raise Rejected(names.INVALID_SCHEMA, f"{keys.RAGMON_RECORD} is text")
-            line: str = pair.value.string_value
-            return line
-    return None
+    pairs = map(KeyValue.FromString, told.raw[told.at].attributes)
+    found = next(pair.value for pair in pairs if pair.key == keys.RAGMON_RECORD)
+    if found.WhichOneof("value") != "string_value":
+        raise Rejected(names.INVALID_SCHEMA, f"{keys.RAGMON_RECORD} is text")
+    line: str = found.string_value
+    return line
 
 
-def span(told: Any, scope: str) -> Span:
+def _span(told: _Told, scope: str) -> Span:
     """A span as the mapper reads it.
 
     Args:
         told: The message.
         scope: The name of the instrumentation.
     """
-    parent, flags = told.parent_span_id, told.flags
+    span = told.by_kind
+    parent, events, flags = span.parent_span_id, span.events, span.flags
     return Span(
-        trace_id=told.trace_id.hex(),
-        span_id=told.span_id.hex(),
-        parent_id=None if parent in _NOBODY else parent.hex(),
-        name=told.name,
-        start_ns=told.start_time_unix_nano,
-        end_ns=told.end_time_unix_nano,
-        attributes=_attributes(told.attributes),
-        events=[_event(event) for event in told.events],
-        failed=told.status.code == _FAILED,
-        dropped=told.dropped_attributes_count,
-        dropped_events=told.dropped_events_count,
-        scope=scope,
-        sampled=bool(flags & SAMPLED) if flags else None,
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        None if parent in _NOBODY else parent.hex(),
+        span.name,
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        attributes(scope, span.attributes.value, told.raw[told.at]),
+        [_event(event) for event in events] if events else [],
+        span.status.code == _FAILED,
+        span.dropped_attributes_count,
+        span.dropped_events_count,
+        scope,
+        bool(flags & SAMPLED) if flags else None,
     )
-
-
-def _attributes(pairs: Iterable[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        key = pair.key
-        if ON_SPAN[key]:
-            value = pair.value
-            found[key] = value.string_value or _value(value)
-    return found
 
 
 def _event(told: Any) -> Event:
     name = told.name
-    return Event(name, {pair.key: _value(pair.value) for pair in told.attributes if on_event(name, pair.key)})
-
-
-def _value(value: Any) -> Any:
-    """An attribute's value; protobuf itself limits how deep it is nested. Bytes are text, as in the JSON encoding."""
-    kind = value.WhichOneof("value")
-    if kind in _NOTHING:
-        return None
-    found = getattr(value, kind)
-    if kind == "array_value":
-        return [_value(inner) for inner in found.values]
-    if kind == "kvlist_value":
-        return {pair.key: _value(pair.value) for pair in found.values}
-    return base64.b64encode(found).decode() if kind == "bytes_value" else found
+    return Event(name, {pair.key: value(pair.value) for pair in told.attributes if on_event(name, pair.key)})

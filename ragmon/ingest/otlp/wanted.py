@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ragmon import attributes as keys
+from ragmon.spans.flattened import LISTS
 from ragmon.spans.remembered import Remembered
 
 _SINGLE: Final = frozenset(
@@ -52,18 +53,7 @@ _SINGLE: Final = frozenset(
         keys.TRULENS_CONVERSATION,
     }
 )
-_BELOW: Final = tuple(
-    f"{name}."
-    for name in (
-        keys.RETRIEVED,
-        keys.RERANKER_INPUT,
-        keys.RERANKER_OUTPUT,
-        keys.LLM_INPUT,
-        keys.LLM_OUTPUT,
-        keys.LEGACY_COMPLETIONS,
-        keys.ASSOCIATION,
-    )
-)
+_BELOW: Final = tuple(f"{name}." for name in (*LISTS, keys.ASSOCIATION))
 """How the keys of flattened lists and objects begin: those are read whole."""
 _HITS: Final = (keys.QUERY_RESULT, keys.SEARCH_RESULT)
 
