@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from ragmon import attributes as keys
 from ragmon import names
-from ragmon.contract import Record
+from ragmon.contract import Answer, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
 from ragmon.spans.documents import Found
 from ragmon.spans.filling import fill
+from ragmon.spans.marks import cited
 from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, Merge, Path, Span
 from ragmon.spans.questions import question
 from ragmon.spans.rankings import ids_of, scores_of, texts_of
@@ -67,7 +68,7 @@ def to_record(
     if not trace.is_rag:
         return Mapped(None, NOT_RAG)
     found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
-    failed = labels.error(trace)
+    failed, ids = labels.error(trace), ids_of(found.final)
     record = Record(
         v=names.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -76,11 +77,11 @@ def to_record(
         source=names.LIVE,
         qid=labels.qid(trace),
         q=question(trace),
-        retrieved_ids=ids_of(found.final),
+        retrieved_ids=ids,
         candidate_ids=ids_of(found.candidates),
         scores=scores_of(found.final),
         contexts=texts_of(found.final),
-        answer_json=answer(trace) if failed is None else None,
+        answer_json=_answer(trace, ids) if failed is None else None,
         error=failed,
         latency_ms=labels.latency(trace),
         build=build,
@@ -88,6 +89,14 @@ def to_record(
         exported=(trace.root or trace.spans[0]).sampled,
     )
     return Mapped(record, "", _missing(record, trace, found.final))
+
+
+def _answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
+    """What was answered; where it has no list of citations, the marks in its text are one."""
+    said = answer(trace)
+    if said is None or said.claim is None or said.citations is not None or not ids:
+        return said
+    return Answer(claim=said.claim, citations=cited(said.claim, ids))
 
 
 def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
