@@ -26,8 +26,13 @@ DOCUMENTS = 10
 CHARACTERS = 480
 
 
-def openinference(rng: random.Random) -> bytes:
-    """Traces of a chain with eight attributes and a retriever with 38, ten documents among them."""
+def openinference(rng: random.Random, *, alike: bool = True) -> bytes:
+    """Traces of a chain with eight attributes and a retriever with 38, ten documents among them.
+
+    Args:
+        rng: Where texts and ids come from.
+        alike: All chains and all retrievers have their attributes in the same order, as those of one program do.
+    """
     request = ExportTraceServiceRequest()
     held = opened(request, "spans", {"service.name": "shop"})
     held.scope.name = "openinference.instrumentation.langchain"
@@ -37,11 +42,14 @@ def openinference(rng: random.Random) -> bytes:
         trace, root = rng.randbytes(16), rng.randbytes(8)
         asked = {keys.INPUT_VALUE: claim[:60], "input.mime_type": "text/plain", **shared}
         said = {keys.OUTPUT_VALUE: claim, "output.mime_type": "text/plain"}
-        _add(held.spans, {keys.SPAN_KIND: keys.CHAIN, **asked, **said}, trace_id=trace, span_id=root)
+        chain = {keys.SPAN_KIND: keys.CHAIN, **asked, **said}
         found: dict[str, Any] = {keys.SPAN_KIND: keys.RETRIEVER, **asked, "tag.tags": "[]", "llm.framework": "x"}
         for place, chunk in enumerate(rng.sample(chunks, DOCUMENTS)):
             start = f"{keys.RETRIEVED}.{place}.{keys.DOCUMENT}"
             found |= {f"{start}.id": f"handbook#{place}", f"{start}.content": chunk, f"{start}.score": rng.random()}
+        if not alike:
+            chain, found = (dict(rng.sample([*told.items()], len(told))) for told in (chain, found))
+        _add(held.spans, chain, trace_id=trace, span_id=root)
         _add(held.spans, found, trace_id=trace, span_id=rng.randbytes(8), parent_span_id=root)
     return bytes(request.SerializeToString())
 
@@ -92,6 +100,7 @@ def main() -> None:
     rng = random.Random(7)
     bodies = {
         "openinference": openinference(rng),
+        "openinference, no two spans alike": openinference(rng, alike=False),
         "ragmon, content full": ragmon(rng, content=True),
         "ragmon, content none": ragmon(rng, content=False),
     }

@@ -223,6 +223,25 @@ def test_whatever_bytes_flip_the_server_starts_and_counts_as_before_or_anew(tmp_
     assert as_it_was(books) or (books["received"], resets) == (0, 1)
 
 
+WAITS = int(foreign(107)[1].trace_id, 16).to_bytes(16, "big")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b'"received":25', b'"received":26'), (WAITS, WAITS[:-1] + b"z")], ids=["count", "request"]
+)
+def test_a_change_that_could_be_read_as_if_it_were_right_is_noticed(tmp_path, crashed, before, after):
+    """One byte of a count, or of a trace that waits: no sum would come out right again."""
+    shutil.copytree(crashed, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "state" / "journal.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.close()
+    assert before in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(before, after))
+    books, resets = reopened(tmp_path)
+    assert (books["received"], resets) == (0, 1)
+
+
 def test_damage_that_shows_while_it_runs_costs_what_was_counted_nothing(tmp_path):
     """The file is set aside, the sender tries again, and a crash right after that finds everything."""
     folder, left = tmp_path / "folder", tmp_path / "left"

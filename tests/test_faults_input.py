@@ -7,7 +7,7 @@ import math
 import random
 import socket
 from collections import Counter
-from itertools import chain
+from itertools import chain, permutations
 
 import pytest
 from command_line import ragmon
@@ -97,22 +97,22 @@ def test_order_and_repetition_change_no_count(tmp_path):
     assert spans == {"duplicate": 2 * 80, "late": 80}
 
 
-def test_a_decorated_call_and_what_was_traced_in_it_count_the_same_in_any_order(tmp_path):
-    """One record and one trace that is none, whether its spans came before the record, with it, or after it."""
+@pytest.mark.parametrize("places", list(permutations(range(3))))
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_decorated_call_and_what_was_traced_in_it_count_the_same_in_any_order(tmp_path, places, restarts):
+    """One record and one trace that is none, also where the server is started anew after each export."""
     record = asked(1)
-    first, second = (export([span]).SerializeToString() for span in within(record, 1))
-    own = whole([record])
-    for n, order in enumerate(
-        ([own, first, second], [first, own, second], [first, second, own], [own + first, second])
-    ):
-        time = Time(now=record.ts)
-        (tmp_path / str(n)).mkdir()
-        with serving(tmp_path / str(n), clock=time.clock(), patience=PATIENT) as running:
-            for body in order:
+    exports = [whole([record]), *(export([span]).SerializeToString() for span in within(record, 1))]
+    time = Time(now=record.ts)
+    for bodies in [[exports[place]] for place in places] if restarts else [[exports[place] for place in places]]:
+        with serving(tmp_path, clock=time.clock(), patience=PATIENT) as running:
+            for body in bodies:
                 send_body(running, body)
-            pass_by(running, time, 61.0)
-            books = accounted(running)
-        assert (books["received"], books["scored"], books["ignored"]) == (2, 1, {"decorated": 1}), n
+    with serving(tmp_path, clock=time.clock(), patience=PATIENT) as running:
+        pass_by(running, time, 61.0)
+        books = accounted(running)
+    assert (books["received"], books["scored"], books["ignored"]) == (2, 1, {"decorated": 1})
+    assert len(journalled(tmp_path)) == 1
 
 
 # --- what is no request -----------------------------------------------------------------------------------------------
