@@ -64,9 +64,11 @@ bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.groundedness
 	$(PY) -m bench.capture
 	$(PY) -m bench.otlp
+	$(PY) -m bench.ingest
+	$(PY) -m bench.serve
 	$(PY) -m bench.imports
 	$(PY) -m bench.detector
 	$(PY) -m bench.scenario
 
 clean:                        ## drop the virtual environment and caches
-	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-phoenix .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -98,7 +98,6 @@ def test_on_a_full_disk_senders_are_asked_to_wait_and_it_goes_on_when_there_is_r
             200,
         )
         assert shown['ragmon_requests_refused_total{reason="disk_full"}'] >= 2
-        assert running.books()["scored"] - (running.books()["received"] - taken) <= taken
         (disk / "ballast").unlink()
         wait_for(lambda: running.get("/readyz")[0], lambda found: found == 200)
         assert running.metrics()["ragmon_journal_writable"] == 1

@@ -165,16 +165,16 @@ def test_whenever_the_server_is_killed_every_acknowledged_request_is_scored_once
     sent = {"own": [], "foreign": [], "decorated": []}
     feeds = users(numbers, sent), users(numbers, sent), frameworks(numbers, sent, rng)
     with producing(*feeds) as (producers, finish):
-        for kill in range(KILLS):
+        for number in range(KILLS + KILLS // 10):
             victim = Victim(tmp_path)
-            if kill % 5 == 0:
+            if number % 5 == 0:
                 victim.ready.wait(rng.uniform(0.0, 1.0))
             else:
                 assert victim.ready.wait(PATIENCE)
                 for one in producers:
                     one.place = victim.otlp
-                threading.Event().wait(rng.uniform(0.0, 0.35))
-            in_order = kill % 10 == 9
+                threading.Event().wait(rng.uniform(0.0, 0.3))
+            in_order = number % 11 == 10
             code = victim.end(signal.SIGTERM if in_order else signal.SIGKILL)
             assert code == (0 if in_order else -signal.SIGKILL), victim.said
         with process(tmp_path) as last:

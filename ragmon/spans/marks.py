@@ -27,6 +27,8 @@ def cited(claim: str, ids: Sequence[str]) -> list[str] | None:
     >>> cited("It returns row[1].", ["d1"]) is None
     True
     """
+    if "[" not in claim:
+        return None
     numbers = [int(n) for found in _MARK.finditer(claim) for n in _NUMBER.findall(found[1] or found[2])]
     if not any(1 <= n <= len(ids) for n in numbers):
         return None

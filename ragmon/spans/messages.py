@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from ragmon import attributes as keys
 from ragmon.spans.flattened import flattened, listed
@@ -19,7 +21,7 @@ _LISTS: Final = 3
 """How deep lists of messages lie in each other: LangChain writes batches of batches."""
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, frozen=True, gc=False):
     """Who said what; a role nobody named is ""."""
 
     role: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from ragmon import attributes as keys
 from ragmon import names
@@ -19,7 +21,7 @@ HASH_DIGITS: Final = 16
 T = TypeVar("T")
 
 
-class DocumentReader(NamedTuple):
+class DocumentReader(msgspec.Struct, frozen=True):
     """Reads documents.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from ragmon.spans.documents import Found
 from ragmon.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Merge, Span
@@ -13,7 +13,7 @@ from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
 
 
-class Retrieved(NamedTuple):
+class Retrieved(msgspec.Struct, frozen=True, gc=False):
     """What a request retrieved.
 
     Attributes:

@@ -31,12 +31,11 @@ class Recent:
         self._missed = 0
         self._rest = 0
 
-    def read(self, told: Any, raw: Any) -> Mapping[str, Any]:
-        """As `attributes`."""
+    def read(self, told: Any, pairs: Sequence[bytes]) -> Mapping[str, Any] | None:
+        """The attributes of a span; None where they had better be read one by one."""
         if self._rest:
             self._rest -= 1
-            return one_by_one(raw)
-        pairs = raw.attributes[:]
+            return None
         for layout in self._layouts:
             found = layout.read(told, pairs)
             if found is not None:
@@ -45,13 +44,9 @@ class Recent:
         self._missed += 1
         if self._missed > PATIENCE:
             self._missed, self._rest = 0, REST
-        return self._learn(told, pairs) or one_by_one(raw)
-
-    def _learn(self, told: Any, pairs: Sequence[bytes]) -> Mapping[str, Any] | None:
-        """Read a span by a new layout; None where its attributes are written as no exporter does, but may be."""
         try:
             layout = Layout(pairs)
-        except LookupError:
+        except LookupError:  # they are written as no exporter does, but may be
             return None
         self._layouts = [layout, *self._layouts[: RECENT - 1]]
         return layout.read(told, pairs)
@@ -68,15 +63,20 @@ def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
         told: Their values by kind: one message `AnyValue` whose fields are lists.
         raw: The span with its attributes in bytes.
     """
-    size = len(raw.attributes)
-    recent = _kinds.get((scope, size))
+    pairs = raw.attributes[:]
+    recent = _kinds.get((scope, len(pairs)))
     if recent is None:
-        if size > MOST:
-            return one_by_one(raw)
-        if len(_kinds) >= KINDS:
-            del _kinds[next(iter(_kinds))]
-        recent = _kinds[scope, size] = Recent()
-    return recent.read(told, raw)
+        recent = Recent()
+        if len(pairs) <= MOST:
+            _remember(recent, scope, len(pairs))
+    found = recent.read(told, pairs)
+    return one_by_one(raw) if found is None else found
+
+
+def _remember(recent: Recent, scope: str, size: int) -> None:
+    if len(_kinds) >= KINDS:
+        del _kinds[next(iter(_kinds))]
+    _kinds[scope, size] = recent
 
 
 def one_by_one(raw: Any) -> dict[str, Any]:
