@@ -52,6 +52,7 @@ class Admission:
         self._producers: dict[tuple[str, float], float] = {}
         self._as_they_are: set[tuple[str | None, ...]] = set()
         self._until = 0.0
+        self._full_until = 0.0
 
     def record(self, record: Record, now: float) -> Record:
         """The record under the names it is counted under; the same one where they are its own.
@@ -93,6 +94,9 @@ class Admission:
             return False
         key = (line.instance, line.started)
         if key not in self._producers and len(self._producers) >= PRODUCERS:
+            if now < self._full_until:
+                return False
+            self._full_until = now + _FRESH
             self._producers = {held: last for held, last in self._producers.items() if last > now - _SILENT}
             if len(self._producers) >= PRODUCERS:
                 return False

@@ -178,3 +178,15 @@ def scrape(running, stop):
     while not stop.is_set():
         for path in ("/metrics", "/", "/api/status", "/api/records", "/readyz"):
             assert running.get(path)[0] == 200
+
+
+def test_many_bombs_take_no_more_memory_than_one(tmp_path):
+    configuration(tmp_path)
+    bomb = gzip.compress(bytes(256 * MIB))
+    with process(tmp_path) as running:
+        send_body(running, whole([asked(1)]))
+        before = peak(running.pid)
+        codes = {answered(running.otlp, bomb, "Content-Encoding: gzip") for _ in range(16)}
+        assert codes == {413}
+        assert peak(running.pid) - before < 64 * MIB
+        assert accounted(running)["scored"] == 1

@@ -130,9 +130,8 @@ def test_spans_that_come_after_their_record_are_counted_and_make_no_other(data, 
         send(running, [late, *early[1:]])
         running.settled(1)
         send(running, early[:1])
-        status = running.status()
-        assert status["books"]["ingest"]["received"] == 1
-    assert status["spans_dropped"] == {"late": 1}
+        status = wait_for(running.status, lambda found: found["spans_dropped"])
+    assert (status["spans_dropped"], status["books"]["ingest"]["received"]) == ({"late": 1}, 1)
     assert len(journalled(tmp_path)) == 1
 
 

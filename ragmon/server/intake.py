@@ -11,6 +11,7 @@ from typing import Final, Self, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
+from ragmon.server.desk import RefusedError
 from ragmon.server.limits import IDENTITY, RequestLimits, inflate
 from ragmon.server.refusals import RATE_LIMITED, TurnedAwayError
 
@@ -80,7 +81,10 @@ class Intake:
         if encoding == IDENTITY:
             return body
         async with self._inflating:
-            plain = await run_in_threadpool(inflate, body, encoding, self._limits)
+            try:
+                plain = await run_in_threadpool(inflate, body, encoding, self._limits)
+            except TurnedAwayError as error:
+                raise error.with_traceback(None) from None  # its frames would keep what was inflated so far
         ticket.hold(len(plain) - len(body))
         return plain
 
@@ -141,7 +145,10 @@ async def handed(take: Callable[[], Future[T]]) -> T:
     Raises:
         RefusedError: It is not taken.
     """
-    future = await run_in_threadpool(take)
+    try:
+        future = await run_in_threadpool(take)
+    except RefusedError as error:
+        raise error.with_traceback(None) from None  # its frames would keep the body
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(_: Future[T]) -> None:
