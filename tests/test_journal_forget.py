@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from serving import wait_for
 
 from ragmon.errors import RagmonError
 from ragmon.journal import Failure, Journal, Query, forget, forgetting, open_readonly
@@ -243,8 +244,8 @@ def test_a_server_goes_on_writing_while_somebody_is_forgotten(tmp_path):
         with open_readonly(tmp_path) as reader:
             before = reader.last()[0]
             done = forget(tmp_path, trace=MEANT)
+            assert wait_for(reader.last, lambda last: last[0] > before)
             assert writer.poll() is None
-            assert reader.last()[0] > before
         assert (done.rows, done.records, done.wiped) == (50, 50, True)
         assert on_disk(tmp_path, SECRET) == []
         writer.kill()
