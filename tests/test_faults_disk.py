@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import sqlite3
-import subprocess
 from contextlib import suppress
 
 import pytest
@@ -28,6 +27,7 @@ from serving import (
     wait_for,
     whole,
 )
+from small_disk import fill
 
 from ragmon.config.load import load
 from ragmon.journal import JournalError, open_readonly, opening
@@ -44,31 +44,6 @@ def some(first, n=25):
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A disk of 1 MB."""
-    if os.geteuid():
-        pytest.skip("mounting a small disk takes rights that are missing here")
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", tmp_path], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"no small disk can be mounted here: {made.stderr.decode().strip()}")
-    yield tmp_path
-    subprocess.run(["umount", tmp_path], check=True)
-
-
-def fill(path):
-    """Take what room is left."""
-    with path.open("ab", buffering=0) as file:
-        for size in (4096, 512, 1):
-            try:
-                while True:
-                    file.write(bytes(size))
-            except OSError:
-                continue
 
 
 def send_until_refused(running, folder):

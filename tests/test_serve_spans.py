@@ -7,7 +7,7 @@ import random
 import time
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_requests import export
 from recorded_spans import recorded
 from serving import configuration, journalled, post, process, serving, wait_for
 from test_spans_real import run_program
@@ -41,42 +41,7 @@ def fresh(spans):
 
 def message(spans):
     """Spans as an exporter sends them."""
-    request = ExportTraceServiceRequest()
-    for span in spans:
-        scope = request.resource_spans.add().scope_spans.add()
-        scope.scope.name = span.scope
-        told = scope.spans.add(
-            trace_id=bytes.fromhex(span.trace_id),
-            span_id=bytes.fromhex(span.span_id),
-            parent_span_id=bytes.fromhex(span.parent_id or ""),
-            name=span.name,
-            start_time_unix_nano=span.start_ns,
-            end_time_unix_nano=span.end_ns,
-        )
-        told.status.code = 2 if span.failed else 0
-        fill(told.attributes, span.attributes)
-        for event in span.events:
-            fill(told.events.add(name=event.name).attributes, event.attributes)
-    return request.SerializeToString()
-
-
-def fill(attributes, values):
-    for key, value in values.items():
-        put(attributes.add(key=key).value, value)
-
-
-def put(held, value):
-    if isinstance(value, bool):
-        held.bool_value = value
-    elif isinstance(value, int):
-        held.int_value = value
-    elif isinstance(value, float):
-        held.double_value = value
-    elif isinstance(value, str):
-        held.string_value = value
-    else:
-        for one in value:
-            put(held.array_value.values.add(), one)
+    return export(spans).SerializeToString()
 
 
 def send(running, spans):
