@@ -18,7 +18,7 @@ from guarded import authorised, beside, guarded
 from otlp_requests import export
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from serving import PATIENCE, PROTOBUF, accounted, asked, foreign, send_body, serving, wait_for, whole
-from test_faults_disk import disk, send_until_refused  # noqa: F401 - a fixture
+from test_faults_disk import send_until_refused
 
 from ragmon.export.why import render
 from ragmon.server import asking as asking_module
@@ -413,7 +413,7 @@ def test_health_is_told_while_everybody_else_waits(filled):
         asker.join()
 
 
-def test_it_is_not_ready_while_the_journal_cannot_be_written_and_says_since_when(disk):  # noqa: F811 - a fixture
+def test_it_is_not_ready_while_the_journal_cannot_be_written_and_says_since_when(disk):
     """What it takes to be ready again is room, not a request: an orchestrator sends none to who is not ready."""
     clock, moved = still()
     with serving(disk, GATES, clock=clock) as running:
