@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ragmon import names
 from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.hosts import is_plain
 
 PATH: Final = "/v1/ack"
 LONGEST: Final = 64 << 10
@@ -94,19 +95,8 @@ def _asked(environ: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _asked_for_us(environ: dict[str, Any]) -> bool:
-    """Whether the request was meant for this monitor: a web page's says where it comes from, or asks for its own name.
-
-    A name somebody else owns may lead here (DNS rebinding); an address or `localhost` may not.
-    """
-    host = str(environ.get("HTTP_HOST", ""))
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if "HTTP_ORIGIN" in environ:
-        return False
-    try:
-        ip_address(name)
-    except ValueError:
-        return name == "localhost"
-    return True
+    """Whether a request was meant for this monitor: a web page's says where it comes from, or asks for its own name."""
+    return "HTTP_ORIGIN" not in environ and is_plain(str(environ.get("HTTP_HOST", "")))
 
 
 def _from_here(address: str) -> bool:

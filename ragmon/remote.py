@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http.client
+import ssl
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -22,6 +24,22 @@ _EXAMPLE: Final = "http://127.0.0.1:9464"
 
 class NoAnswerError(RagmonError):
     """Nobody answers, or not with what was asked for."""
+
+
+class Request(NamedTuple):
+    """What a server is asked.
+
+    Attributes:
+        method: The HTTP method.
+        path: The page, after the path of the server's address.
+        body: What comes with it.
+        headers: Besides those that HTTP asks for.
+    """
+
+    method: str
+    path: str
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
 
 
 class Answer(NamedTuple):
@@ -126,22 +144,46 @@ def get(url: str, path: str, *, timeout: float = TIMEOUT) -> Answer:
         RagmonError: The address is none.
         NoAnswerError: Nobody answers there.
     """
-    where = place(url)
-    kind = http.client.HTTPSConnection if where.tls else http.client.HTTPConnection
-    connection = kind(where.host, where.port, timeout=timeout)
+    return send(place(url), Request("GET", path), timeout=timeout)
+
+
+def send(where: Place, request: Request, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None) -> Answer:
+    """Send a request and read its answer.
+
+    Args:
+        where: The server.
+        request: What it is asked, or told.
+        timeout: Seconds to wait for each part of the answer.
+        trusted: Whom to trust over TLS; None for those this machine trusts.
+
+    Raises:
+        NoAnswerError: Nobody answers there.
+    """
+    if where.tls:
+        trusted = trusted or ssl.create_default_context()
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            where.host, where.port, timeout=timeout, context=trusted
+        )
+    else:
+        connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout)
     try:
-        connection.request("GET", f"{where.path}{path}")
+        connection.request(request.method, f"{where.path}{request.path}", request.body, dict(request.headers))
         answer = connection.getresponse()
         return Answer(answer.status, answer.read(LARGEST))
-    except (OSError, http.client.HTTPException) as error:
-        hint = f"is the server running? Its admin port, such as {_EXAMPLE}"
-        raise NoAnswerError(f"nobody answers on {where} ({_why(error)})", hint=hint) from error
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
+        raise NoAnswerError(f"nobody answers on {where} ({_why(error)})", hint=_hint(error)) from error
     finally:
         connection.close()
 
 
 def _why(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
+    return f"is it running? Its address, such as {_EXAMPLE}"
 
 
 def status(url: str) -> Status:

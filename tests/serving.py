@@ -22,10 +22,10 @@ from ragmon.capture.otlp.wire import opened
 from ragmon.config.load import load
 from ragmon.contract import Record, Totals
 from ragmon.journal import open_readonly
-from ragmon.server.clock import Clock
-from ragmon.server.opening import entries
+from ragmon.server.keeping.clock import Clock
+from ragmon.server.keeping.opening import entries
+from ragmon.server.keeping.waiting import Limits
 from ragmon.server.server import Server
-from ragmon.server.waiting import Limits
 from ragmon.spans import Span
 from ragmon.testing import make_record
 
@@ -280,7 +280,7 @@ def accounted(running):
 def digest(running):
     """What a server in this process counted, as a fingerprint."""
     with running.server.keeper.lock:
-        return running.server.keeper.standing.live.scorer.state.digest()
+        return running.server.keeper.ledger.live.scorer.state.digest()
 
 
 def between_rows(running, what):

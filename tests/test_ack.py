@@ -98,7 +98,7 @@ def test_a_name_nobody_knows_is_refused_with_the_nearest(broken, name, error, hi
 def test_without_a_monitor_the_command_says_where_it_asked():
     done = ragmon("ack", "citation_scope", "--reason", "x", "--url", "http://127.0.0.1:9")
     assert done.code == 3
-    assert done.err.startswith("error: no monitor answers on 127.0.0.1:9 (")
+    assert done.err.startswith("error: nobody answers on 127.0.0.1:9 (")
 
 
 @pytest.mark.parametrize(

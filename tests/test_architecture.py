@@ -23,7 +23,7 @@ FLOORS = {
     "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading journal",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "admission live monitor offline parallel baseline arming watching releasing checkup acks installation server "
+    "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
     "remote verifying",
     "shell": "cli __main__ demo",
 }
@@ -152,9 +152,16 @@ INTO_CAPTURE = {
     "terms",
     "monitor",
     "live",
-    "server.assembling",
+    "server.complaints",
+    "server.keeping.assembling",
     "installation",
     "testing",
+}
+# The parts of the server that may not import one another, and what of it they may import.
+SERVER = {
+    "server.doors": {"server.desk", "server.complaints"},
+    "server.keeping": {"server.desk", "server.complaints"},
+    "server.showing": {"server.keeping", "server.complaints", "server.reloading"},
 }
 LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}
 
@@ -222,6 +229,15 @@ def test_every_module_stands_in_a_room_and_imports_only_downward(module):
         else:
             assert target != "testing", "nothing imports testing"
             assert LEVEL[room(target)] <= LEVEL[room(module)], f"{module} must not import {target}: it stands above"
+
+
+@pytest.mark.parametrize("part", SERVER)
+def test_a_door_of_the_server_knows_no_journal_and_what_is_kept_knows_no_door(part):
+    """What shows may look at what is kept; otherwise the parts meet at the desk."""
+    for module, path in modules().items():
+        if module.startswith(f"{part}."):
+            wanted = {m for m in imports(path) if room(m) == "server" and not m.startswith(f"{part}.")}
+            assert not {m for m in wanted if m not in SERVER[part] and m.rpartition(".")[0] not in SERVER[part]}, module
 
 
 def test_there_are_no_import_cycles():

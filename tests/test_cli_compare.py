@@ -344,7 +344,7 @@ class TestOfAMonitor:
 
     def test_without_a_monitor_it_says_where_it_asked(self):
         named = "--by", "build", "--baseline", "a", "--candidate", "b", "--url", "http://127.0.0.1:9"
-        assert beside("compare", *named).error[0].startswith("no monitor answers on 127.0.0.1:9 (")
+        assert beside("compare", *named).error[0].startswith("nobody answers on 127.0.0.1:9 (")
 
     def test_there_must_be_something_to_compare(self):
         done = beside("compare", "--by", "build", "--baseline", "a", "--candidate", "b")

@@ -116,8 +116,8 @@ def test_without_a_monitor_it_says_where_it_asked():
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
         error, hint = ragmon("why", "answer_precision", "--url", f"http://{place}").error
-    assert error.startswith(f"no monitor answers on {place} (")
-    assert hint == "is the monitor running? --url URL"
+    assert error.startswith(f"nobody answers on {place} (")
+    assert hint == "is it running? Its address, such as http://127.0.0.1:9464"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_is_no_answer_is_refused(status, body, error):
         (["x", "--url", "http://127.0.0.1:99999"], "this is no address of a server: 'http://127.0.0.1:99999'"),
         (["x", "--url", "http://[::1"], "this is no address of a server: 'http://[::1'"),
         (["x", "--url", "http://me:secret@127.0.0.1"], "this is no address of a server: it names a user"),
-        (["x", "--url", f"http://{'a' * 70}.example"], f"no monitor answers on {'a' * 70}.example:80 ("),
+        (["x", "--url", f"http://{'a' * 70}.example"], f"nobody answers on {'a' * 70}.example:80 ("),
         (["x", "--since", "soon"], "'soon' is no stretch of time"),
         (["x", "--since", "-1h"], "'-1h' is no stretch of time"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragmon.config import environment
 from ragmon.config.files import Tree
-from ragmon.config.problems import Desk, Place
+from ragmon.config.problems import Place, Problems
 from ragmon.config.resolve import resolve
 
 JUNK = st.one_of(
@@ -68,9 +68,9 @@ def spots(table, at=()):
 
 def resolved(data):
     """The settings of a tree that stands in no file, and what is wrong with it."""
-    desk = Desk(Place("ragmon.toml", label="ragmon.toml"), {})
+    problems = Problems(Place("ragmon.toml", label="ragmon.toml"), {})
     tree = environment.overlay(Tree(data), {"RAGMON_ENDPOINT": "http://x"})
-    return resolve(tree, environment.process({})[0], desk, path=None, plugins=False), desk.problems
+    return resolve(tree, environment.process({})[0], problems, path=None, plugins=False), problems.listed
 
 
 def test_the_tree_the_next_test_spoils_is_sound():

@@ -38,7 +38,7 @@ from ragmon.config.services import Serve
 from ragmon.contract import Totals
 from ragmon.errors import ConfigError
 from ragmon.monitor import Monitor
-from ragmon.server import exposure
+from ragmon.server.doors import exposure
 from ragmon.spans import roles, to_record
 from ragmon.spans.model import OWN_SCOPE
 from ragmon.testing import FakeClock, make_record

@@ -23,7 +23,7 @@ from serving import PATIENCE, PORTS, get, wait_for
 
 from ragmon.config.load import load
 from ragmon.journal import open_readonly
-from ragmon.server.opening import catch_up, replay
+from ragmon.server.keeping.opening import catch_up, replay
 
 HERE = Path(__file__).parent
 PACE = 60

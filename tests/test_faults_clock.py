@@ -27,8 +27,8 @@ from ragmon.alarms import plain
 from ragmon.capture.otlp import OtlpSink
 from ragmon.contract import Totals
 from ragmon.journal import open_readonly
-from ragmon.server.clock import BELIEVED
-from ragmon.server.waiting import Limits
+from ragmon.server.keeping.clock import BELIEVED
+from ragmon.server.keeping.waiting import Limits
 
 HOUR = 3600.0
 MINUTES = 16
@@ -48,7 +48,7 @@ def quarter_of_an_hour(folder, off):
                 pass_by(running, time, 5.0, off if k % 2 else -off)
                 pass_by(running, time, 5.0)
         books, shown = accounted(running), running.metrics()
-        found = [plain(edge) for edge in running.server.keeper.standing.live.edges]
+        found = [plain(edge) for edge in running.server.keeper.ledger.live.edges]
         jumps = shown["ragmon_clock_jumps_total"]
         told = {name: value for name, value in shown.items() if name.startswith(("rag_", "ragmon_gate_", "ragmon_rec"))}
         return jumps, (books, digest(running), found, told)

@@ -31,8 +31,8 @@ from small_disk import fill
 
 from ragmon.config.load import load
 from ragmon.journal import JournalError, open_readonly, opening
-from ragmon.server.opening import replay
-from ragmon.server.waiting import Limits
+from ragmon.server.keeping.opening import replay
+from ragmon.server.keeping.waiting import Limits
 
 STRICT = "[pipelines.support.gates.empty_retrieval_rate]\nat_most = 0.0\n"
 """A gate some requests fail, so that failures are indexed."""
@@ -116,7 +116,7 @@ def crashed(tmp_path_factory):
             send_body(running, body)
             send_body(running, export(foreign(n) + foreign(100 + n)[1:]).SerializeToString())
             if n == 4:
-                between_rows(running, lambda: keeper._housekeeping.save(keeper.standing))
+                between_rows(running, lambda: keeper._housekeeping.save(keeper.ledger))
         books = running.wait_for(lambda found: found["pending"] == 8)
         between_rows(running, lambda: shutil.copytree(folder, left, dirs_exist_ok=True))
     assert (books["scored"], books["residual"]) == (208, 0)

@@ -38,7 +38,7 @@ from test_bad_input import REJECTED
 
 from ragmon import attributes as keys
 from ragmon.contract import encode
-from ragmon.server.waiting import Limits
+from ragmon.server.keeping.waiting import Limits
 
 PATIENT = Limits(idle=30.0, rootless=60.0)
 JSON = "application/json"

@@ -37,7 +37,7 @@ from serving import (
 )
 
 from ragmon.journal import open_readonly
-from ragmon.server.waiting import Limits
+from ragmon.server.keeping.waiting import Limits
 
 KILLS = 50
 OFTEN = 12
@@ -124,7 +124,7 @@ class Producer(threading.Thread):
 
 @contextmanager
 def producing(*feeds):
-    """Producers at work, and how to wait until each has ended what it began; when the block is left, all have stopped."""
+    """Producers at work, and a way to wait until each has ended what it began; behind the block all have stopped."""
     producers = [Producer(feed) for feed in feeds]
     for one in producers:
         one.start()

@@ -19,7 +19,7 @@ from test_verify import database
 from ragmon.cli.forget import forget
 from ragmon.journal import Journal, forgetting
 from ragmon.journal.entries import Label
-from ragmon.server.waiting import Limits
+from ragmon.server.keeping.waiting import Limits
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'

@@ -21,8 +21,8 @@ from serving import PATIENCE, PROTOBUF, accounted, asked, foreign, send_body, se
 from test_faults_disk import send_until_refused
 
 from ragmon.export.why import render
-from ragmon.server import asking as asking_module
-from ragmon.server.clock import Clock
+from ragmon.server.keeping.clock import Clock
+from ragmon.server.showing import asking as asking_module
 from ragmon.testing import FakeClock
 from ragmon.why import load as load_why
 

@@ -31,7 +31,7 @@ from test_serve_admin import still
 from ragmon.config.load import load
 from ragmon.journal import open_readonly
 from ragmon.journal.entries import Ack, Label
-from ragmon.server.opening import replay
+from ragmon.server.keeping.opening import replay
 from ragmon.server.server import Server
 
 TOKEN = "open-sesame"
@@ -284,7 +284,7 @@ def test_the_servers_own_certificate_is_trusted_and_a_strangers_is_not(tmp_path)
         error, hint = beside(*named, cwd=tmp_path).error
         assert error == "unknown pipeline: 'support'", "no record has come yet, but the server has answered"
         error, hint = beside(*named, env={"RAGMON_TOKEN_FILE": str(tmp_path / "token")}).error
-        assert error.startswith(f"no monitor answers on {running.otlp[8:]} (")
+        assert error.startswith(f"nobody answers on {running.otlp[8:]} (")
         assert "SSL_CERT_FILE" in hint
         trusting = {"RAGMON_TOKEN_FILE": str(tmp_path / "token"), "SSL_CERT_FILE": str(cert)}
         assert beside(*named, env=trusting).error[0] == "unknown pipeline: 'support'"

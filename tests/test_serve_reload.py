@@ -340,7 +340,7 @@ def minutes(running, moved, n, wrong):
 def alarms(running):
     """Everything alarms and baselines hold, by name."""
     with running.server.keeper.lock:
-        return running.server.keeper.standing.live.alarms.dump()["pipelines"]["support"]
+        return running.server.keeper.ledger.live.alarms.dump()["pipelines"]["support"]
 
 
 def fires(running):
@@ -375,7 +375,7 @@ def test_an_alarm_whose_gate_changed_is_silent_and_starts_from_nothing(tmp_path)
         assert "errors" in fires(running)
         assert reload()
         assert "errors" not in fires(running)
-        last = [edge for edge in running.server.keeper.standing.live.edges if edge.alert == "errors"][-1]
+        last = [edge for edge in running.server.keeper.ledger.live.edges if edge.alert == "errors"][-1]
         assert last.state == "resolved"
         minutes(running, moved, 5, wrong=20)
         assert "errors" not in fires(running)

@@ -19,7 +19,7 @@ from ragmon.alarms import AlarmState
 from ragmon.capture.otlp import OtlpSink
 from ragmon.contract import Sampling, Totals
 from ragmon.reading import Books, Reading, Served
-from ragmon.server import glance
+from ragmon.server.showing import glance
 from ragmon.snapshot import Snapshot
 
 

@@ -33,10 +33,11 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ragmon.config.kinds import Address
 from ragmon.errors import RagmonError
-from ragmon.server import complaints, rpc
-from ragmon.server.calling import Calling
+from ragmon.server import complaints
 from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.limits import RequestLimits
+from ragmon.server.doors import rpc
+from ragmon.server.doors.calling import Calling
+from ragmon.server.doors.limits import RequestLimits
 
 HERE = Address("127.0.0.1", 0)
 MIB = 1 << 20
@@ -309,7 +310,7 @@ SERVER = """
 import sys
 from front_desk import FrontDesk
 from ragmon.config.kinds import Address
-from ragmon.server.calling import Calling
+from ragmon.server.doors.calling import Calling
 port = Calling(FrontDesk(), Address("127.0.0.1", 0), token=None, tls=None).start()
 print(port.address.port, flush=True)
 sys.stdin.read()
@@ -407,7 +408,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(desk, tmp_path):
 
 
 def test_grpc_is_loaded_only_where_this_door_opens():
-    script = "import ragmon.server.calling, ragmon.server.writing, sys; print('grpc' in sys.modules)"
+    script = "import ragmon.server.doors.calling, ragmon.server.doors.writing, sys; print('grpc' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.server import limits
-from ragmon.server.intake import Intake
-from ragmon.server.limits import RequestLimits, encodings, inflate
-from ragmon.server.refusals import TurnedAwayError
+from ragmon.server.doors import limits
+from ragmon.server.doors.intake import Intake
+from ragmon.server.doors.limits import RequestLimits, encodings, inflate
+from ragmon.server.doors.refusals import TurnedAwayError
 
 MIB = 1 << 20
 
@@ -93,8 +93,8 @@ def test_a_bomb_is_refused_in_little_memory():
     """In a process of its own, whose peak nothing else raises: 256 MiB of zeros, a thousand to one."""
     script = """
 import gzip, resource, sys, zlib
-from ragmon.server.limits import inflate
-from ragmon.server.refusals import TurnedAwayError
+from ragmon.server.doors.limits import inflate
+from ragmon.server.doors.refusals import TurnedAwayError
 squeezer = zlib.compressobj(9, zlib.DEFLATED, 31)
 bomb = b"".join(squeezer.compress(bytes(1 << 20)) for _ in range(256)) + squeezer.flush()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

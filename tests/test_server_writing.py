@@ -33,12 +33,13 @@ from ragmon.capture.otlp import OtlpSink
 from ragmon.config.kinds import Address
 from ragmon.contract import Record
 from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.server import complaints, limits
-from ragmon.server import writing as door
+from ragmon.server import complaints
 from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.limits import RequestLimits
-from ragmon.server.listening import Listening
-from ragmon.server.writing import writing
+from ragmon.server.doors import limits
+from ragmon.server.doors import writing as door
+from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.doors.listening import Listening
+from ragmon.server.doors.writing import writing
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 HERE = Address("127.0.0.1", 0)
@@ -441,8 +442,8 @@ SERVER = """
 import sys
 from front_desk import FrontDesk
 from ragmon.config.kinds import Address
-from ragmon.server.listening import Listening
-from ragmon.server.writing import writing
+from ragmon.server.doors.listening import Listening
+from ragmon.server.doors.writing import writing
 port = Listening(writing(FrontDesk(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
 print(port.address.port, flush=True)
 sys.stdin.read()

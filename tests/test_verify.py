@@ -26,7 +26,7 @@ from ragmon.contract import Totals
 from ragmon.errors import RagmonError
 from ragmon.journal import Journal, Limits, forget
 from ragmon.journal.held import Row, checksum
-from ragmon.server.waiting import Limits as Patience
+from ragmon.server.keeping.waiting import Limits as Patience
 from ragmon.verifying import journal as verifying
 from ragmon.verifying import of_server
 from ragmon.verifying.journal import of_journal
@@ -38,7 +38,7 @@ FULL = '[capture]\ncontent = "full"\n'
 def save(running):
     """Have a running server write a checkpoint."""
     keeper = running.server.keeper
-    keeper.errand(lambda: keeper._housekeeping.save(keeper.standing)).result(PATIENCE)
+    keeper.errand(lambda: keeper._housekeeping.save(keeper.ledger)).result(PATIENCE)
 
 
 def rows(running, count, each=30, first=0):
@@ -59,7 +59,7 @@ def made(tmp_path_factory):
         for n in range(6, 12):
             send(running, [request(n * 30 + k, q=SECRET) for k in range(30)])
             running.settled((n + 1) * 30)
-        assert keeper.standing.seq == 12
+        assert keeper.ledger.seq == 12
     return folder
 
 
@@ -112,7 +112,7 @@ def test_the_digest_is_the_one_the_server_holds(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         done = verify(tmp_path, "--deep")
-        digest = running.server.keeper.standing.live.scorer.state.digest()
+        digest = running.server.keeper.ledger.live.scorer.state.digest()
     assert f"ok: checkpoint and replay agree: {digest[:16]}" in done.out
 
 
@@ -283,7 +283,7 @@ def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         keeper = running.server.keeper
-        keeper.errand(lambda: keeper._housekeeping.begin_again(keeper.standing)).result(PATIENCE)
+        keeper.errand(lambda: keeper._housekeeping.begin_again(keeper.ledger)).result(PATIENCE)
         send(running, [request(1000)])
         running.settled(91)
     done = verify(tmp_path)

@@ -13,12 +13,12 @@ from time import monotonic, process_time, sleep
 from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp.requests import read
-from ragmon.server.clock import Clock
 from ragmon.server.desk import Form
-from ragmon.server.keeper import Keeper
-from ragmon.server.limits import inflate
+from ragmon.server.doors.limits import inflate
+from ragmon.server.keeping.clock import Clock
+from ragmon.server.keeping.keeper import Keeper
+from ragmon.server.keeping.waiting import Limits
 from ragmon.server.server import make_keeper
-from ragmon.server.waiting import Limits
 
 ROUNDS = 5
 BATCHES = 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import ssl
 from collections.abc import Mapping
@@ -15,12 +14,10 @@ from ragmon import remote
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.errors import RagmonError
-from ragmon.server.exposure import read_token
+from ragmon.server.doors.exposure import read_token
 
 TIMEOUT: Final = 30.0
 """Seconds to wait for an answer that is a matter of looking it up."""
-_LARGEST: Final = 1 << 20
-"""Bytes that are read of the answer to something that was told."""
 
 
 class AnsweredError(RagmonError):
@@ -51,12 +48,7 @@ def ask(url: str, path: str, asked: Mapping[str, str], *, timeout: float = TIMEO
         NoAnswerError: Nobody answers.
         AnsweredError: It does not know, or what answers is no monitor.
     """
-    place = remote.place(url)
-    try:
-        answer = remote.get(url, f"{path}?{urlencode(asked)}", timeout=timeout)
-    except (remote.NoAnswerError, UnicodeError) as error:
-        raise _nobody(place, error.__cause__ or error) from error
-    return _object(answer, place)
+    return _object(remote.get(url, f"{path}?{urlencode(asked)}", timeout=timeout), remote.place(url))
 
 
 def tell(url: str, path: str, body: Mapping[str, str], settings: Settings) -> dict[str, Any]:
@@ -75,33 +67,17 @@ def tell(url: str, path: str, body: Mapping[str, str], settings: Settings) -> di
     """
     place, token = remote.place(url), read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    connection = _connection(place, settings)
-    try:
-        connection.request("POST", f"{place.path}{path}", json.dumps(body).encode(), headers)
-        response = connection.getresponse()
-        answer = remote.Answer(response.status, response.read(_LARGEST))
-    except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise _nobody(place, error) from error
-    finally:
-        connection.close()
-    return _object(answer, place)
+    request = remote.Request("POST", path, json.dumps(body).encode(), headers)
+    return _object(remote.send(place, request, timeout=TIMEOUT, trusted=_trusted(settings)), place)
 
 
-def _connection(place: remote.Place, settings: Settings) -> http.client.HTTPConnection:
-    if not place.tls:
-        return http.client.HTTPConnection(place.host, place.port, timeout=TIMEOUT)
+def _trusted(settings: Settings) -> ssl.SSLContext:
+    """Those this machine trusts, and the certificate the server here was given."""
     trusted = ssl.create_default_context()
     tls = settings.serve.tls
     if isinstance(tls, Tls) and Path(tls.cert).is_file():
         trusted.load_verify_locations(tls.cert)
-    return http.client.HTTPSConnection(place.host, place.port, timeout=TIMEOUT, context=trusted)
-
-
-def _nobody(place: remote.Place, error: BaseException) -> remote.NoAnswerError:
-    hint = "is the monitor running? --url URL"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        hint = "SSL_CERT_FILE names the certificates to trust; `[serve] tls` the server's own"
-    return remote.NoAnswerError(f"no monitor answers on {place} ({error})", hint=hint)
+    return trusted
 
 
 def _object(answer: remote.Answer, place: remote.Place) -> dict[str, Any]:

@@ -141,11 +141,11 @@ def _journal(
     questions: int | None,
 ) -> int:
     """Score a server's journal again."""
-    from ragmon.server.opening import replay as score_again  # noqa: PLC0415 - loads what the server needs
+    from ragmon.server.keeping.opening import replay as score_again  # noqa: PLC0415 - loads what the server needs
 
     with open_readonly(Path(folder)) as rows:
-        standing = score_again(settings, rows)
-    counts, live = standing.counts, standing.live
+        ledger = score_again(settings, rows)
+    counts, live = ledger.counts, ledger.live
     run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped)))
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
     if alerts_out is not None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from ragmon.config import environment
 from ragmon.config.files import Tree, gather
-from ragmon.config.problems import Desk, Place, Problem
+from ragmon.config.problems import Place, Problem, Problems
 from ragmon.config.resolve import resolve
 from ragmon.config.settings import Settings
 
@@ -38,7 +38,7 @@ def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = 
 
 def defaults() -> Settings:
     """The built-in defaults alone: no file and no environment."""
-    return resolve(Tree(), environment.process({})[0], Desk(Place(FILE, label=FILE), {}), path=None, plugins=False)
+    return resolve(Tree(), environment.process({})[0], Problems(Place(FILE, label=FILE), {}), path=None, plugins=False)
 
 
 def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> list[Problem]:
@@ -71,8 +71,8 @@ def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) ->
     root, tree = (Place(FILE, label=FILE), Tree()) if path is None else gather(path, early.append)
     tree = environment.overlay(tree, environ)
     process, wrong = environment.process(environ)
-    desk = Desk(root, tree.places)
+    problems = Problems(root, tree.places)
     for problem in (*early, *wrong):
-        desk.note(problem)
-    settings = resolve(tree, process, desk, path=path, plugins=plugins)
-    return settings, desk.problems
+        problems.note(problem)
+    settings = resolve(tree, process, problems, path=path, plugins=plugins)
+    return settings, problems.listed

@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Final
 
-from ragmon.config.problems import Desk
+from ragmon.config.problems import Problems
 
 GROUP: Final = "ragmon.metrics"
 """The entry-point group of distributions that bring metrics."""
 
 
-def import_plugins(modules: Sequence[str], desk: Desk) -> None:
+def import_plugins(modules: Sequence[str], problems: Problems) -> None:
     """Import every plugin; one that cannot be imported is reported, and the others still are.
 
     Args:
         modules: Modules by their dotted names.
-        desk: Where problems are reported.
+        problems: Where problems are reported.
     """
     for index, module in enumerate(modules):
         try:
             importlib.import_module(module)
         except Exception as error:  # noqa: BLE001 - a plugin is foreign code and may raise anything
             hint = f"{type(error).__name__}: {error}; a plugin is installed or stands on PYTHONPATH"
-            desk.report(("plugins", index), "cannot be imported", value=module, hint=hint)
+            problems.report(("plugins", index), "cannot be imported", value=module, hint=hint)
     for point in entry_points(group=GROUP):
         try:
             point.load()
         except Exception as error:  # noqa: BLE001 - as above
             hint = f"{type(error).__name__}: {error}; uninstall or repair its distribution"
-            desk.report(("plugins",), f"cannot load the installed {point.name}", value=point.value, hint=hint)
+            problems.report(("plugins",), f"cannot load the installed {point.name}", value=point.value, hint=hint)

@@ -11,7 +11,7 @@ from ragmon import names
 from ragmon.config.judging import Gates, GateTable
 from ragmon.config.kinds import NAME_HINT, is_name
 from ragmon.config.locate import KeyPath
-from ragmon.config.problems import Desk
+from ragmon.config.problems import Problems
 from ragmon.config.settings import GoldSpec
 from ragmon.errors import UnknownNameError, nearest
 from ragmon.gates import LABELLED, Gate
@@ -57,21 +57,21 @@ class Wrong(NamedTuple):
     hint: str
 
 
-def resolve_gates(gates: Gates, common: Gates, about: Surroundings, desk: Desk) -> dict[str, Gate]:
+def resolve_gates(gates: Gates, common: Gates, about: Surroundings, problems: Problems) -> dict[str, Gate]:
     """The gates of a pipeline, by name, in the order they are reported.
 
     Args:
         gates: [gates] as it holds for the pipeline: its own keys over those at the top.
         common: [gates] at the top: its preset holds where the pipeline names none.
         about: What gates may refer to.
-        desk: Where problems are reported.
+        problems: Where problems are reported.
     """
     preset = gates.preset if gates.preset is not None else common.preset
     found: dict[str, Gate] = {}
     if preset in PRESETS:
         found = {gate.name: _placed(gate, about) for gate in gates_of(preset)}
     elif preset is not None:
-        desk.report(
+        problems.report(
             ("gates", "preset"),
             "names no preset",
             scope=about.scope,
@@ -83,7 +83,7 @@ def resolve_gates(gates: Gates, common: Gates, about: Surroundings, desk: Desk) 
         wrongs = list(_wrongs(name, table, about))
         for wrong in wrongs:
             path = (*at, wrong.key) if wrong.key else at
-            desk.report(path, wrong.message, scope=about.scope, value=wrong.value, hint=wrong.hint)
+            problems.report(path, wrong.message, scope=about.scope, value=wrong.value, hint=wrong.hint)
         if wrongs or _elsewhere(table, about) or (about.foreign_metrics and _metric(name, table) is None):
             found.pop(name, None)
             continue

@@ -81,8 +81,8 @@ class Problem:
         return ConfigError(self.message + more, path=self.path, line=self.line, value=self.value, hint=self.hint)
 
 
-class Desk:
-    """Collects problems, and knows where every key was written.
+class Problems:
+    """The problems that were found so far, and where every key was written.
 
     Args:
         root: The main file; what a key nobody wrote is held against.
@@ -95,7 +95,7 @@ class Desk:
         self._found: dict[tuple[str, int | None, str], Problem] = {}
 
     @property
-    def problems(self) -> list[Problem]:
+    def listed(self) -> list[Problem]:
         """All problems, by file (the main one first) and line."""
         files: dict[str, int] = {self.root.path: 0}
         for problem in self._found.values():
@@ -142,7 +142,7 @@ class Desk:
         self._found.setdefault((problem.path, problem.line, problem.message), problem)
 
 
-def validate(model: type[M], data: Mapping[str, Any], desk: Desk, scope: KeyPath = ()) -> M:
+def validate(model: type[M], data: Mapping[str, Any], problems: Problems, scope: KeyPath = ()) -> M:
     """The model of some tables; what is wrong in them is reported and falls back to its default.
 
     So one wrong value hides no other, and what refers to the rest of the file can still be checked.
@@ -159,7 +159,7 @@ def validate(model: type[M], data: Mapping[str, Any], desk: Desk, scope: KeyPath
             path = tuple(part for part in wrong["loc"] if part != "[key]")
             if not reported:
                 predicate, hint = _explain(wrong, path, model)
-                desk.report(path, predicate, scope=scope, value=wrong["input"], hint=hint)
+                problems.report(path, predicate, scope=scope, value=wrong["input"], hint=hint)
             _drop(rest, path[:-1] if wrong["type"] == "missing" else path)
         # Nothing more to take out means that the tables are wrong as a whole.
         rest = {} if rest == before else rest

@@ -9,7 +9,7 @@ from functools import partial
 from ragmon import names
 from ragmon.config.judging import Gold
 from ragmon.config.models import Document
-from ragmon.config.problems import Desk
+from ragmon.config.problems import Problems
 from ragmon.config.scopes import Views
 from ragmon.config.services import Probe
 from ragmon.config.settings import GoldSpec, ProbeSpec
@@ -47,12 +47,12 @@ def declared(document: Document, views: Views) -> Declared:
     return Declared(pipelines if default in pipelines else (default, *pipelines), default, gold)
 
 
-def gold_specs(views: Views, known: Declared, desk: Desk) -> tuple[GoldSpec, ...]:
+def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldSpec, ...]:
     """The gold sets, those of one pipeline first: where two hold the same question, the nearer one wins."""
     found: dict[str, GoldSpec] = {}
     for pipeline, view in views.items():
         for name, table in view.tables.gold.items():
-            report = partial(desk.report, scope=view.scope)
+            report = partial(problems.report, scope=view.scope)
             if name in found:
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
@@ -75,19 +75,21 @@ def _check_pipeline(
         report(path, "names no pipeline", value=table.pipeline, hint=hint)
 
 
-def probe_specs(views: Views, gold: Mapping[str, GoldSpec], known: Declared, desk: Desk) -> tuple[ProbeSpec, ...]:
+def probe_specs(
+    views: Views, gold: Mapping[str, GoldSpec], known: Declared, problems: Problems
+) -> tuple[ProbeSpec, ...]:
     """What is sent, and through which pipeline: the one it stands in, else the one of its gold set, else the default.
 
     Args:
         views: All tables.
         gold: The gold sets by name.
         known: The declared names.
-        desk: Where problems are reported.
+        problems: Where problems are reported.
     """
     found: dict[str, ProbeSpec] = {}
     for pipeline, view in views.items():
         for name, table in view.tables.probe.items():
-            report = partial(desk.report, scope=view.scope)
+            report = partial(problems.report, scope=view.scope)
             if name in found:
                 report(("probe", name), "is defined twice", hint="probes are told apart by their names: choose another")
             chosen = _gold_of(name, table, gold, known, report)

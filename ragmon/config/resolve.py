@@ -13,7 +13,7 @@ from ragmon.config.locate import dotted
 from ragmon.config.models import Document
 from ragmon.config.plugins import import_plugins
 from ragmon.config.policy import Surroundings, resolve_gates
-from ragmon.config.problems import Desk
+from ragmon.config.problems import Problems
 from ragmon.config.references import Declared, declared, gold_specs, probe_specs
 from ragmon.config.scopes import DEFAULT, Row, View, Views, origins, views_of
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
@@ -32,29 +32,29 @@ class _Shared:
     foreign_metrics: bool
 
 
-def resolve(tree: Tree, process: Process, desk: Desk, *, path: Path | None, plugins: bool) -> Settings:
+def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | None, plugins: bool) -> Settings:
     """The settings a tree of tables stands for; what is wrong is reported and stands at its default.
 
     Args:
         tree: The merged tables, the environment on top.
         process: What the environment says about the process.
-        desk: Where problems are reported.
+        problems: Where problems are reported.
         path: The main file.
         plugins: Import the modules that bring metrics; without them gates on unknown metrics are left out.
     """
-    document, views = views_of(tree.data, desk)
+    document, views = views_of(tree.data, problems)
     if plugins:
-        import_plugins(document.plugins, desk)
+        import_plugins(document.plugins, problems)
     known = declared(document, views)
-    gold = gold_specs(views, known, desk)
-    probes = probe_specs(views, {spec.name: spec for spec in gold}, known, desk)
+    gold = gold_specs(views, known, problems)
+    probes = probe_specs(views, {spec.name: spec for spec in gold}, known, problems)
     windows = {window: int(duration(window)) for window in document.windows}
     shared = _Shared(document, known, gold, probes, windows, bool(document.plugins) and not plugins)
-    common = _pipeline(known.default, views[None], shared, desk)
+    common = _pipeline(known.default, views[None], shared, problems)
     pipelines = {
-        name: _pipeline(name, views[name], shared, desk) if name in views else common for name in known.pipelines
+        name: _pipeline(name, views[name], shared, problems) if name in views else common for name in known.pipelines
     }
-    rows = list(_rows(process, views, pipelines, known.default, desk))
+    rows = list(_rows(process, views, pipelines, known.default, problems))
     return Settings(
         path,
         process.build,
@@ -78,7 +78,7 @@ def resolve(tree: Tree, process: Process, desk: Desk, *, path: Path | None, plug
     )
 
 
-def _pipeline(name: str, view: View, shared: _Shared, desk: Desk) -> PipelineSettings:
+def _pipeline(name: str, view: View, shared: _Shared, problems: Problems) -> PipelineSettings:
     tables = view.tables
     about = Surroundings(
         name,
@@ -89,7 +89,7 @@ def _pipeline(name: str, view: View, shared: _Shared, desk: Desk) -> PipelineSet
         shared.known.gold,
         shared.foreign_metrics,
     )
-    gates = resolve_gates(tables.gates, shared.document.gates, about, desk)
+    gates = resolve_gates(tables.gates, shared.document.gates, about, problems)
     return PipelineSettings(
         name,
         tables.sampling,
@@ -110,30 +110,30 @@ def _pipeline(name: str, view: View, shared: _Shared, desk: Desk) -> PipelineSet
 
 
 def _rows(
-    process: Process, views: Views, pipelines: Mapping[str, PipelineSettings], default: str, desk: Desk
+    process: Process, views: Views, pipelines: Mapping[str, PipelineSettings], default: str, problems: Problems
 ) -> Iterator[Row]:
     """Every value with its key and its origin."""
     for key in ("build", "service", "disabled"):
         yield key, getattr(process, key), process.origins[key]
-    for key, value, origin in sorted(origins(views[None], desk), key=lambda row: "." in row[0]):
+    for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
         yield key, default if key == "pipeline.name" else value, origin
     for name, pipeline in pipelines.items():
         view = views.get(name, views[None])
         if view.scope:
-            yield from origins(view, desk)
+            yield from origins(view, problems)
         for gate in pipeline.gates:
-            yield from _gate_rows(gate, pipeline, view, desk)
+            yield from _gate_rows(gate, pipeline, view, problems)
 
 
-def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: View, desk: Desk) -> Iterator[Row]:
+def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: View, problems: Problems) -> Iterator[Row]:
     """What a gate says, its default source included; a preset's gate comes from where the preset is named."""
     at = ("gates", gate.name)
     gates = view.data.get("gates")
     table = gates.get(gate.name) if isinstance(gates, dict) else None
-    preset = desk.written(("gates", "preset"), view.scope)
+    preset = problems.written(("gates", "preset"), view.scope)
     for key, value in _gate_values(gate, pipeline):
         if isinstance(table, dict):
-            place = desk.written((*at, key), view.scope) if key in table else None
+            place = problems.written((*at, key), view.scope) if key in table else None
         else:
             place = preset if key != "source" else None
         yield dotted((*view.scope, *at, key)), value, DEFAULT if place is None else place.origin

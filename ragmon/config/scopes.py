@@ -11,7 +11,7 @@ from ragmon.config.files import merge
 from ragmon.config.kinds import NAME_HINT, Table, is_name
 from ragmon.config.locate import KeyPath, dotted
 from ragmon.config.models import Document, Scoped, flatten, is_merged
-from ragmon.config.problems import Desk, validate
+from ragmon.config.problems import Problems, validate
 
 M = TypeVar("M", bound=Table)
 DEFAULT: Final = "default"
@@ -45,16 +45,16 @@ Views = Mapping[str | None, View]
 """The tables of every pipeline by its name, and under None those at the top."""
 
 
-def views_of(data: Mapping[str, Any], desk: Desk) -> tuple[Document, Views]:
+def views_of(data: Mapping[str, Any], problems: Problems) -> tuple[Document, Views]:
     """The tables at the top, and of every `[pipelines.NAME]`: its own keys over those at the top."""
     top = {key: value for key, value in data.items() if key != "pipelines"}
-    document = _joined(_with_preset(validate(Document, top, desk)), (), desk, ())
+    document = _joined(_with_preset(validate(Document, top, problems)), (), problems, ())
     views: dict[str | None, View] = {None: View(document, (), top, top)}
     base = {key: value for key, value in top.items() if key in Scoped.model_fields and key not in _OWN}
-    for name, own in _pipelines(data, desk):
+    for name, own in _pipelines(data, problems):
         scope = ("pipelines", name)
         held = merge(base, own, merged=_is_merged_inside)
-        views[name] = View(_joined(validate(Scoped, held, desk, scope), (), desk, scope), scope, held, own)
+        views[name] = View(_joined(validate(Scoped, held, problems, scope), (), problems, scope), scope, held, own)
     return document, views
 
 
@@ -66,19 +66,19 @@ def _with_preset(document: Document) -> Document:
     return document.model_copy(update={"gates": gates.model_copy(update={"preset": DEFAULT_PRESET})})
 
 
-def _pipelines(data: Mapping[str, Any], desk: Desk) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _pipelines(data: Mapping[str, Any], problems: Problems) -> Iterator[tuple[str, Mapping[str, Any]]]:
     pipelines = data.get("pipelines", {})
     if not isinstance(pipelines, dict):
-        desk.report(("pipelines",), "must be a table", value=pipelines, hint="[pipelines.support]")
+        problems.report(("pipelines",), "must be a table", value=pipelines, hint="[pipelines.support]")
         return
     for name, own in pipelines.items():
         path = ("pipelines", name)
         if not is_name(name):
-            desk.report(path, "is not usable as a name", hint=NAME_HINT)
+            problems.report(path, "is not usable as a name", hint=NAME_HINT)
         elif isinstance(own, dict):
             yield name, own
         else:
-            desk.report(path, "must be a table", value=own, hint=f"[{dotted(path)}]; for one pipeline: [pipeline]")
+            problems.report(path, "must be a table", value=own, hint=f"[{dotted(path)}]; for one pipeline: [pipeline]")
 
 
 def _is_merged_inside(path: Sequence[str | int]) -> bool:
@@ -86,31 +86,31 @@ def _is_merged_inside(path: Sequence[str | int]) -> bool:
     return is_merged(path) and not (len(path) > 1 and path[0] == "gates")
 
 
-def _joined(table: M, path: KeyPath, desk: Desk, scope: KeyPath) -> M:
+def _joined(table: M, path: KeyPath, problems: Problems, scope: KeyPath) -> M:
     """The table with every relative path joined to the folder of the file it was written in."""
     changed = {}
     for key, value in table:
-        new = _join(value, (*path, key), desk, scope)
+        new = _join(value, (*path, key), problems, scope)
         if new is not value:
             changed[key] = new
     return table.model_copy(update=changed) if changed else table
 
 
-def _join(value: object, path: KeyPath, desk: Desk, scope: KeyPath) -> object:
+def _join(value: object, path: KeyPath, problems: Problems, scope: KeyPath) -> object:
     if isinstance(value, Path):
-        return (desk.written(path, scope) or desk.root).folder / value
+        return (problems.written(path, scope) or problems.root).folder / value
     if isinstance(value, tuple) and value and isinstance(value[0], Path):
-        return tuple(_join(entry, path, desk, scope) for entry in value)
+        return tuple(_join(entry, path, problems, scope) for entry in value)
     if isinstance(value, dict) and any(isinstance(entry, Table) for entry in value.values()):
-        return {key: _join(entry, (*path, key), desk, scope) for key, entry in value.items()}
-    return _joined(value, path, desk, scope) if isinstance(value, Table) else value
+        return {key: _join(entry, (*path, key), problems, scope) for key, entry in value.items()}
+    return _joined(value, path, problems, scope) if isinstance(value, Table) else value
 
 
-def origins(view: View, desk: Desk) -> Iterator[Row]:
+def origins(view: View, problems: Problems) -> Iterator[Row]:
     """Every value of a view but the gates': at the top all of them, in a pipeline those written inside it."""
     for path, value in flatten(view.tables):
         if not view.scope or _has(view.own, path):
-            place = desk.written(path, view.scope) if _has(view.data, path) else None
+            place = problems.written(path, view.scope) if _has(view.data, path) else None
             yield dotted((*view.scope, *path)), value, DEFAULT if place is None else place.origin
 
 

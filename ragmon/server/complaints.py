@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Callable
 from math import inf
 from threading import Lock
 from time import monotonic
 from typing import Final
+
+from ragmon.capture.notices import whereabouts
 
 PAUSE: Final = 60.0
 """Seconds in which the same complaint is made once."""
@@ -36,7 +37,7 @@ class Complaints:
             what: What could not be done.
             error: Why.
         """
-        line = f"{what}: {_place(error)}"
+        line = f"{what}: {whereabouts(error)}"
         with self._lock:
             now = self._clock()
             if now - self._last.get(line, -inf) < PAUSE:
@@ -45,16 +46,6 @@ class Complaints:
             self._last[line] = now
             unsaid = self._unsaid.pop(line, 0)
         _log.error("%s%s", line, f" (and {unsaid} times before)" if unsaid else "")
-
-
-def _place(error: BaseException) -> str:
-    """What kind of error it is and where it was raised."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return type(error).__name__
-    return f"{type(error).__name__} at {trace.tb_frame.f_code.co_filename.rpartition(os.sep)[2]}:{trace.tb_lineno}"
 
 
 complain: Final = Complaints()

@@ -18,8 +18,8 @@ from ragmon.errors import GoldError, RagmonError
 from ragmon.journal import Limits
 from ragmon.live import Live
 from ragmon.server.complaints import complain
-from ragmon.server.keeper import Keeper
-from ragmon.server.standing import Standing
+from ragmon.server.keeping.keeper import Keeper
+from ragmon.server.keeping.ledger import Ledger
 
 FIXED: Final = ("otlp", "grpc", "admin", "token_file", "tls", "state_dir")
 """Keys of `[serve]` that hold until the server is started again."""
@@ -74,8 +74,8 @@ class Reloading:
     def _reload(self) -> bool:
         try:
             settings = self._read = load(self._settings.path)
-            standing = Standing(settings)
-            self._keeper.errand(lambda: self._go_on_with(standing)).result()
+            ledger = Ledger(settings)
+            self._keeper.errand(lambda: self._go_on_with(ledger)).result()
         except RagmonError as error:
             self._refuse(error)
             return False
@@ -98,14 +98,14 @@ class Reloading:
         self.since = self.since or self._keeper.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
 
-    def _go_on_with(self, standing: Standing) -> None:
+    def _go_on_with(self, ledger: Ledger) -> None:
         """Put a configuration in force between two rows."""
         keeper = self._keeper
         with keeper.lock:
-            before = keeper.standing.live
-            keeper.go_on_with(standing)
-            keeper.journal.limits = limits(standing.live.settings.serve)
-            start_anew(before, standing.live)
+            before = keeper.ledger.live
+            keeper.go_on_with(ledger)
+            keeper.journal.limits = limits(ledger.live.settings.serve)
+            start_anew(before, ledger.live)
 
     def _signature(self) -> Signature:
         return {path: _of(path) for path in (*_files(self._settings), *_files(self._read))}

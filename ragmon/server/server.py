@@ -12,19 +12,19 @@ from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.journal import Journal, JournalError
-from ragmon.server import exposure
-from ragmon.server.admin import admin
-from ragmon.server.calling import Calling
-from ragmon.server.clock import Clock
-from ragmon.server.keeper import CORRUPT, Keeper
-from ragmon.server.listening import Listening
-from ragmon.server.opening import catch_up
+from ragmon.server.doors import exposure
+from ragmon.server.doors.calling import Calling
+from ragmon.server.doors.listening import Listening
+from ragmon.server.doors.writing import writing
+from ragmon.server.keeping.clock import Clock
+from ragmon.server.keeping.keeper import CORRUPT, Keeper
+from ragmon.server.keeping.ledger import Ledger
+from ragmon.server.keeping.opening import catch_up
+from ragmon.server.keeping.traces import Traces
+from ragmon.server.keeping.waiting import Limits as Patience
 from ragmon.server.reloading import Reloading, limits
-from ragmon.server.standing import Standing
-from ragmon.server.traces import Traces
-from ragmon.server.views import Views
-from ragmon.server.waiting import Limits as Patience
-from ragmon.server.writing import writing
+from ragmon.server.showing.admin import admin
+from ragmon.server.showing.views import Views
 
 DRAIN: Final = 10.0
 """Seconds that requests in flight may take once the server is to stop."""
@@ -123,26 +123,26 @@ def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> 
     try:
         clock.go_on_from(journal.last()[1])
         try:
-            standing, waiting = _restored(settings, journal, clock.now(), patience)
+            ledger, waiting = _restored(settings, journal, clock.now(), patience)
         except JournalError as error:
             if error.reason != CORRUPT:
                 raise
             journal.set_aside_and_begin_again()
-            standing, waiting = _restored(settings, journal, clock.now(), patience)
+            ledger, waiting = _restored(settings, journal, clock.now(), patience)
     except BaseException:
         journal.close()
         raise
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
-    return Keeper(journal, standing, waiting, clock)
+    return Keeper(journal, ledger, waiting, clock)
 
 
-def _restored(settings: Settings, journal: Journal, now: float, patience: Patience | None) -> tuple[Standing, Traces]:
+def _restored(settings: Settings, journal: Journal, now: float, patience: Patience | None) -> tuple[Ledger, Traces]:
     """Where the server stands after what is in the journal, and the traces that wait.
 
     Raises:
         JournalError: It cannot be read.
     """
-    standing, waiting = catch_up(settings, journal), Traces(settings, patience)
+    ledger, waiting = catch_up(settings, journal), Traces(settings, patience)
     waiting.restore(journal, now)
-    return standing, waiting
+    return ledger, waiting

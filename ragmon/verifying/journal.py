@@ -9,9 +9,9 @@ from typing import Final, cast
 from ragmon.config.settings import Settings
 from ragmon.journal import Journal, JournalError, JournalReader
 from ragmon.reading import Books
-from ragmon.server.opening import catch_up, replay
-from ragmon.server.standing import STAGE, Standing
-from ragmon.server.traces import Traces
+from ragmon.server.keeping.ledger import STAGE, Ledger
+from ragmon.server.keeping.opening import catch_up, replay
+from ragmon.server.keeping.traces import Traces
 from ragmon.verifying.account import Account
 from ragmon.verifying.rows import Rows, look
 
@@ -73,18 +73,18 @@ def _account(settings: Settings, journal: Still, deep: bool | None) -> Account:
     rows = look(journal)
     if rows.wrong:  # what cannot be read cannot be replayed
         return Account({}, wrong=tuple(rows.faults()))
-    standing = catch_up(settings, journal)
-    missing = standing.producers.missing(standing.counts.own)
+    ledger = catch_up(settings, journal)
+    missing = ledger.producers.missing(ledger.counts.own)
     found, wrong, notes = [_told(rows)], list[str](), list[str]()
     if deep is None and rows.lines > DEEP:
         notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
     elif deep is not False:
-        _replayed(settings, journal, standing, rows, (found, wrong, notes))
+        _replayed(settings, journal, ledger, rows, (found, wrong, notes))
     return Account(
-        books={STAGE: _books(settings, journal, standing)},
+        books={STAGE: _books(settings, journal, ledger)},
         missing=missing,
-        lost=standing.producers.dropped(),
-        spans=dict(standing.counts.spans),
+        lost=ledger.producers.dropped(),
+        spans=dict(ledger.counts.spans),
         forgotten=rows.forgotten,
         found=tuple(found),
         wrong=tuple(wrong),
@@ -98,22 +98,22 @@ def _told(rows: Rows) -> str:
     return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
 
 
-def _books(settings: Settings, journal: Still, standing: Standing) -> Books:
+def _books(settings: Settings, journal: Still, ledger: Ledger) -> Books:
     """The books, with the traces that a server which begins now would let wait."""
     waiting = Traces(settings)
     waiting.restore(cast("Journal", journal), journal.last()[1])  # it only reads
-    return standing.books(waiting.pending)
+    return ledger.books(waiting.pending)
 
 
 def _replayed(
-    settings: Settings, journal: Still, standing: Standing, rows: Rows, told: tuple[list[str], list[str], list[str]]
+    settings: Settings, journal: Still, ledger: Ledger, rows: Rows, told: tuple[list[str], list[str], list[str]]
 ) -> None:
     """Hold a replay of all rows against the newest checkpoint and the rows after it.
 
     Args:
         settings: The configuration.
         journal: The journal.
-        standing: The newest checkpoint and the rows after it.
+        ledger: The newest checkpoint and the rows after it.
         rows: What was found in the rows.
         told: Where is written what is as it should be, what is not, and what could not be looked at.
     """
@@ -122,10 +122,10 @@ def _replayed(
         notes.append("checkpoints were not held against a replay: records were forgotten on request")
         return
     again = replay(settings, journal)
-    if (mine := again.counts.dump()) != (theirs := standing.counts.dump()):
+    if (mine := again.counts.dump()) != (theirs := ledger.counts.dump()):
         wrong.append(f"checkpoint and replay differ in what came in: {theirs.decode()} and {mine.decode()}")
-    one, other = (each.live.scorer.state.digest() for each in (standing, again))
-    if one == other and standing.live.scorer.dropped == again.live.scorer.dropped:
+    one, other = (each.live.scorer.state.digest() for each in (ledger, again))
+    if one == other and ledger.live.scorer.dropped == again.live.scorer.dropped:
         found.append(f"checkpoint and replay agree: {one[:_SHOWN]}")
     else:
         wrong.append(

@@ -10,8 +10,8 @@ import msgspec
 from ragmon.journal import JournalError
 from ragmon.journal.entries import LABEL, RECORD, Forgotten
 from ragmon.journal.held import Readable, Row
-from ragmon.server.ledger import Counts
-from ragmon.server.opening import entries
+from ragmon.server.keeping.counts import Counts
+from ragmon.server.keeping.opening import entries
 
 NAMED: Final = 10
 """Faults that are named; the others are counted."""

@@ -13,11 +13,11 @@ from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
 from ragmon.live import EDGES
 from ragmon.server.complaints import complain
-from ragmon.server.ledger import Counts
-from ragmon.server.standing import Standing
+from ragmon.server.keeping.counts import Counts
+from ragmon.server.keeping.ledger import Ledger
 
 
-def catch_up(settings: Settings, journal: Readable) -> Standing:
+def catch_up(settings: Settings, journal: Readable) -> Ledger:
     """Where the server stands after every row of a journal: from the newest checkpoint on.
 
     Args:
@@ -27,13 +27,13 @@ def catch_up(settings: Settings, journal: Readable) -> Standing:
     Raises:
         JournalError: It cannot be read.
     """
-    standing = _begin(settings, [journal.checkpoint(), journal.base()])
-    for row in journal.rows(after=standing.seq):
-        _take(standing, row, journal)
-    return standing
+    ledger = _begin(settings, [journal.checkpoint(), journal.base()])
+    for row in journal.rows(after=ledger.seq):
+        _take(ledger, row, journal)
+    return ledger
 
 
-def replay(settings: Settings, journal: Readable) -> Standing:
+def replay(settings: Settings, journal: Readable) -> Ledger:
     """Score every row of a journal again, as the server did: the same counts and the same alarms, to the last bit.
 
     Args:
@@ -43,33 +43,33 @@ def replay(settings: Settings, journal: Readable) -> Standing:
     Raises:
         JournalError: It cannot be read.
     """
-    standing = _begin(settings, [journal.base()], edges=None)
-    for row in journal.rows(after=standing.seq):
-        _take(standing, row, journal)
-        standing.failures.clear()
-    standing.live.advance(float("inf"))
-    return standing
+    ledger = _begin(settings, [journal.base()], edges=None)
+    for row in journal.rows(after=ledger.seq):
+        _take(ledger, row, journal)
+        ledger.failures.clear()
+    ledger.live.advance(float("inf"))
+    return ledger
 
 
-def _take(standing: Standing, row: Row, journal: Readable) -> None:
+def _take(ledger: Ledger, row: Row, journal: Readable) -> None:
     with told_reading(journal.path):
         counts, lines = Counts.load(row.counts), entries(row.lines)
-    standing.take(row.seq, row.arrival, counts, lines)
+    ledger.take(row.seq, row.arrival, counts, lines)
 
 
-def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> Standing:
+def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> Ledger:
     """What the first checkpoint says that can be read; nothing was counted where there is none."""
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
-        standing = Standing(settings, edges=edges)
+        ledger = Ledger(settings, edges=edges)
         try:
-            standing.load(checkpoint.data)
+            ledger.load(checkpoint.data)
         except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
             complain("a checkpoint cannot be read and is passed over", error)
             continue
-        return standing
-    return Standing(settings, edges=edges)
+        return ledger
+    return Ledger(settings, edges=edges)
 
 
 def entries(lines: bytes) -> list[Entry]:

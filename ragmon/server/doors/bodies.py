@@ -8,8 +8,8 @@ import msgspec
 
 from ragmon import names
 from ragmon.acks import LONGEST
-from ragmon.server.envelope import oversize
-from ragmon.server.refusals import TurnedAwayError
+from ragmon.server.doors.envelope import oversize
+from ragmon.server.doors.refusals import TurnedAwayError
 
 LABELS: Final = 10_000
 """Labels of one request."""

@@ -18,7 +18,7 @@ from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, Label, encode
 from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.ledger import Counts, count
+from ragmon.server.keeping.counts import Counts, count
 from ragmon.spans import own_record
 
 STEP_NS: Final = 10_000_000_000

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from ragmon.ingest.otlp.requests import Foreign
 from ragmon.journal.entries import Entry
-from ragmon.server.accepting import Request
-from ragmon.server.ledger import Counts
+from ragmon.server.keeping.accepting import Request
+from ragmon.server.keeping.counts import Counts
 
 
 @dataclass

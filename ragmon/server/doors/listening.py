@@ -18,8 +18,8 @@ from starlette.types import ASGIApp
 from ragmon.config.kinds import Address
 from ragmon.errors import RagmonError
 from ragmon.server.complaints import complain
-from ragmon.server.connections import KEEP_ALIVE, Connection, Rules
-from ragmon.server.limits import LIMITS, RequestLimits
+from ragmon.server.doors.connections import KEEP_ALIVE, Connection, Rules
+from ragmon.server.doors.limits import LIMITS, RequestLimits
 
 CONNECTIONS: Final = 400
 """Connections at once: with two ports, below the thousand files a process may usually have open."""

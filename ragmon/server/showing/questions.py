@@ -13,7 +13,7 @@ from ragmon.canary import By
 from ragmon.config.kinds import duration
 from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.journal import Query
-from ragmon.server.asking import MAX_DROP, Asking
+from ragmon.server.showing.asking import MAX_DROP, Asking
 
 OUTCOME: Final = "fail"
 """The one outcome requests can be asked for by: those that keep their gates are in no index."""

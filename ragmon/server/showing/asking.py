@@ -19,10 +19,10 @@ from ragmon.gates import Outcome
 from ragmon.journal import Failure, Query, open_readonly
 from ragmon.names import DEFAULT_PIPELINE
 from ragmon.releasing import Releases
-from ragmon.server.keeper import Keeper
-from ragmon.server.opening import entries
-from ragmon.server.standing import TRAITS
-from ragmon.server.views import Views
+from ragmon.server.keeping.keeper import Keeper
+from ragmon.server.keeping.ledger import TRAITS
+from ragmon.server.keeping.opening import entries
+from ragmon.server.showing.views import Views
 from ragmon.why import explain, plain
 
 TO_OPEN: Final = 5
@@ -51,7 +51,7 @@ class Asking:
 
     @property
     def _settings(self) -> Settings:
-        return self._keeper.standing.live.settings
+        return self._keeper.ledger.live.settings
 
     @property
     def usual(self) -> str:
@@ -69,7 +69,7 @@ class Asking:
             UnknownNameError: It is neither.
         """
         with self._keeper.lock:
-            live = self._keeper.standing.live
+            live = self._keeper.ledger.live
             pipelines = {*live.settings.pipelines, *(key.pipeline for key in live.scorer.state.series)}
         if pipeline not in pipelines:
             raise UnknownNameError("pipeline", pipeline, pipelines)
@@ -96,7 +96,7 @@ class Asking:
         Raises:
             UnknownNameError: There is none of that name.
         """
-        metrics = self._keeper.standing.live.scorer.table.metrics
+        metrics = self._keeper.ledger.live.scorer.table.metrics
         if name not in metrics:
             raise UnknownNameError("metric", name, metrics)
         return name
@@ -129,7 +129,7 @@ class Asking:
         """
         keeper = self._keeper
         with keeper.lock:
-            live, now = keeper.standing.live, keeper.clock.now()
+            live, now = keeper.ledger.live, keeper.clock.now()
             outcome = _outcome(live.judge(live.snapshot(now)), pipeline, gate)
             states = [one for one in live.alarms.states() if (one.pipeline, one.alert) == (pipeline, gate)]
             firing = next((one.firing for one in states), None)
@@ -155,7 +155,7 @@ class Asking:
         baseline, candidate = pair
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
-        live = self._keeper.standing.live
+        live = self._keeper.ledger.live
         policy = live.settings.policy(self.known(pipeline))
         notes = compared.left_out(policy)
         # The gold in force: the files may have changed, and be broken.

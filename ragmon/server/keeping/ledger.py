@@ -16,9 +16,9 @@ from ragmon.journal.entries import RECORD, Entry, Forgotten
 from ragmon.live import EDGES, Live
 from ragmon.names import DEFAULT_PIPELINE
 from ragmon.reading import Books, Captured, Reading
-from ragmon.server.failing import Failed, Failing
-from ragmon.server.ledger import FORGOTTEN, Counts, count
-from ragmon.server.producers import Producers
+from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
+from ragmon.server.keeping.failing import Failed, Failing
+from ragmon.server.keeping.producers import Producers
 from ragmon.why import said
 
 TRAITS: Final = "traits"
@@ -28,7 +28,7 @@ VERSION: Final = 1
 """Of what a checkpoint holds."""
 
 
-class Standing:
+class Ledger:
     """Scores, alarms and books.
 
     Args:

@@ -8,9 +8,9 @@ from time import monotonic
 from typing import Any, Final
 
 from ragmon.journal import Journal, JournalError
-from ragmon.server.clock import Clock
 from ragmon.server.complaints import complain
-from ragmon.server.standing import Standing
+from ragmon.server.keeping.clock import Clock
+from ragmon.server.keeping.ledger import Ledger
 
 EVERY: Final = 60.0
 """Seconds between two checkpoints, and between two looks at what is old."""
@@ -43,11 +43,11 @@ class Housekeeping:
         self._again = 0.0
         self._saved = (0, 0)
 
-    def keep(self, standing: Standing, *, ending: bool = False) -> None:
+    def keep(self, ledger: Ledger, *, ending: bool = False) -> None:
         """Do what is due.
 
         Args:
-            standing: What was counted.
+            ledger: What was counted.
             ending: The server is being stopped.
 
         Raises:
@@ -55,34 +55,34 @@ class Housekeeping:
         """
         now = monotonic()
         due = now >= self._due
-        many = standing.live.scorer.scored - self._saved[1] >= RECORDS and now >= self._again
+        many = ledger.live.scorer.scored - self._saved[1] >= RECORDS and now >= self._again
         if due or many or ending:
             self._again = now + PAUSE
             self._due = self._again if due else self._due
-            self.save(standing)
+            self.save(ledger)
             self._again = now
         if due:
             self._due = now + EVERY
         if due or self._expiring:
             self._expiring = self._journal.expire()
 
-    def save(self, standing: Standing) -> None:
+    def save(self, ledger: Ledger) -> None:
         """Write a checkpoint, if anything came since the last one."""
-        if standing.seq == self._saved[0]:
+        if ledger.seq == self._saved[0]:
             return
         with self._lock:
-            data = standing.dump()
+            data = ledger.dump()
         with self._journal.begin() as batch:
-            batch.save(standing.seq, self._clock.now(), data)
-        self._saved = (standing.seq, standing.live.scorer.scored)
+            batch.save(ledger.seq, self._clock.now(), data)
+        self._saved = (ledger.seq, ledger.live.scorer.scored)
 
-    def begin_again(self, standing: Standing) -> None:
+    def begin_again(self, ledger: Ledger) -> None:
         """Set a damaged journal aside, and go on in a new one with what is known."""
         try:
             aside = self._journal.set_aside_and_begin_again()
             self.resets += 1
             _log.error("the journal is damaged and was set aside: %s", aside)
             self._saved = (-1, 0)
-            self.save(standing)
+            self.save(ledger)
         except JournalError as error:
             complain(f"no new journal can be begun ({error.reason})", error)

@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from starlette.responses import Response
 
 from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.envelope import JSON, PROTOBUF
+from ragmon.server.doors.envelope import JSON, PROTOBUF
 
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
 """The gRPC code of an HTTP status (google.rpc.Code). What may be sent again has a code after which senders do so."""

@@ -11,8 +11,8 @@ from ragmon.config.kinds import Address
 from ragmon.errors import RagmonError
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk
-from ragmon.server.limits import LIMITS, RequestLimits
-from ragmon.server.listening import bind, check_certificate
+from ragmon.server.doors.limits import LIMITS, RequestLimits
+from ragmon.server.doors.listening import bind, check_certificate
 
 _NAME: Final = "grpc"
 
@@ -101,7 +101,7 @@ class Calling:
     async def _serve(self) -> None:
         import grpc.aio  # type: ignore[import-untyped]  # noqa: PLC0415 - only where this door opens
 
-        from ragmon.server import rpc  # noqa: PLC0415 - as above
+        from ragmon.server.doors import rpc  # noqa: PLC0415 - as above
 
         server = grpc.aio.server(options=rpc.options(self._limits))
         server.add_generic_rpc_handlers((rpc.Exports(self._desk, self._token, self._limits),))

@@ -9,12 +9,12 @@ from ragmon.config.settings import Settings
 from ragmon.ingest.otlp.requests import Foreign, read
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal import Journal
-from ragmon.server.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form
-from ragmon.server.ledger import Counts, count
-from ragmon.server.row import Row
-from ragmon.server.waiting import LATE, Limits, Room
+from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
+from ragmon.server.keeping.counts import Counts, count
+from ragmon.server.keeping.row import Row
+from ragmon.server.keeping.waiting import LATE, Limits, Room
 
 REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""

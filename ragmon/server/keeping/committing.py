@@ -8,10 +8,10 @@ from typing import Final
 from ragmon import names
 from ragmon.journal import Batch
 from ragmon.journal.entries import encode
-from ragmon.server.accepting import Request
-from ragmon.server.ledger import FORGOTTEN, Counts, count
-from ragmon.server.row import Row
-from ragmon.server.traces import Traces
+from ragmon.server.keeping.accepting import Request
+from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
+from ragmon.server.keeping.row import Row
+from ragmon.server.keeping.traces import Traces
 
 OLDEST: Final = 86_400.0
 """Seconds for which it is known what came already; what is older is not taken."""

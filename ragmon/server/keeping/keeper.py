@@ -11,17 +11,17 @@ from typing import Any, Final
 from ragmon.errors import UnknownNameError
 from ragmon.journal import Journal, JournalError
 from ragmon.journal.entries import Ack
-from ragmon.server import accepting
-from ragmon.server.accepting import Request, UnreadableError
-from ragmon.server.clock import Clock
-from ragmon.server.committing import write
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.housekeeping import Housekeeping
-from ragmon.server.ledger import Counts, count
-from ragmon.server.row import Row
-from ragmon.server.standing import Standing
-from ragmon.server.traces import Traces
+from ragmon.server.keeping import accepting
+from ragmon.server.keeping.accepting import Request, UnreadableError
+from ragmon.server.keeping.clock import Clock
+from ragmon.server.keeping.committing import write
+from ragmon.server.keeping.counts import Counts, count
+from ragmon.server.keeping.housekeeping import Housekeeping
+from ragmon.server.keeping.ledger import Ledger
+from ragmon.server.keeping.row import Row
+from ragmon.server.keeping.traces import Traces
 
 TICK: Final = 0.25
 """Seconds after which time moves on although nothing came."""
@@ -42,7 +42,7 @@ class Keeper:
 
     Args:
         journal: Where they are put on disk.
-        standing: What was counted so far.
+        ledger: What was counted so far.
         waiting: Traces that wait for the rest of their spans.
         clock: The time.
 
@@ -53,9 +53,9 @@ class Keeper:
         refused: Requests that were turned away, by reason.
     """
 
-    def __init__(self, journal: Journal, standing: Standing, waiting: Traces, clock: Clock) -> None:
+    def __init__(self, journal: Journal, ledger: Ledger, waiting: Traces, clock: Clock) -> None:
         self.journal = journal
-        self.standing = standing
+        self.ledger = ledger
         self.waiting = waiting
         self.clock = clock
         self.lock = RLock()
@@ -115,7 +115,7 @@ class Keeper:
         """
         self._has_room()
         with self.lock:
-            states = self.standing.live.alarms.states()
+            states = self.ledger.live.alarms.states()
         pipelines = sorted({state.pipeline for state in states})
         if pipeline not in pipelines:
             raise UnknownNameError("pipeline", pipeline, pipelines)
@@ -137,17 +137,17 @@ class Keeper:
             self._changed.notify()
         return done
 
-    def go_on_with(self, standing: Standing) -> None:
+    def go_on_with(self, ledger: Ledger) -> None:
         """Go on with another configuration: what was counted stays. An errand.
 
         Args:
-            standing: One of that configuration, with nothing counted yet.
+            ledger: One of that configuration, with nothing counted yet.
         """
         with self.lock:
-            standing.load(self.standing.dump())
-            standing.failures = self.standing.failures
-            self.waiting.configure(standing.live.settings)
-            self.standing = standing
+            ledger.load(self.ledger.dump())
+            ledger.failures = self.ledger.failures
+            self.waiting.configure(ledger.live.settings)
+            self.ledger = ledger
 
     def _has_room(self) -> None:
         """Refuse early, before anything is taken apart.
@@ -192,7 +192,7 @@ class Keeper:
                 self._turn(requests)
                 if last:
                     self._tidy()
-                self._housekeeping.keep(self.standing, ending=last)
+                self._housekeeping.keep(self.ledger, ending=last)
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
@@ -223,13 +223,13 @@ class Keeper:
         waiting = self.waiting.ready or self.waiting.forgotten
         if not (requests or waiting or loose or self.trouble):  # trouble ends when a row can be written
             with self.lock:
-                self.standing.live.advance(now)
+                self.ledger.live.advance(now)
             self._tidy()
             return
         try:
             with self.journal.begin() as batch:
                 row = write(batch, requests, self.waiting, loose, now)
-                batch.fail(self.standing.failures)
+                batch.fail(self.ledger.failures)
         except BaseException:
             with self._changed:
                 self._loose.add(loose)
@@ -242,24 +242,24 @@ class Keeper:
 
     def _tidy(self) -> None:
         """Write what is no hurry: failures, and requests nothing waits for, whose text is not to stay."""
-        if self.standing.failures or self.waiting.released:
+        if self.ledger.failures or self.waiting.released:
             with self.journal.begin() as batch:
-                batch.fail(self.standing.failures)
+                batch.fail(self.ledger.failures)
                 batch.release(self.waiting.released)
-            self.standing.failures.clear()
+            self.ledger.failures.clear()
             self.waiting.released.clear()
 
     def _count(self, row: Row, requests: Sequence[Request]) -> None:
         """Take in what is on disk."""
         acks = [(request, ack) for request in requests if (ack := _ack(request))]
-        live, firing = self.standing.live, set[tuple[str, str]]()
+        live, firing = self.ledger.live, set[tuple[str, str]]()
         with self.lock:
-            self.standing.failures.clear()
+            self.ledger.failures.clear()
             live.advance(row.arrival)
             if acks:
                 firing = {(one.pipeline, one.alert) for one in live.alarms.states() if one.firing is not None}
             self.waiting.settle(row, self._loose)
-            self.standing.take(row.seq, row.arrival, row.counts, row.entries)
+            self.ledger.take(row.seq, row.arrival, row.counts, row.entries)
         for request, ack in acks:
             request.done.set_result((ack.pipeline, ack.alert) in firing)
 
@@ -272,7 +272,7 @@ class Keeper:
                 refused = RefusedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
                 request.done.set_exception(refused)
         if reason == CORRUPT:
-            self._housekeeping.begin_again(self.standing)
+            self._housekeeping.begin_again(self.ledger)
             with self.lock:
                 self.waiting.begin_again(self.clock.arrival())
 

@@ -14,10 +14,10 @@ from ragmon.errors import RagmonError
 from ragmon.gates import ORDER, Outcome
 from ragmon.journal import open_readonly
 from ragmon.reading import Books, Reading, Served
-from ragmon.server import glance
-from ragmon.server.glance import Finding
-from ragmon.server.keeper import Keeper
+from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.reloading import Reloading
+from ragmon.server.showing import glance
+from ragmon.server.showing.glance import Finding
 from ragmon.version import current
 
 OTHERS: Final = 100
@@ -43,12 +43,12 @@ class Views:
         """Everything Prometheus is told."""
         keeper = self.keeper
         with keeper.lock:
-            found = keeper.standing.reading(keeper.clock.now(), keeper.waiting.pending)
+            found = keeper.ledger.reading(keeper.clock.now(), keeper.waiting.pending)
             return replace(found, served=self._served())
 
     def _served(self) -> Served:
-        keeper, standing = self.keeper, self.keeper.standing
-        counts = standing.counts
+        keeper, ledger = self.keeper, self.keeper.ledger
+        counts = ledger.counts
         return Served(
             refused=dict(keeper.refused),
             size=_size(self.folder),
@@ -56,8 +56,8 @@ class Views:
             resets=keeper.resets,
             jumps=keeper.clock.jumps,
             reloaded=not self._reloading.broken,
-            missing=standing.producers.missing(counts.own),
-            lost=dict(standing.producers.dropped()),
+            missing=ledger.producers.missing(counts.own),
+            lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             labels=dict(counts.labels),
         )
@@ -71,7 +71,7 @@ class Views:
     def status(self) -> dict[str, Any]:
         """What is wrong, since when, whether that can be believed, and then the gates and the books."""
         reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
-        served, settings = reading.served or Served(), self.keeper.standing.live.settings
+        served, settings = reading.served or Served(), self.keeper.ledger.live.settings
         stuck = [Finding(trouble, self.keeper.trouble_since, "requests are refused until it can")] if trouble else []
         stale = [Finding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
         return {
@@ -98,7 +98,7 @@ class Views:
 
     def _journal(self) -> dict[str, Any]:
         """How much it may take, how far it goes back, and when a row was written last."""
-        limit, row = self.keeper.journal.limits.size, self.keeper.standing.seq
+        limit, row = self.keeper.journal.limits.size, self.keeper.ledger.seq
         try:
             with open_readonly(self.folder) as journal:
                 first = next(journal.books(), None)

@@ -11,13 +11,13 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.ingest.inflate import GZIP
-from ragmon.server.answers import METRICS, TRACES, Signal, exported, retry_info, status
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
-from ragmon.server.envelope import authorise, oversize
-from ragmon.server.intake import Intake, Ticket, busy, handed
-from ragmon.server.limits import RequestLimits
-from ragmon.server.refusals import NO_MESSAGE, TIMEOUT, TurnedAwayError
+from ragmon.server.doors.answers import METRICS, TRACES, Signal, exported, retry_info, status
+from ragmon.server.doors.envelope import authorise, oversize
+from ragmon.server.doors.intake import Intake, Ticket, busy, handed
+from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.doors.refusals import NO_MESSAGE, TIMEOUT, TurnedAwayError
 
 READING: Final = 512
 """Calls whose message is on its way, at once: one that dawdles costs little, but not nothing."""

@@ -17,10 +17,10 @@ from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.export.page import STYLE_HASH, page
 from ragmon.export.prometheus import Collector
 from ragmon.journal import JournalError
-from ragmon.server.asking import Asking, BusyError
 from ragmon.server.complaints import complain
-from ragmon.server.questions import compare, records, why
-from ragmon.server.views import Views
+from ragmon.server.showing.asking import Asking, BusyError
+from ragmon.server.showing.questions import compare, records, why
+from ragmon.server.showing.views import Views
 
 METHODS: Final = ("GET", "HEAD")
 _AGAIN: Final = {"Retry-After": "5"}

@@ -9,7 +9,7 @@ from typing import Final
 
 from ragmon import names
 from ragmon.ingest.inflate import GZIP, ZSTD, BrokenStreamError, Inflated
-from ragmon.server.refusals import DECOMPRESS_LIMIT, TurnedAwayError
+from ragmon.server.doors.refusals import DECOMPRESS_LIMIT, TurnedAwayError
 
 IDENTITY: Final = "identity"
 MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}

@@ -15,13 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon import acks
 from ragmon.errors import UnknownNameError, nearest, shorten
-from ragmon.server import bodies, envelope
-from ragmon.server.answers import METRICS, TRACES, Signal, export_response, json_response, refusal
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError
-from ragmon.server.intake import RETRY_AFTER, Intake, handed
-from ragmon.server.limits import LIMITS, RequestLimits
-from ragmon.server.refusals import BAD_METHOD, TIMEOUT, UNKNOWN_PATH, TurnedAwayError
+from ragmon.server.doors import bodies, envelope
+from ragmon.server.doors.answers import METRICS, TRACES, Signal, export_response, json_response, refusal
+from ragmon.server.doors.intake import RETRY_AFTER, Intake, handed
+from ragmon.server.doors.limits import LIMITS, RequestLimits
+from ragmon.server.doors.refusals import BAD_METHOD, TIMEOUT, UNKNOWN_PATH, TurnedAwayError
 
 TRACES_PATH: Final = "/v1/traces"
 METRICS_PATH: Final = "/v1/metrics"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hmac
-from ipaddress import ip_address
 from typing import Final
 
 from starlette.datastructures import Headers
 
 from ragmon import names
 from ragmon.errors import shorten
+from ragmon.hosts import is_plain
 from ragmon.server.desk import Form
-from ragmon.server.limits import IDENTITY, encodings
-from ragmon.server.refusals import (
+from ragmon.server.doors.limits import IDENTITY, encodings
+from ragmon.server.doors.refusals import (
     BAD_CONTENT_ENCODING,
     BAD_CONTENT_TYPE,
     FORBIDDEN,
@@ -48,8 +48,6 @@ def authorise(given: bytes, token: str | None) -> None:
 def meant_for_us(headers: Headers, *, named: bool) -> None:
     """Refuse what web pages send: they say where they come from, or ask for a name of their own.
 
-    A name somebody else owns may lead here (DNS rebinding); an address or `localhost` may not.
-
     Args:
         headers: Of the request.
         named: This server may be asked for by any name: a token keeps strangers out.
@@ -59,19 +57,9 @@ def meant_for_us(headers: Headers, *, named: bool) -> None:
     """
     if "origin" in headers:
         raise TurnedAwayError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
-    if not named and not _is_plain(headers.get("host", "")):
+    if not named and not is_plain(headers.get("host", "")):
         hint = "ask for an address or localhost; other names take a token, `[serve] token_file`"
         raise TurnedAwayError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
-
-
-def _is_plain(host: str) -> bool:
-    """Whether a host is an address or localhost, with or without a port."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    try:
-        ip_address(name)
-    except ValueError:
-        return name.lower() == "localhost"
-    return True
 
 
 def form(headers: Headers) -> Form | None:

@@ -12,8 +12,8 @@ from typing import Final, Self, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from ragmon.server.desk import RefusedError
-from ragmon.server.limits import IDENTITY, RequestLimits, inflate
-from ragmon.server.refusals import RATE_LIMITED, TurnedAwayError
+from ragmon.server.doors.limits import IDENTITY, RequestLimits, inflate
+from ragmon.server.doors.refusals import RATE_LIMITED, TurnedAwayError
 
 T = TypeVar("T")
 RETRY_AFTER: Final = 1.0

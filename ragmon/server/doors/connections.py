@@ -15,8 +15,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ragmon import names
-from ragmon.server.limits import RequestLimits
-from ragmon.server.refusals import BAD_HTTP, TIMEOUT
+from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.doors.refusals import BAD_HTTP, TIMEOUT
 
 KEEP_ALIVE: Final = 65
 """Seconds a connection may lie idle between two requests: producers send totals every ten."""

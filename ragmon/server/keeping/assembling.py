@@ -12,10 +12,10 @@ from ragmon.contract import Record, Sampling
 from ragmon.journal.entries import encode
 from ragmon.names import DEFAULT_PIPELINE, INVALID_SCHEMA
 from ragmon.privacy import Redactions
-from ragmon.server.accepting import STEP_NS
 from ragmon.server.complaints import complain
-from ragmon.server.ledger import Counts, count
-from ragmon.server.waiting import Waiting
+from ragmon.server.keeping.accepting import STEP_NS
+from ragmon.server.keeping.counts import Counts, count
+from ragmon.server.keeping.waiting import Waiting
 from ragmon.spans import Mapped, to_record
 from ragmon.terms import asked
 

@@ -1,0 +1,1 @@
+"""What is kept: requests put together, journalled, scored and counted, by one thread."""

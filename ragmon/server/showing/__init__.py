@@ -1,0 +1,1 @@
+"""What is shown: the admin port and its answers; nothing here changes anything."""
