@@ -36,6 +36,8 @@ _log = logging.getLogger(names.ALARM_LOG)
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
+CODES: Final = 32
+"""Kinds of errors of a pipeline that are kept apart."""
 BUILDS: Final = 8
 """Builds and indexes of a pipeline that are shown: those seen last."""
 
@@ -52,6 +54,7 @@ class Live:
         scorer: Counts records.
         alarms: Judge them minute by minute.
         edges: The alarms that began or ended lately, in the order of time.
+        errors: Requests of users that ended in an error, by pipeline and kind: those that were scored.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
 
     Raises:
@@ -61,6 +64,7 @@ class Live:
     def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
         self.settings = settings
         self.edges: deque[Edge] = deque(maxlen=edges)
+        self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
         self._admission = Admission(settings.pipelines)
@@ -99,6 +103,8 @@ class Live:
         if scored:
             self.last_scored = now
             self._see(record)
+            if record.error is not None and record.source not in (names.PROBE, names.LABEL):
+                self._erred(record.pipeline or names.DEFAULT_PIPELINE, record.error)
         return scored
 
     def take(self, entry: Entry, now: float) -> None:
@@ -172,6 +178,13 @@ class Live:
         if new and len(mine := [found for found in self._builds if found[0] == pipeline]) > BUILDS:
             del self._builds[mine[0]]
 
+    def _erred(self, pipeline: str, code: str) -> None:
+        """Count an error by its kind."""
+        key = (pipeline, code)
+        if key not in self.errors and sum(held == pipeline for held, _ in self.errors) >= CODES:
+            key = (pipeline, names.OTHER)
+        self.errors[key] += 1
+
     def snapshot(self, now: float) -> Snapshot:
         """The metrics of every window and over all time."""
         return self.scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
@@ -217,6 +230,7 @@ class Live:
             "dropped": dict(scorer.dropped),
             "builds": [list(key) for key in self._builds],
             "admission": self._admission.dump(),
+            "errors": [[pipeline, code, n] for (pipeline, code), n in self.errors.items()],
             "last_scored": self.last_scored,
             "edges": [msgspec.to_builtins(edge) for edge in self.edges],
         }
@@ -232,6 +246,7 @@ class Live:
         scorer.dropped = dict(data["dropped"])
         self._builds = dict.fromkeys((pipeline, build, index) for pipeline, build, index in data["builds"])
         self._admission.load(data["admission"])
+        self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
         self.last_scored = data["last_scored"]
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
 

@@ -45,7 +45,7 @@ class Captured:
         books: What it took in and what became of it.
         calls: All calls, sampled or not, by pipeline, source and stratum.
         latency: How long they took, in log buckets of milliseconds, by pipeline and source; empty where nobody timed.
-        errors: User calls that raised, by pipeline and the name of what they raised.
+        errors: Calls of users that ended in an error, by pipeline and kind.
         orphans: What was said outside a traced call.
         withheld: Records that went without their text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.

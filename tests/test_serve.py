@@ -9,6 +9,7 @@ from serving import configuration, journalled, post, process, serving, totals
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.contract import Sampling, Totals
+from ragmon.live import CODES
 from ragmon.testing import make_record
 
 RESOURCE = {"service.name": "support"}
@@ -95,6 +96,24 @@ def test_what_producers_count_weighs_the_strata_and_shows_what_did_not_come(tmp_
     assert shown["ragmon_producer_records_missing"] == 6
     assert shown['ragmon_producer_records_dropped_total{reason="queue_full"}'] == 4
     assert [line.calls for line in totals(tmp_path) if line.calls] == [1000]
+
+
+def test_errors_of_users_are_counted_by_kind_and_too_many_kinds_together(tmp_path):
+    """Those of probes are not a user's; after a restart the counts go on."""
+    erring = [request(n, error="TimeoutError") for n in range(3)]
+    erring.append(request(3, error="TimeoutError", source="probe"))
+    erring += [request(100 + n, error=f"Error{n}") for n in range(CODES + 5)]
+    with serving(tmp_path) as running:
+        send(running, erring)
+        running.settled(len(erring))
+        before = running.metrics()
+    assert before['rag_errors_total{code="TimeoutError",pipeline="support"}'] == 3
+    assert before['rag_errors_total{code="__other__",pipeline="support"}'] == 6
+    with serving(tmp_path) as running:
+        after = running.metrics()
+    assert {key: n for key, n in before.items() if key.startswith("rag_errors_total")} == {
+        key: n for key, n in after.items() if key.startswith("rag_errors_total")
+    }
 
 
 def test_the_state_survives_a_stop_and_a_kill(tmp_path):

@@ -103,7 +103,10 @@ class Ledger:
             pending: Requests that wait for the rest of their spans.
         """
         captured = Captured(
-            calls=self.producers.calls(), latency=self.producers.latency(), spans=dict(self.counts.spans)
+            calls=self.producers.calls(),
+            latency=self.producers.latency(),
+            errors=self.live.errors,
+            spans=dict(self.counts.spans),
         )
         return self.live.reading(now, {STAGE: self.books(pending)}, captured)
 
