@@ -204,9 +204,13 @@ class Live:
         )
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
-        """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates."""
+        """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates.
+
+        Where pipelines have names, the one without is shown once something came from it.
+        """
         seen = sorted({series.pipeline for series in snapshot.series})
-        pipelines = dict.fromkeys((*self.settings.pipelines, *seen))
+        named = [name for name in self.settings.pipelines if name != names.DEFAULT_PIPELINE]
+        pipelines = dict.fromkeys((*(named or self.settings.pipelines), *seen))
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
     def policy(self, pipeline: str) -> Policy:
