@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -368,6 +369,65 @@ def test_json_that_is_no_request_is_told_why(body, reason):
     with pytest.raises(Rejected) as caught:
         read(body, json=True)
     assert caught.value.reason == reason
+
+
+ANY_MEMBER = ("parentSpanId", "attributes", "events", "status", "name", "flags", "droppedAttributesCount")
+
+
+@pytest.mark.parametrize("member", ANY_MEMBER)
+def test_a_member_that_is_null_is_not_set(member):
+    """Source: Protocol Buffers, ProtoJSON format: null is accepted for every field and means its default."""
+    spans = [made({}), made({})]
+    found = json.loads(as_json(export(spans)))
+    found["resourceSpans"][0]["scopeSpans"][0]["spans"][0][member] = None
+    batch = read(json.dumps(found).encode(), json=True)
+    assert (len(batch.foreign), batch.rejected) == (2, {})
+
+
+def test_numbers_may_be_written_as_text_or_with_a_point():
+    """Source: as above; int32 and fixed64 alike."""
+    found = json.loads(as_json(export([made({})])))
+    written = {"flags": "257", "droppedAttributesCount": "3", "startTimeUnixNano": 2.0, "endTimeUnixNano": 1.7e18}
+    found["resourceSpans"][0]["scopeSpans"][0]["spans"][0].update(written, status={"code": "2"})
+    (span,) = spans_of(read(json.dumps(found).encode(), json=True))
+    assert (span.sampled, span.dropped, span.failed) == (True, 3, True)
+    assert (span.start_ns, span.end_ns) == (2, 17 * 10**17)
+
+
+@pytest.mark.parametrize("wrong", [{"attributes": "x"}, {"name": 5}, {"startTimeUnixNano": 2.5}, {"events": [7]}])
+def test_a_span_of_other_types_is_rejected_and_its_neighbours_are_read(wrong):
+    found = json.loads(as_json(export([made({}), made({})])))
+    found["resourceSpans"][0]["scopeSpans"][0]["spans"][0].update(wrong)
+    batch = read(json.dumps(found).encode(), json=True)
+    assert (batch.spans, len(batch.foreign), batch.rejected) == (2, 1, {names.INVALID_SCHEMA: 1})
+
+
+def test_an_attribute_whose_key_is_written_twice_spoils_no_request():
+    """Of a field that stands twice the last one counts, so this one is no record after all."""
+    span = export([made({})]).resource_spans[0].scope_spans[0].spans[0].SerializeToString()
+    twice = _field(1, b"ragmon.record") + _field(1, b"x") + _field(2, _field(1, b"{}"))
+    body = _field(1, _field(2, _field(2, span + _field(9, twice)) + _field(2, span)))
+    assert read(body, json=False).spans == 2
+
+
+def _field(number, value):
+    """A field of a protocol message that holds bytes."""
+    n, size = len(value), bytearray()
+    while n > 0x7F:
+        size.append(n & 0x7F | 0x80)
+        n >>= 7
+    return bytes([number * 8 + 2, *size, n]) + value
+
+
+def test_members_without_end_do_not_fill_the_memory():
+    """A list's entries have a place for every member any of them has."""
+    body = export([made({f"llm.output_messages.{i}.m{i}": "x" for i in range(3000)})]).SerializeToString()
+    tracemalloc.start()
+    try:
+        assert len(spans_of(read(body, json=False))) == 1
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("time", ["-1", -1, str(2**64), "9" * 400, "soon"])

@@ -55,7 +55,15 @@ def test_a_trace_that_never_rests_ends_at_its_age():
     for second in range(0, 20, 4):
         room.add([Piece(b"t", bytes([second]), is_root=second == 0)], second, 100.0 + second, 1)
         assert due(room, 100.0 + second) == []
-    assert due(room, 120.0) == [(b"t", 5, True)]
+    assert due(room, 120.0) == [(b"t", 5, False)]
+
+
+def test_a_trace_taken_before_it_came_to_rest_may_lack_spans():
+    """For want of room, at its age, or because all that waits is taken."""
+    room = Room(Limits(traces=1))
+    room.add([Piece(b"a", b"1"), Piece(b"b", b"2", is_root=True)], 1, 0.0, 1)
+    assert due(room, 0.2) == [(b"a", 1, False)]
+    assert [waiting.complete for _, waiting in room.due(0.2, everything=True)] == [False]
 
 
 def test_a_span_that_comes_twice_and_one_too_many_are_counted():

@@ -72,11 +72,23 @@ def traced():
 def test_a_request_is_its_outermost_span_and_all_below_it(traced):
     app = traced()
     with app.request() as root:
+        root.set_attributes({"gen_ai.operation.name": "invoke_workflow", "output.value": "an answer"})
         app.retrieve("d1", "d2")
     (record,) = app.records()
     assert record.retrieved_ids == ["d1", "d2"]
     assert record.trace_id == f"{root.get_span_context().trace_id:032x}"
     assert (record.exported, record.partial) == (True, False)
+
+
+def test_turns_of_a_session_in_one_span_are_requests_of_their_own(traced):
+    app = traced()
+    with app.request("session"):
+        for name in ("a", "b"):
+            with app.request() as turn:
+                turn.set_attributes({"openinference.span.kind": "CHAIN", "output.value": f"answer {name}"})
+                app.retrieve(name)
+    found = [(record.retrieved_ids, record.answer_json.claim) for record in app.records()]
+    assert found == [(["a"], "answer a"), (["b"], "answer b")]
 
 
 def test_it_is_over_when_its_last_span_has_ended_not_when_its_outermost_has(traced):

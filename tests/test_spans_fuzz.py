@@ -158,5 +158,5 @@ def test_filling_never_overrides(record, spans, options):
 @given(SPANS)
 def test_no_span_belongs_to_two_requests(spans):
     requests = per_request(spans)
-    taken = [span.span_id for request in requests for span in request]
+    taken = [span.span_id for request in requests for span in request.spans]
     assert len(taken) == len(set(taken))

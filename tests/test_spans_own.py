@@ -140,26 +140,33 @@ class TestFill:
         assert fill(once, foreign) == once
 
 
+def divided(*spans):
+    """The requests among spans, each as the ids of its spans."""
+    return [ids(*request.spans) for request in per_request(spans)]
+
+
+def ids(*spans):
+    return {span.span_id for span in spans}
+
+
 class TestSeveralRequestsInOneTrace:
     def test_each_root_gets_what_lies_in_it_and_what_happened_in_its_time(self):
         first, second = root(FULL, start=0, end=2), root(FULL, start=3, end=5)
         mine, child = made({}, start=1, end=2), made({}, parent=second, start=4, end=9)
         grandchild = made({}, parent=child, start=0, end=1)
         around = made({}, start=0, end=6)
-        assert per_request([around, child, first, mine, second, grandchild]) == [
-            [first, mine],
-            [second, grandchild, child],
-        ]
+        found = divided(around, child, first, mine, second, grandchild)
+        assert found == [ids(first, mine), ids(second, grandchild, child)]
 
     def test_what_fits_two_requests_belongs_to_none(self):
         first, second = root(FULL, start=0, end=4), root(FULL, start=1, end=5)
-        assert per_request([first, second, made({}, start=2, end=3)]) == [[first], [second]]
+        assert divided(first, second, made({}, start=2, end=3)) == [ids(first), ids(second)]
 
     def test_clocks_may_differ_by_some_milliseconds(self):
         first, second = root(FULL, start=0, end=2), root(FULL, start=3, end=5)
         late = made({}, start=1, end=2.004)
-        assert per_request([first, second, late]) == [[first, late], [second]]
+        assert divided(first, second, late) == [ids(first, late), ids(second)]
 
     def test_a_trace_with_at_most_one_root_is_one_request(self, foreign):
-        assert [len(spans) for spans in per_request(foreign)] == [7]
-        assert [len(spans) for spans in per_request([*foreign, root(FULL)])] == [8]
+        assert [len(request.spans) for request in per_request(foreign)] == [7]
+        assert [len(request.spans) for request in per_request([*foreign, root(FULL)])] == [8]

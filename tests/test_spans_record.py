@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from alarming import GOLD
 from recorded_spans import START, TRACE, made
 
 from ragmon import attributes as keys
 from ragmon import names
 from ragmon.contract import Latency
+from ragmon.scorer import Scorer
+from ragmon.snapshot import ALL
 from ragmon.spans import Event, to_record
 from ragmon.spans.model import NOT_RAG
 
@@ -15,6 +18,13 @@ CHAIN = {keys.SPAN_KIND: keys.CHAIN}
 LLM = {keys.SPAN_KIND: keys.LLM, keys.OUTPUT_VALUE: "Yes."}
 RETRIEVER = {keys.SPAN_KIND: keys.RETRIEVER, keys.DOCUMENTS: '[{"id": "d1"}]'}
 HTTP = {"http.request.method": "POST"}
+
+
+def measured(record, metric):
+    """What a scorer makes of one record."""
+    scorer = Scorer(GOLD)
+    scorer.observe(record)
+    return next(series for series in scorer.snapshot().series if series.window == ALL).estimate(metric)
 
 
 def record_of(*spans, **options):
@@ -63,6 +73,54 @@ def test_a_span_that_ends_before_it_starts_took_no_time():
     assert record_of(made(LLM, start=2, end=1)).latency_ms == Latency(total=0.0, generate=0.0)
 
 
+def test_a_stage_that_does_not_say_when_it_started_has_no_latency():
+    """A start of 0 is 1970: it is not set."""
+    chain = made(CHAIN, end=10)
+    found = record_of(chain, made(LLM, parent=chain, start=1, end=2)._replace(start_ns=0)).latency_ms
+    assert found == Latency(total=10_000.0, retrieve=None, generate=None)
+    assert record_of(chain._replace(start_ns=0), made(LLM, parent=chain, start=1, end=2)).latency_ms.total is None
+
+
+class TestTheAnswer:
+    """What the request said, where that was recorded."""
+
+    @pytest.mark.parametrize(
+        "inside", [{keys.OPERATION: "chat"}, {keys.OPERATION: "retrieval"}], ids=["content off", "retrieval alone"]
+    )
+    def test_one_that_nobody_recorded_is_unknown_and_breaks_no_format(self, inside):
+        """OpenTelemetry's default is to record no content; a format gate must not be red for that."""
+        root = made({keys.OPERATION: keys.INVOKE_WORKFLOW}, end=5)
+        record = record_of(root, made(inside, parent=root, start=1, end=2))
+        assert record.answer_json is None
+        assert record.partial
+        assert measured(record, "compliance").n == 0
+
+    def test_one_that_is_empty_breaks_it(self):
+        chain = made({**CHAIN, keys.OUTPUT_VALUE: ""}, end=5)
+        record = record_of(chain, made(RETRIEVER, parent=chain))
+        assert not record.partial
+        assert (measured(record, "compliance").value, measured(record, "compliance").n) == (0.0, 1)
+
+    def test_an_application_in_any_language_may_say_it_in_attributes_of_its_own(self):
+        held = {keys.RAGMON_CLAIM: "Yes.", keys.RAGMON_CITATIONS: ["d1", "d9"], keys.OUTPUT_VALUE: "Yes. [1]"}
+        chain = made({**CHAIN, **held}, end=5)
+        said = record_of(chain, made(RETRIEVER, parent=chain)).answer_json
+        assert (said.claim, said.citations) == ("Yes.", ["d1", "d9"])
+
+    def test_a_call_that_said_nothing_called_a_tool(self):
+        root = made(CHAIN, end=9)
+        silent = {**LLM, keys.OUTPUT_VALUE: '{"role": "assistant", "content": ""}'}
+        calls = [made(LLM, parent=root, start=1, end=2), made(silent, parent=root, start=3, end=4)]
+        assert record_of(root, *calls).answer_json.claim == "Yes."
+        assert record_of(root, calls[1]).answer_json.claim == ""
+
+    def test_a_guardrails_verdict_is_none(self):
+        root = made(CHAIN, end=9)
+        guard = made({keys.SPAN_KIND: keys.GUARDRAIL}, parent=root, start=3, end=6)
+        verdict = made({**LLM, keys.OUTPUT_VALUE: "safe"}, parent=guard, start=4, end=5)
+        assert record_of(root, made(LLM, parent=root, start=1, end=2), guard, verdict).answer_json.claim == "Yes."
+
+
 class TestErrors:
     @pytest.mark.parametrize(
         ("attributes", "fields", "expected"),
@@ -80,6 +138,12 @@ class TestErrors:
         record = record_of(made(CHAIN | {keys.OUTPUT_VALUE: "Yes."} | attributes, end=9, **fields), made(LLM))
         assert record.error == expected
         assert (record.answer_json is None) == (expected is not None)
+
+    def test_a_request_that_failed_before_it_retrieved_is_one(self):
+        """While the embedding service is down the error rate must not look at nothing."""
+        chain = made(CHAIN, end=5, failed=True)
+        embedding = made({keys.SPAN_KIND: "EMBEDDING"}, parent=chain, failed=True)
+        assert record_of(chain, embedding).error == names.ERROR
 
     def test_a_step_that_failed_inside_a_request_that_went_well(self):
         chain = made(CHAIN, end=9)

@@ -86,6 +86,16 @@ def test_a_build_refuses_too_much():
     assert trait(why, "retrieved no gold document").by < 3
 
 
+def test_what_failing_requests_do_not_have_is_not_what_broke():
+    """Retrieval got worse as well, but those that were refused found their documents."""
+    pipeline = Pipeline()
+    pipeline.run(60)
+    pipeline.run(60, build="b2", over=0.4, missed=0.5)
+    why = pipeline.why(OVER_REFUSAL)
+    assert trait(why, "retrieved no gold document").failing.value == 0
+    assert why.mechanism == "refused what can be answered"
+
+
 def test_a_build_and_an_index_that_came_together_are_named_together():
     pipeline = Pipeline()
     pipeline.run(100)

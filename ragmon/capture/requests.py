@@ -18,7 +18,8 @@ from ragmon.capture.parents import read
 from ragmon.capture.paths import Path
 from ragmon.capture.worker import Ready, Worker
 from ragmon.contract import Record, Sampling
-from ragmon.spans import Merge, to_record
+from ragmon.spans import Merge, per_request, to_record
+from ragmon.spans.trace import Trace
 
 DECORATED: Final = "decorated"
 """Why spans around a decorated call are no record: its own is."""
@@ -102,9 +103,13 @@ class Requests:
         if found.claimed:
             self.ignored[DECORATED] += 1
             return
+        for request in per_request(map(neutral, found.spans)):
+            self._make(request, found)
+
+    def _make(self, request: Trace, found: Gathered) -> None:
         of_process = resource(found.spans[0]) if found.spans else {}
         mapped = to_record(
-            map(neutral, found.spans),
+            request,
             id_from=self._asked.id_from,
             merge=self._asked.merge,
             pipeline=self._asked.pipeline,

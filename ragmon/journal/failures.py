@@ -71,7 +71,9 @@ class Query:
     Args:
         pipeline, source, build, index_hash: Those of one; None for any.
         metric: Those that failed it; None for any.
+        sources: Those of any of several; empty for any.
         since: Event time of the oldest, seconds since the epoch.
+        until: All are older than this.
         limit: How many a page has, at most `LONGEST`.
         cursor: Where the page before ended.
     """
@@ -81,7 +83,9 @@ class Query:
     metric: str | None = None
     build: str | None = None
     index_hash: str | None = None
+    sources: tuple[str, ...] = ()
     since: float = 0.0
+    until: float = float("inf")
     limit: int = 50
     cursor: str | None = None
 
@@ -175,7 +179,7 @@ def page(connection: sqlite3.Connection, query: Query) -> Page:
         RagmonError: The cursor is none.
     """
     limit = max(1, min(query.limit, LONGEST))
-    before = (float("inf"), 0, 0) if query.cursor is None else _read(query.cursor)
+    before = (query.until, 0, 0) if query.cursor is None else _read(query.cursor)
     each = [_newest(connection, series, query, before) for series in _series(connection, query)]
     places = list(islice(heapq.merge(*each, reverse=True), limit + 1))
     found = [failure for place in places[:limit] if (failure := _failure(connection, place)) is not None]
@@ -186,7 +190,8 @@ def _series(connection: sqlite3.Connection, query: Query) -> list[int]:
     wanted = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
     told = {name: value for name, value in wanted.items() if value is not None}
     where = " AND ".join(f"{name} = :{name}" for name in told) or "1"
-    return [found for (found,) in connection.execute(f"SELECT id FROM series WHERE {where}", told)]  # noqa: S608 - ours
+    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", told)  # noqa: S608 - ours
+    return [found for found, source in rows if not query.sources or source in query.sources]
 
 
 def _newest(connection: sqlite3.Connection, series: int, query: Query, before: Place) -> Iterator[Place]:

@@ -29,12 +29,21 @@ _UNFINISHED: Final = re.compile(r"<(?:async_)?generator object\b.*>")
 
 
 def answer(trace: Trace) -> Answer | None:
-    """What was answered; None where no span says so."""
+    """What was answered; None where no span says so.
+
+    A model call that said nothing called a tool; its silence is the answer only where no other span has one.
+    """
+    silence = None
     for span in _latest_first(trace):
-        for found in _told(span):
-            if found is not None:
-                return found
-    return None
+        found = next((told for told in _told(span) if told is not None), None)
+        if found is None:
+            continue
+        if found.citations is None:
+            found.citations = _citations(span.attributes.get(keys.RAGMON_CITATIONS))
+        if found.claim != "" or span not in trace.calls:
+            return found
+        silence = silence or found
+    return silence
 
 
 def _latest_first(trace: Trace) -> Iterator[Span]:
@@ -42,13 +51,15 @@ def _latest_first(trace: Trace) -> Iterator[Span]:
     if trace.root is not None and trace.root not in trace.outermost:
         yield trace.root
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
-        if span in trace.outermost:
+        if span in trace.outermost and (trace.role(span) != Role.GENERATION or span in trace.calls):
             yield span
             yield from (call for call in reversed(trace.calls) if span.span_id in trace.above(call))
 
 
 def _told(span: Span) -> Iterator[Answer | None]:
     held = span.attributes
+    claim = plain(held.get(keys.RAGMON_CLAIM))
+    yield None if claim is None else Answer(claim=claim)
     text = last(answered(span), ASSISTANT, "")
     yield None if text is None else parse(text)
     yield _in(held.get(keys.OUTPUT_VALUE))

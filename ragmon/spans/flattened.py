@@ -25,6 +25,8 @@ LISTS: Final = {
 """The lists by name, and what may stand before the names of their members."""
 ABSENT: Final = object()
 """What an entry has in place of a member it does not have."""
+_MEMBERS: Final = 64
+"""Members of an entry that are read, the first ones: every entry has a place in each column."""
 _LONGEST_PLACE: Final = 9
 """Digits of a place in a list; a longer number is no place."""
 
@@ -107,7 +109,8 @@ def table(cells: Iterable[tuple[Cell, Any]]) -> Table:
     """The values of a list put together."""
     columns: dict[str, dict[int, Any]] = {}
     for (_, member, place), value in cells:
-        columns.setdefault(member, {})[place] = value
+        if member in columns or len(columns) < _MEMBERS:
+            columns.setdefault(member, {})[place] = value
     if not columns:
         return _NONE
     places = sorted(set().union(*columns.values()))

@@ -6,27 +6,40 @@ from collections.abc import Iterable
 from typing import Final
 
 from ragmon import attributes as keys
+from ragmon.spans.answers import answer
 from ragmon.spans.model import Span
+from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
 
 SLACK: Final = 5_000_000
 """Nanoseconds a span may reach beyond its request: ragmon reads other clocks than the SDK."""
 
 
-def per_request(spans: Iterable[Span]) -> list[list[Span]]:
-    """The spans of a trace by request: one for each root of ragmon's, or all of them where there is at most one.
+def per_request(spans: Iterable[Span]) -> list[Trace]:
+    """The requests in a trace: one for each root of ragmon's, else one for each workflow that is one by itself.
+
+    Turns of a session may share a trace, or a batch of questions; their documents and answers are not to be mixed.
 
     Args:
         spans: All spans of one trace.
 
     Returns:
-        A root of ragmon's, what lies in it by its parents, and what happened in its time and in no other root's. What
-        fits several requests belongs to none.
+        With several roots of ragmon's: each root, what lies in it by its parents, and what happened in its time and in
+        no other root's; what fits several requests belongs to none. Without one, and where every outermost span is a
+        workflow that retrieved and answered, or failed: each of them with what lies in it. Else the trace as a whole.
     """
     trace = Trace(spans)
     roots = [span for span in trace.spans if keys.RAGMON_RECORD in span.attributes]
-    if len(roots) <= 1:
-        return [trace.spans]
+    if roots:
+        return [trace] if len(roots) == 1 else _around(roots, trace)
+    if len(trace.outermost) > 1:
+        turns = [Trace([flow, *_inside(flow, trace)]) for flow in trace.outermost]
+        if all(map(_is_request, trace.outermost, turns)):
+            return turns
+    return [trace]
+
+
+def _around(roots: list[Span], trace: Trace) -> list[Trace]:
     requests = {root.span_id: [root] for root in roots}
     for span in trace.spans:
         if span.span_id not in requests:
@@ -34,8 +47,20 @@ def per_request(spans: Iterable[Span]) -> list[list[Span]]:
             around = [root.span_id for root in roots if _during(span, root)] if owner is None else [owner]
             if len(around) == 1:
                 requests[around[0]].append(span)
-    return list(requests.values())
+    return [Trace(held) for held in requests.values()]
 
 
 def _during(span: Span, root: Span) -> bool:
     return root.start_ns - SLACK <= span.start_ns and span.end_ns <= root.end_ns + SLACK
+
+
+def _inside(flow: Span, trace: Trace) -> list[Span]:
+    return [span for span in trace.spans if flow.span_id in trace.above(span)]
+
+
+def _is_request(flow: Span, turn: Trace) -> bool:
+    """Whether a workflow is a request by itself: parts of one retrieve, rewrite, or put together what others found."""
+    if not turn.role(flow) & Role.WORKFLOW:
+        return False
+    answered = turn.having(Role.GENERATION) or answer(turn) is not None
+    return flow.failed or bool(turn.steps and answered)

@@ -95,7 +95,7 @@ def moment(nanoseconds: int) -> float | None:
 def latency(trace: Trace) -> Latency:
     """How long the request and its stages took, in milliseconds; what happened at once counts once."""
     start, end = _extent(trace)
-    total = _milliseconds(end - start) if trace.outermost else None
+    total = _milliseconds(end - start) if trace.outermost and start else None
     return Latency(total, _union(trace.steps), _union(trace.calls))
 
 
@@ -108,11 +108,12 @@ def _extent(trace: Trace) -> tuple[int, int]:
 
 
 def _union(spans: Sequence[Span]) -> float | None:
-    """The time in which at least one of the spans was under way; None without spans."""
-    if not spans:
+    """The time in which at least one of the spans was under way; None without spans that say when they started."""
+    started = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
+    if not started:
         return None
     total, reached = 0, 0
-    for span in sorted(spans, key=lambda span: span.start_ns):
+    for span in started:
         total += max(0, span.end_ns - max(span.start_ns, reached))
         reached = max(span.end_ns, reached)
     return _milliseconds(total)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-_MARK: Final = re.compile(r"(?<![\w\])])\[\^?(\d{1,2}(?:\s*[,;]\s*\d{1,2})*)\](?!\()|(?<=\])\[\^?(\d{1,2})\](?!\()")
-"""Not `row[1]`, which is code, not `[1](…)`, which is a link, and no year."""
-_NUMBER: Final = re.compile(r"\d+")
+_ENTRY: Final = r"\d{1,2}(?:\s*[-–]\s*\d{1,2})?"
+_MARKS: Final = re.compile(rf"(?<!\])(?:\[\^?{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*\])+(?!\()")
+"""Marks side by side; not `[1](…)` and `[text][1]`, which are links, and no year."""
+_NUMBERS: Final = re.compile(r"(\d{1,2})(?:\s*[-–]\s*(\d{1,2}))?")
+_OTHER: Final = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`|^ {0,3}\[\^?\d{1,2}\]:[^\n]*", re.DOTALL | re.MULTILINE)
+"""Code, and lines that say what a footnote is or where a link leads: numbers in brackets cite nothing there."""
+_INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]?=)")
+"""An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` cites."""
 
 
 def cited(claim: str, ids: Sequence[str]) -> list[str] | None:
@@ -20,16 +25,23 @@ def cited(claim: str, ids: Sequence[str]) -> list[str] | None:
 
     Returns:
         Ids; a number past the list stands for itself, as something that was not retrieved. None where no mark is one of
-        the list's: then the numbers mean something else, or nothing was cited in this way.
+        the list's, or one is 0: then the numbers mean something else, or nothing was cited in this way.
 
-    >>> cited("Rollo [2], says the chronicle [1, 2].", ["d1", "d2"])
+    >>> cited("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
     ['d2', 'd1']
-    >>> cited("It returns row[1].", ["d1"]) is None
+    >>> cited("It returns `row[1]`, or row[1].name.", ["d1"]) is None
     True
     """
     if "[" not in claim:
         return None
-    numbers = [int(n) for found in _MARK.finditer(claim) for n in _NUMBER.findall(found[1] or found[2])]
-    if not any(1 <= n <= len(ids) for n in numbers):
+    text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
+    numbers = [n for found in _MARKS.finditer(text) for n in _numbers(found[0])]
+    if 0 in numbers or not any(n <= len(ids) for n in numbers):
         return None
-    return list(dict.fromkeys(ids[n - 1] if 1 <= n <= len(ids) else f"[{n}]" for n in numbers))
+    return list(dict.fromkeys(ids[n - 1] if n <= len(ids) else f"[{n}]" for n in numbers))
+
+
+def _numbers(marks: str) -> Iterator[int]:
+    for found in _NUMBERS.finditer(marks):
+        first, last = int(found[1]), int(found[2] or found[1])
+        yield from range(first, last + 1) if first <= last else (first, last)

@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(Record).decode
 
 
 def to_record(
-    spans: Iterable[Span],
+    spans: Iterable[Span] | Trace,
     *,
     id_from: Path | None = None,
     content_hash: bool = False,
@@ -41,7 +41,7 @@ def to_record(
     off the spans other instrumentations left: OpenTelemetry's GenAI conventions, OpenInference, OpenLLMetry, TruLens.
 
     Args:
-        spans: All of the request's spans, in any order.
+        spans: All of the request's spans, in any order, or as `per_request` gives them.
         id_from: Where a document's id is, `("metadata", "chunk_id")`; None tries its own id, then the metadata's id,
             chunk_id and doc_id.
         content_hash: Call documents without an id by the first 16 hex digits of their text's SHA-256.
@@ -57,14 +57,13 @@ def to_record(
         >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
-    spans = list(spans)
-    trace = Trace(spans)
+    trace = spans if isinstance(spans, Trace) else Trace(spans)
     own = [span for span in trace.spans if keys.RAGMON_RECORD in span.attributes]
     if own:
         record = own_record(own[0].attributes[keys.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
-        return Mapped(fill(record, spans, id_from=id_from, content_hash=content_hash, merge=merge))
+        return Mapped(fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge))
     if not trace.is_rag:
         return Mapped(None, NOT_RAG)
     found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
@@ -88,6 +87,8 @@ def to_record(
         session=labels.session(trace),
         exported=(trace.root or trace.spans[0]).sampled,
     )
+    # What nobody recorded is unknown; an answer that was empty is recorded as one.
+    record.partial = record.answer_json is None and record.error is None
     return Mapped(record, "", _missing(record, trace, found.final))
 
 

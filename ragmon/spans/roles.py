@@ -25,6 +25,8 @@ class Role:
     """Asked a language model."""
     ASIDE: Final = 16
     """A judge's work, and all inside it: not the application's traffic."""
+    CHECK: Final = 32
+    """A guardrail; what models say inside it is no answer."""
 
 
 _KINDS: Final = {
@@ -34,6 +36,7 @@ _KINDS: Final = {
     keys.RERANKER: Role.RERANKING,
     keys.LLM: Role.GENERATION,
     keys.EVALUATOR: Role.ASIDE,
+    keys.GUARDRAIL: Role.CHECK,
 }
 _OPERATIONS: Final = {
     keys.INVOKE_WORKFLOW: Role.WORKFLOW,

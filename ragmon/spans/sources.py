@@ -62,11 +62,12 @@ def _hits(span: Span) -> Told:
 
 def _once(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Hits of several queries at once, each document at its first place."""
-    seen: list[Any] = []
+    seen: set[Any] = set()
     for hit in hits:
         found = hit.get("id")
-        if found is None or found not in seen:
-            seen.append(found)
+        found = found if isinstance(found, str | int) else repr(found)
+        if hit.get("id") is None or found not in seen:
+            seen.add(found)
             yield hit
 
 

@@ -32,7 +32,8 @@ class Trace:
             several do.
         tops: The request and the outermost spans in it, in the order they started.
         steps: Retrievals and rerankings, in the order they ended.
-        calls: Model calls that may be answers, in the order they ended: none that rewrites a query or judges documents.
+        calls: Model calls that may be answers, in the order they ended: none that rewrites a query, judges documents or
+            is a guardrail's.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -53,12 +54,15 @@ class Trace:
         around = self.root is not None and self.root not in self.outermost
         self.tops = [self.root, *self.outermost] if self.root is not None and around else self.outermost
         self.steps = self.having(_STEPS)
-        self.calls = [span for span in self.having(Role.GENERATION) if not self.around(span) & _STEPS]
+        calls = [span for span in self.having(Role.GENERATION) if not self.around(span) & _STEPS]
+        # A guardrail around everything checks nothing by itself.
+        self.calls = [span for span in calls if not self.around(span) & Role.CHECK] or calls
 
     @property
     def is_rag(self) -> bool:
-        """Whether anything was retrieved or a model asked."""
-        return bool(self.having(_WORK)) or any(keys.DOCUMENTS in span.attributes for span in self.spans)
+        """Whether anything was retrieved or a model asked, or a workflow failed before it came to that."""
+        work = self.having(_WORK) or [span for span in self.having(Role.WORKFLOW) if span.failed]
+        return bool(work) or any(keys.DOCUMENTS in span.attributes for span in self.spans)
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:

@@ -134,11 +134,11 @@ def text_of(value: Any, depth: int = _NESTED) -> str | None:
 def as_id(value: Any) -> str | None:
     """An id: text, or a whole number written out; nothing else is one.
 
-    >>> as_id("a"), as_id(7), as_id(True), as_id(7.0)
-    ('a', '7', None, None)
+    >>> as_id("a"), as_id(7), as_id(True), as_id(""), as_id(7.0)
+    ('a', '7', None, None, None)
     """
     if isinstance(value, str):
-        return plain(value)
+        return plain(value) or None
     if not isinstance(value, int):
         return None
     return None if isinstance(value, bool) or number(value) is None else str(value)

@@ -109,9 +109,16 @@ def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mappi
 
 def mechanism(traits: Iterable[Moved]) -> str:
     """The first trait, in the order of the pipeline, that clearly rose and accounts for much of what rose."""
-    risen = {one.name: _rise(one) for one in traits if one.by >= CLEAR}
+    held = list(traits)
+    known = any(one.failing is not None and one.failing.n for one in held)
+    risen = {one.name: _rise(one) for one in held if one.by >= CLEAR and not (known and _elsewhere(one))}
     most = max(risen.values(), default=0.0)
     return next((name for name in TRAITS if risen.get(name, 0.0) > 0 and risen[name] >= MAIN * most), "")
+
+
+def _elsewhere(one: Moved) -> bool:
+    """Whether a trait is no commoner among the failing requests than among all: it rose beside the change."""
+    return one.failing is None or (one.failing.value or 0.0) < (one.after.value or 0.0)
 
 
 def _rise(one: Moved) -> float:

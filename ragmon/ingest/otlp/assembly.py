@@ -59,9 +59,9 @@ class Assembly:
         trace = self._traces.pop(trace_id)
         self._held -= len(trace.spans)
         service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
-        for spans in per_request(trace.spans):
+        for request in per_request(trace.spans):
             yield to_record(
-                spans,
+                request,
                 service=service if isinstance(service, str) else None,
                 build=build if isinstance(build, str) else None,
             )

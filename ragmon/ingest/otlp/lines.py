@@ -17,7 +17,7 @@ _NOBODY: Final = "0" * 16
 """The parent of a span that has none."""
 SAMPLED: Final = 1
 """The bit of a span's flags that says its trace is kept."""
-_FAILED: Final = (2, "STATUS_CODE_ERROR")
+_FAILED: Final = (2, "2", "STATUS_CODE_ERROR")
 
 Resource = dict[str, Any]
 """What the process says of itself."""
@@ -42,7 +42,7 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
     Raises:
         Rejected: It is no request.
     """
-    for process in export(line).resource_spans:
+    for process in export(line, refuse).resource_spans:
         resource = plain(process.resource.attributes)
         for scope in process.scope_spans:
             for told in scope.spans:

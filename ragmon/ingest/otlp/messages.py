@@ -5,6 +5,7 @@ Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,7 @@ from ragmon.ingest.rejected import Rejected, misfit
 _DEEPEST: Final = 32
 _LEAST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
-Integer = int | str
+Integer = int | float | str
 
 
 class _Message(msgspec.Struct, rename="camel", gc=False):
@@ -118,19 +119,60 @@ class Export(_Message):
 _decode = msgspec.json.Decoder(Export).decode
 
 
-def export(line: bytes) -> Export:
+def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
     """A request that brings traces.
+
+    Args:
+        line: The request.
+        refuse: Told of every span that does not fit its type; the others are read.
 
     Raises:
         Rejected: It is none.
     """
     try:
-        return _decode(line)
+        try:
+            return _decode(line)
+        except msgspec.ValidationError:
+            return _forgiving(_told(msgspec.json.decode(line)), refuse)
     except RecursionError:
         raise Rejected(names.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = names.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else names.MALFORMED_JSON
         raise Rejected(reason, str(error)) from None
+
+
+def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> Export:
+    """A request by protobuf's looser rules: numbers may be texts, and one bad span spoils no other.
+
+    Raises:
+        msgspec.ValidationError: It is none.
+    """
+    for process in _members(found, "resourceSpans"):
+        for scope in _members(process, "scopeSpans"):
+            if spans := _members(scope, "spans"):
+                scope["spans"] = [span for span in spans if _fits(span, refuse)]
+    return msgspec.convert(found, Export, strict=False)
+
+
+def _members(message: Any, name: str) -> list[Any]:
+    found = message.get(name) if isinstance(message, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _fits(span: Any, refuse: Callable[[Rejected], None]) -> bool:
+    try:
+        msgspec.convert(span, SpanMessage, strict=False)
+    except msgspec.ValidationError as error:
+        refuse(Rejected(names.INVALID_SCHEMA, str(error)))
+        return False
+    return True
+
+
+def _told(found: Any) -> Any:
+    """JSON without members that are null: in protobuf's encoding those are not set."""
+    if isinstance(found, dict):
+        return {name: _told(value) for name, value in found.items() if value is not None}
+    return [_told(value) for value in found] if isinstance(found, list) else found
 
 
 def plain(pairs: list[Pair], depth: int = 0) -> dict[str, Any]:
@@ -170,8 +212,10 @@ def integer(name: str, value: Integer, least: int = _LEAST) -> int:
     """
     try:
         found = int(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise misfit(name, "an integer", value) from None
+    if isinstance(value, float) and found != value:
+        raise misfit(name, "an integer", value)
     if not least <= found <= _LARGEST:
         raise misfit(name, f"an integer of 64 bits from {least} on", value)
     return found

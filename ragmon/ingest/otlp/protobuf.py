@@ -125,8 +125,8 @@ def _line(told: _Told) -> str:
         Rejected: It is no text.
     """
     pairs = map(KeyValue.FromString, told.raw[told.at].attributes)
-    found = next(pair.value for pair in pairs if pair.key == keys.RAGMON_RECORD)
-    if found.WhichOneof("value") != "string_value":
+    found = next((pair.value for pair in pairs if pair.key == keys.RAGMON_RECORD), None)
+    if found is None or found.WhichOneof("value") != "string_value":
         raise Rejected(names.INVALID_SCHEMA, f"{keys.RAGMON_RECORD} is text")
     line: str = found.string_value
     return line

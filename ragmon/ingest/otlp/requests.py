@@ -38,7 +38,9 @@ def read(body: bytes, *, json: bool) -> Batch:
 
 def _read_json(body: bytes) -> Batch:
     batch = Batch()
-    for process in export(body).resource_spans:
+    found = export(body, batch.refuse)
+    batch.spans = batch.rejected.total()
+    for process in found.resource_spans:
         resource = plain(process.resource.attributes)
         service, build = (_text(resource.get(key)) for key in (SERVICE, BUILD))
         for scope in process.scope_spans:

@@ -16,6 +16,8 @@ _SINGLE: Final = frozenset(
     {
         keys.RAGMON_RECORD,
         keys.RAGMON_QID,
+        keys.RAGMON_CLAIM,
+        keys.RAGMON_CITATIONS,
         keys.RAGMON_INTERNAL,
         keys.OPERATION,
         keys.WORKFLOW_NAME,

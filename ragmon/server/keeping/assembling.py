@@ -16,13 +16,30 @@ from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
-from ragmon.spans import Mapped, to_record
+from ragmon.spans import Mapped, per_request, to_record
+from ragmon.spans.trace import Trace
 from ragmon.terms import asked
 
 UNSAMPLED: Final = "unsampled"
 """Why a trace is no record: it lost the draw."""
 DECORATED: Final = "decorated"
 """Why a trace is no record: a whole one came of a decorated call in it."""
+_INCOMPLETE: Final = {"retrieved_ids": "incomplete"}
+"""Why documents are unknown where spans are missing: they may have held others."""
+
+
+class Made(NamedTuple):
+    """A record.
+
+    Attributes:
+        key: What tells it from all others.
+        record: The record, as it is journalled and scored.
+        line: The same as the journal holds it.
+    """
+
+    key: tuple[int, bytes]
+    record: Record
+    line: bytes
 
 
 class Assembled(NamedTuple):
@@ -31,17 +48,14 @@ class Assembled(NamedTuple):
     Attributes:
         trace_id: The trace.
         waiting: Its spans, until it is on disk what became of them.
-        key: What tells its record from all others; None where there is none.
-        record: The record, as it is journalled and scored.
-        line: The same as the journal holds it.
-        counts: What became of it where it is none, and what its spans do not tell.
+        made: Its record; several where several requests share the trace, none where there is none.
+        counts: What became of requests that are none, what spans do not tell, and how many requests there are besides
+            the one that was counted when the trace began.
     """
 
     trace_id: bytes
     waiting: Waiting
-    key: tuple[int, bytes] | None
-    record: Record | None
-    line: bytes
+    made: list[Made]
     counts: Counts
 
 
@@ -80,40 +94,60 @@ class Assembler:
             waiting: All its spans.
             decorated: A whole record came of a decorated call in it.
         """
-        counts = Counts()
+        counts, made = Counts(), list[Made]()
         if decorated:
             count(counts.ignored, DECORATED)
-            return Assembled(trace_id, waiting, None, None, b"", counts)
+            return Assembled(trace_id, waiting, made, counts)
         try:
-            mapped = self._map(waiting)
-            record = mapped.record if mapped.record is None else self._treated(mapped.record, waiting)
-        except Exception as error:  # noqa: BLE001 - attributes are foreign data, and redactors foreign code
-            count(counts.dropped, INVALID_SCHEMA)
-            complain("a trace's spans could not be read", error)
-            return Assembled(trace_id, waiting, None, None, b"", counts)
-        if record is None:
-            count(counts.ignored, mapped.reason)
-            return Assembled(trace_id, waiting, None, None, b"", counts)
-        for field, reason in mapped.missing.items():
-            count(counts.unknown, f"{field}|{reason}")
-        key = (round((record.ts or 0.0) * 1e9) // STEP_NS, trace_id)
-        return Assembled(trace_id, waiting, key, record, encode(record), counts)
+            requests = per_request(piece.span() for piece in waiting.pieces.values())
+        except Exception as error:  # noqa: BLE001 - attributes are foreign data
+            _drop(counts, error)
+            return Assembled(trace_id, waiting, made, counts)
+        counts.received = len(requests) - 1
+        for place, request in enumerate(requests):
+            try:
+                mapped, record = self._map(request, waiting)
+            except Exception as error:  # noqa: BLE001 - as above, and redactors are foreign code
+                _drop(counts, error)
+                continue
+            if record is None:
+                count(counts.ignored, mapped.reason)
+                continue
+            for field, reason in mapped.missing.items():
+                count(counts.unknown, f"{field}|{reason}")
+            # A key of its own for each, of another length than the key of a whole record (trace and span).
+            unique = trace_id if len(requests) == 1 else b"%b/%d" % (trace_id, place)
+            made.append(Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record)))
+        return Assembled(trace_id, waiting, made, counts)
 
-    def _map(self, waiting: Waiting) -> Mapped:
+    def _map(self, request: Trace, waiting: Waiting) -> tuple[Mapped, Record | None]:
         pieces = waiting.pieces.values()
         service = next((piece.service for piece in pieces if piece.service), None)
         build = next((piece.build for piece in pieces if piece.build), None)
-        return to_record(
-            (piece.span() for piece in pieces),
+        mapped = to_record(
+            request,
             id_from=self._asked.id_from,
             merge=self._asked.merge,
             pipeline=self._asked.pipeline,
             service=service,
             build=build,
         )
+        record = mapped.record
+        if record is not None and not waiting.complete:
+            record, mapped = _without_documents(record), mapped._replace(missing={**mapped.missing, **_INCOMPLETE})
+        return mapped, record if record is None else self._treated(record, waiting)
 
     def _treated(self, record: Record, waiting: Waiting) -> Record:
         sampling = Sampling(p_audit=self._rate, p=self._rate)
         record.pipeline = record.pipeline or DEFAULT_PIPELINE
         kept = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
         return self._redact(kept)
+
+
+def _drop(counts: Counts, error: Exception) -> None:
+    count(counts.dropped, INVALID_SCHEMA)
+    complain("a trace's spans could not be read", error)
+
+
+def _without_documents(record: Record) -> Record:
+    return msgspec.structs.replace(record, retrieved_ids=None, candidate_ids=None, scores=None, contexts=None)

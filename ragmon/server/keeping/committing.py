@@ -69,14 +69,12 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> None:
     forgotten = batch.known(found.trace_id for found in ready)
     fresh = [found for found in ready if found.trace_id not in forgotten]
     count(row.counts.ignored, FORGOTTEN, len(forgotten))
-    keys = [found.key for found in fresh if found.key is not None]
-    twice = batch.claim(keys) if keys else set()
+    made = [one for found in fresh for one in found.made]
+    twice = batch.claim([one.key for one in made]) if made else set()
     row.counts.duplicate += len(twice)
-    place = 0
+    for place, one in enumerate(made):
+        if place not in twice:
+            row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)
-        if found.record is not None:
-            if place not in twice:
-                row.put(found.record, found.line)
-            place += 1
     batch.remember([found.trace_id for found in ready], row.arrival)

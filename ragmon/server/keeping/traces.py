@@ -21,7 +21,9 @@ REMEMBERED: Final = 200_000
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
 TRACE_ID: Final = 16
-"""Bytes of a trace's id, with which the key of a whole record begins; a span's id follows."""
+"""Bytes of a trace's id, with which every key begins."""
+WHOLE: Final = 24
+"""Bytes of the key of a whole record: its trace and its span."""
 
 
 class Traces:
@@ -148,8 +150,8 @@ class Traces:
             if arrival < 0:
                 self.forgotten.append(trace_id)
         for unique in journal.recent():
-            if len(unique) > len(trace_id := unique[:TRACE_ID]):
-                _remember(self._own, trace_id)
+            if len(unique) == WHOLE:
+                _remember(self._own, unique[:TRACE_ID])
         unused = Counts()
         for body in journal.bodies():
             try:

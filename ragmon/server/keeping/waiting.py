@@ -64,7 +64,7 @@ class Waiting:
         requests: The journalled requests they came in.
         size: Bytes they take, about.
         rooted: Its root is among them.
-        complete: Nothing of it was left out.
+        complete: Nothing of it was left out, as far as anybody can know.
     """
 
     first: float
@@ -149,6 +149,8 @@ class Room:
                 heappop(self._order)
             elif everything or crowded or (moment := self._moment(trace)) <= now:
                 heappop(self._order)
+                # Spans of it may still have come.
+                trace.complete = trace.complete and trace.last + self._idle(trace) <= now
                 yield trace_id, self.take(trace_id)
             elif at <= now:
                 heappop(self._order)
@@ -158,8 +160,10 @@ class Room:
 
     def _moment(self, trace: Waiting) -> float:
         """When a trace is complete, if nothing more of it comes."""
-        idle = self.limits.idle if trace.rooted else self.limits.rootless
-        return min(trace.last + idle, trace.first + self.limits.age)
+        return min(trace.last + self._idle(trace), trace.first + self.limits.age)
+
+    def _idle(self, trace: Waiting) -> float:
+        return self.limits.idle if trace.rooted else self.limits.rootless
 
     def take(self, trace_id: bytes) -> Waiting:
         """Take a trace out."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
-from ragmon import canary
+from ragmon import canary, names
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import By
 from ragmon.config.settings import Settings
@@ -101,8 +101,8 @@ class Asking:
             raise UnknownNameError("metric", name, metrics)
         return name
 
-    def metric_of(self, pipeline: str, gate: str) -> str:
-        """The metric a gate judges.
+    def judged(self, pipeline: str, gate: str) -> tuple[str, tuple[str, ...]]:
+        """The metric a gate judges, and of which sources; without any, of all.
 
         Raises:
             UnknownNameError: There is no such gate.
@@ -114,7 +114,7 @@ class Asking:
         if gates[gate].kind != "threshold":
             what = f"no request alone fails {gate}"
             raise RagmonError(what, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
-        return gates[gate].metric
+        return gates[gate].metric, _sources(gates[gate].source)
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
         """What broke.
@@ -135,7 +135,14 @@ class Asking:
             firing = next((one.firing for one in states), None)
             found = explain(live.scorer.state, live.scorer.table, outcome, now=now, since=since, firing=firing)
         begin = found.begin if found.change.began is None else found.change.began
-        query = Query(pipeline=pipeline, metric=outcome.gate.metric, since=begin, limit=TO_OPEN)
+        query = Query(
+            pipeline=pipeline,
+            metric=outcome.gate.metric,
+            sources=_sources(outcome.source),
+            since=begin,
+            until=found.end,
+            limit=TO_OPEN,
+        )
         return {**plain(found), "traces": self.records(query)["records"]}
 
     def compare(self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float) -> dict[str, Any]:
@@ -205,3 +212,11 @@ def _outcome(found: Sequence[Outcome], pipeline: str, gate: str) -> Outcome:
     if gate not in mine:
         raise UnknownNameError("gate", gate, mine)
     return mine[gate]
+
+
+def _sources(source: str | None) -> tuple[str, ...]:
+    """Under which sources the requests are listed that a gate of a source judges; none stands for all."""
+    if not source:
+        return ()
+    # A user's request whose question is a gold one is listed as a match, and judged as a user's as well.
+    return (names.LIVE, names.MATCH) if source == names.LIVE else (source,)

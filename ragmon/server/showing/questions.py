@@ -54,9 +54,10 @@ def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
         raise UnknownNameError("source", source, names.SOURCES)
     pipeline = asking.known(asked["pipeline"]) if "pipeline" in asked else None
     metric = asking.metric(asked["metric"]) if "metric" in asked else None
+    sources: tuple[str, ...] = ()
     if "gate" in asked:
         pipeline, gate = _gate(asking, asked)
-        found = asking.metric_of(pipeline, gate)
+        found, sources = asking.judged(pipeline, gate)
         if metric not in (None, found):
             raise RagmonError(f"gate {gate} judges {found}, not {metric}", hint="give one of them")
         metric = found
@@ -64,6 +65,7 @@ def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
     query = Query(
         pipeline=pipeline,
         source=source,
+        sources=sources,
         metric=metric,
         build=asked.get("build"),
         index_hash=asked.get("index_hash"),
