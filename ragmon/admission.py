@@ -135,6 +135,7 @@ class Admission:
             "pairs": {name: [[*pair, at] for pair, at in pairs.items()] for name, pairs in self._pairs.items()},
             "new": self._new,
             "producers": [[*key, at] for key, at in self._producers.items()],
+            "fresh": [self._until, self._full_until, [list(one) for one in self._as_they_are]],
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -143,3 +144,5 @@ class Admission:
         self._pairs = {name: {(b, i): at for b, i, at in pairs} for name, pairs in data["pairs"].items()}
         self._new = {name: list(found) for name, found in data["new"].items()}
         self._producers = {(instance, started): at for instance, started, at in data["producers"]}
+        self._until, self._full_until, names_of = data["fresh"]
+        self._as_they_are = {tuple(one) for one in names_of}

@@ -4,6 +4,7 @@
     ├── InputError        a file or a value somebody gave us is wrong
     │   ├── GoldError     ... in a gold file
     │   └── ConfigError   ... in ragmon.toml
+    ├── UnavailableError  a port, a disk: it may pass without anybody correcting anything
     └── UnknownNameError  a metric, gate or preset that does not exist
 
 `Unassessed` is not an error: a metric raises it to say that one of the facts it needs is unknown.
@@ -50,6 +51,10 @@ class GoldError(InputError):
 
 class ConfigError(InputError):
     """ragmon.toml holds something it must not."""
+
+
+class UnavailableError(RagmonError):
+    """Something outside of ragmon cannot be had just now: a port, room on a disk. Trying again later may help."""
 
 
 class UnknownNameError(RagmonError):

@@ -177,7 +177,8 @@ def send(where: Place, request: Request, *, timeout: float = TIMEOUT, trusted: s
 
 
 def _why(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return told if told.isprintable() else f"{type(error).__name__}: it speaks no HTTP"
 
 
 def _hint(error: Exception) -> str:

@@ -24,8 +24,8 @@ from ragmon.windows import Series, SeriesKey, State
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _WHOLE = ("",)
-Watch = Callable[[str, str, Record, Key, Mapping[str, int]], None]
-"""Told of every request that is counted: its pipeline, where it was counted, its facts, and what was measured on it."""
+Watch = Callable[[str, str, Record, Key, Mapping[str, int], Sequence[str]], None]
+"""Told of every request that is counted: its pipeline, source, facts, what was measured on it, and its slices."""
 FUTURE = 300.0
 """Seconds a record's time may lie ahead of the clock."""
 STREAMS = 4096
@@ -182,12 +182,13 @@ class Scorer:
         measured: Mapping[str, int],
     ) -> bool:
         """Count one request in its series, and again in each of its slices; False when it is too old."""
+        self.table.scores(key)  # a metric that raises does so before anything of the request is counted
         if not self._add(stream, source, "", record, item, key, measured):
             return False
-        if self.watch is not None:
-            self.watch(stream.pipeline, source, record, key, measured)
         slices = stream.rules.slices
         found = _slices_of(record, item, slices) if slices else ()
+        if self.watch is not None:
+            self.watch(stream.pipeline, source, record, key, measured, found)
         for where in found:
             self._add(stream, source, where, record, item, key, measured)
         if self.steps is not None:

@@ -213,6 +213,7 @@ class State:
         """The whole state as plain JSON data."""
         return {
             "newest": self.newest,
+            "fold_due": self._fold_due,
             "retention": self.retention,
             "timed_items": self.timed_items,
             "calls": self.calls.dump(),
@@ -224,6 +225,7 @@ class State:
         """The state that `dump` wrote."""
         state = cls(retention=data["retention"], timed_items=data["timed_items"])
         state.newest = data["newest"]
+        state._fold_due = data.get("fold_due", 0.0)
         state.calls = Calls.load(data["calls"])
         for entry in data["series"]:
             state.series[SeriesKey(*entry["key"])] = _load(entry)

@@ -12,6 +12,9 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ragmon.server.desk import Taken
 
@@ -171,3 +174,18 @@ def peak(pid):
     """The most memory a process had at once, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def traced(names, exporter):
+    """Send spans the way an application does."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    for name in names:
+        provider.get_tracer("app").start_span(name).end()
+    assert provider.force_flush()
+    provider.shutdown()
+
+
+def names_in(body):
+    request = ExportTraceServiceRequest.FromString(body)
+    return [span.name for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]

@@ -116,10 +116,10 @@ def test_what_is_forgotten_fails_no_gate_any_more(journal, tmp_path):
 
 @pytest.mark.parametrize("form", WRITES)
 def test_spans_that_wait_are_taken_out_of_their_requests(journal, tmp_path, form):
-    write = WRITES[form]
+    write, waits = WRITES[form], [bytes.fromhex(MEANT)]
     with journal.begin() as batch:
-        batch.hold(7.0, form, write([span(MEANT, SECRET), span(OTHER, "kept ü")], [span(MEANT, SECRET)]))
-        batch.hold(7.0, form, write([span(MEANT, SECRET)]))
+        batch.hold(7.0, form, write([span(MEANT, SECRET), span(OTHER, "kept ü")], [span(MEANT, SECRET)]), waits)
+        batch.hold(7.0, form, write([span(MEANT, SECRET)]), waits)
         batch.hold(7.0, form, write([span(OTHER, "kept")]))
     assert forget(tmp_path, trace=MEANT.upper()).spans == 3
     assert [(body.seq, names(form, body.body)) for body in journal.bodies()] == [(1, [["kept ü"]]), (3, [["kept"]])]

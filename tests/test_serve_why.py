@@ -11,6 +11,8 @@ from serving import accounted, asked, send_body, serving, wait_for, whole
 GATES = """
 [pipeline]
 name = "support"
+[slices]
+lang = ["de", "en"]
 [capture]
 content = "full"
 [gold.handbook]
@@ -19,6 +21,11 @@ path = "gold.jsonl"
 metric = "answer_precision"
 at_least = 0.8
 source = "probe"
+[gates.german]
+metric = "answer_precision"
+at_least = 0.8
+source = "probe"
+slice = { lang = "de" }
 [gates.matched]
 metric = "answer_precision"
 at_least = 0.8
@@ -47,8 +54,8 @@ def episode(tmp_path_factory):
         for second in range(0, 60, 10):
             wrong = minute in BAD or (minute == 58 and second == 0)
             ts = now - 60 * (MINUTES - minute) + second
-            build = "b2" if minute in BAD else "b1"
-            sent.append(asked(len(sent), ts=ts, source="probe", claim=WRONG if wrong else RIGHT, build=build))
+            told = {"build": "b2" if minute in BAD else "b1", "tags": {"lang": "de" if second == 20 else "en"}}
+            sent.append(asked(len(sent), ts=ts, source="probe", claim=WRONG if wrong else RIGHT, **told))
     sent += [asked(len(sent) + n, ts=now - 60 * MINUTES + 60 * BAD.start + n, claim=WRONG) for n in range(20)]
     with serving(folder, GATES) as running:
         send_body(running, whole(sent))
@@ -76,7 +83,16 @@ def test_they_are_of_the_time_in_which_it_was_bad_though_others_failed_since(epi
     assert {trace["build"] for trace in why["traces"]} == {"b2"}
 
 
-@pytest.mark.parametrize(("gate", "source", "n"), [("probes", "probe", 91), ("matched", "match", 20)])
-def test_the_records_that_fail_a_gate_are_of_its_source(episode, gate, source, n):
+def test_they_are_of_the_slice_the_gate_judges(episode):
+    traces = found(episode, "why?gate=support/german")["traces"]
+    german = found(episode, "records?gate=support/german&limit=1000")["records"]
+    assert len(traces) == 5
+    assert {trace["trace_id"] for trace in traces} <= {record["trace_id"] for record in german}
+
+
+@pytest.mark.parametrize(
+    ("gate", "source", "n"), [("probes", "probe", 91), ("german", "probe", 15), ("matched", "match", 20)]
+)
+def test_the_records_that_fail_a_gate_are_of_its_source_and_its_slice(episode, gate, source, n):
     records = found(episode, f"records?gate=support/{gate}&limit=1000")["records"]
     assert ({record["source"] for record in records}, len(records)) == ({source}, n)

@@ -11,7 +11,7 @@ import threading
 
 import grpc
 import pytest
-from front_desk import PATIENCE, FrontDesk, certificate, connect, peak, rest
+from front_desk import PATIENCE, FrontDesk, certificate, connect, names_in, peak, rest, traced
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from hypothesis import HealthCheck, given, settings
@@ -23,13 +23,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ragmon.config.kinds import Address
 from ragmon.errors import RagmonError
@@ -100,18 +97,7 @@ def bearer(token):
 
 def spans(names, address, **how):
     """Send spans the way an application does."""
-    exporter = OTLPSpanExporter(str(address), compression=grpc.Compression.Gzip, **({"insecure": True} | how))
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    for name in names:
-        provider.get_tracer("app").start_span(name).end()
-    assert provider.force_flush()
-    provider.shutdown()
-
-
-def names_in(body):
-    request = ExportTraceServiceRequest.FromString(body)
-    return [span.name for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
+    traced(names, OTLPSpanExporter(str(address), compression=grpc.Compression.Gzip, **({"insecure": True} | how)))
 
 
 def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(desk, port):

@@ -14,7 +14,20 @@ import sys
 import threading
 
 import pytest
-from front_desk import PATIENCE, FrontDesk, certificate, connect, hung_up, peak, rest, send, trickling, until
+from front_desk import (
+    PATIENCE,
+    FrontDesk,
+    certificate,
+    connect,
+    hung_up,
+    names_in,
+    peak,
+    rest,
+    send,
+    traced,
+    trickling,
+    until,
+)
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 from hypothesis import HealthCheck, given, settings
@@ -23,11 +36,8 @@ from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.config.kinds import Address
@@ -116,27 +126,12 @@ def status(address, *args, **kwargs):
     return post(address, *args, **kwargs)[0]
 
 
-def spans(names, exporter):
-    """Send spans the way an application does."""
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    for name in names:
-        provider.get_tracer("app").start_span(name).end()
-    assert provider.force_flush()
-    provider.shutdown()
-
-
-def names_in(body):
-    request = ExportTraceServiceRequest.FromString(body)
-    return [span.name for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
-
-
 def exporter(address, scheme="http", **how):
     return OTLPSpanExporter(f"{scheme}://{address}/v1/traces", compression=Compression.Gzip, **how)
 
 
 def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(desk, port):
-    spans(["ask", "retrieve", "generate"], exporter(port))
+    traced(["ask", "retrieve", "generate"], exporter(port))
     [(what, body, form)] = desk.taken
     assert (what, form) == ("traces", Form.PROTOBUF)
     assert names_in(body) == ["ask", "retrieve", "generate"]
@@ -476,7 +471,7 @@ def test_two_hundred_trickled_headers_hold_nobody_up_and_are_hung_up_on(desk, op
     for sock in slow:
         sock.sendall(b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\n")
     stop = trickling(slow, b"X: y\r\n")
-    spans(["served"], exporter(port))
+    traced(["served"], exporter(port))
     assert names_in(desk.taken[0][1]) == ["served"]
     desk.wait_for(lambda: desk.refused["timeout"] == 200)
     stop.set()
@@ -493,7 +488,7 @@ def test_two_hundred_trickled_bodies_hold_nobody_up_and_are_told(desk, opened):
     for sock in slow:
         sock.sendall(head.encode())
     stop = trickling(slow, b"x")
-    spans(["served"], exporter(port))
+    traced(["served"], exporter(port))
     assert names_in(desk.taken[0][1]) == ["served"]
     desk.wait_for(lambda: desk.refused["timeout"] == 200)
     for sock in slow:
@@ -780,7 +775,7 @@ def pair(tmp_path_factory):
 
 def test_an_exporter_delivers_over_tls(desk, opened, pair):
     port = opened(tls=pair)
-    spans(["ask"], exporter(port, "https", certificate_file=str(pair[0])))
+    traced(["ask"], exporter(port, "https", certificate_file=str(pair[0])))
     assert names_in(desk.taken[0][1]) == ["ask"]
 
 
@@ -793,7 +788,7 @@ def test_what_is_no_tls_harms_nobody(desk, opened, pair, caplog):
         with trust.wrap_socket(slow, server_hostname="127.0.0.1") as inside:
             inside.sendall(b"POST ")
             desk.wait_for(lambda: desk.refused["timeout"])
-            spans(["ask"], exporter(port, "https", certificate_file=str(pair[0])))
+            traced(["ask"], exporter(port, "https", certificate_file=str(pair[0])))
         silent.close()
     assert [what for what, *_ in desk.taken] == ["traces"]
     assert not caplog.records

@@ -205,6 +205,12 @@ def test_hits_of_a_vector_database(name):
     assert record.contexts == ["text 3", "text 1", "text 2"]
 
 
+def test_very_many_hits_are_read_as_fast_as_few():
+    """The thread that writes reads them, and everybody waits for it: comparing each with each would take minutes."""
+    hits = [Event(keys.QUERY_RESULT, {f"{keys.QUERY_RESULT}.id": f"d{n}"}) for n in range(200_000)]
+    assert len(ids({}, events=hits)) == 200_000
+
+
 def test_milvus_names_the_fields_of_a_hit_without_a_prefix():
     assert ids({}, events=[Event(keys.QUERY_RESULT, {"id": 4}), Event(keys.QUERY_RESULT, {"id": 2})]) == ["4", "2"]
 

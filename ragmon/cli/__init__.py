@@ -158,12 +158,12 @@ def printable(text: str) -> str:
     return text if text.isprintable() else repr(text)
 
 
-def fail(message: str, hint: str = "") -> NoReturn:
-    """Say what is wrong on stderr and leave with exit code 3."""
+def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
+    """Say what is wrong on stderr and leave."""
     click.echo(f"error: {printable(message)}", err=True)
     if hint:
         click.echo(f"hint: {printable(hint)}", err=True)
-    sys.exit(BAD_INPUT)
+    sys.exit(code)
 
 
 @click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})

@@ -45,7 +45,7 @@ def _told(url: str | None, body: dict[str, str], settings: Settings) -> dict[str
     """
     named = url or settings.export.endpoint
     try:
-        return tell(named or f"http://{settings.serve.admin}", PATH, body, settings)
+        return tell(named or f"http://{settings.serve.admin}", PATH, body, settings, reads=not named)
     except AnsweredError as error:
         if named or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
             raise

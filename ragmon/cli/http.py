@@ -51,7 +51,7 @@ def ask(url: str, path: str, asked: Mapping[str, str], *, timeout: float = TIMEO
     return _object(remote.get(url, f"{path}?{urlencode(asked)}", timeout=timeout), remote.place(url))
 
 
-def tell(url: str, path: str, body: Mapping[str, str], settings: Settings) -> dict[str, Any]:
+def tell(url: str, path: str, body: Mapping[str, str], settings: Settings, *, reads: bool = False) -> dict[str, Any]:
     """Tell the write port of a monitor something.
 
     Args:
@@ -59,13 +59,14 @@ def tell(url: str, path: str, body: Mapping[str, str], settings: Settings) -> di
         path: What kind of thing.
         body: The thing.
         settings: Where the token is, and the certificate of a server that signs its own.
+        reads: It is an admin port, which takes no token and may have no TLS: it is shown none.
 
     Raises:
         RagmonError: The address or the token is none.
         NoAnswerError: Nobody answers.
         AnsweredError: It was refused.
     """
-    place, token = remote.place(url), read_token(settings.serve)
+    place, token = remote.place(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = remote.Request("POST", path, json.dumps(body).encode(), headers)
     return _object(remote.send(place, request, timeout=TIMEOUT, trusted=_trusted(settings)), place)

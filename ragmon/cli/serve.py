@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import logging
+import resource
 import signal
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from ragmon.cli import fail
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
+from ragmon.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from ragmon.server.server import Server
 
 LOOK: Final = 2.0
 """Seconds between two looks at the files of the configuration."""
+TEMPORARY: Final = 75
+"""The exit code where starting again may help (sysexits.h, EX_TEMPFAIL)."""
 
 
 @click.command()
@@ -22,16 +31,24 @@ LOOK: Final = 2.0
 def serve(config: str | None, insecure: bool) -> int:
     """Take OTLP from any number of producers, journal and score it, and show what came of it.
 
-    Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration, a port or the
-    state folder is taken.
+    Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
+    disk, a port or the state folder is taken: to start it again later may help.
     """
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    _open_files()
     heard: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: heard.put(number))
-    server = Server(load(config), insecure=insecure)
+    settings = load(config)
+    try:
+        return _run(Server(settings, insecure=insecure), heard)
+    except UnavailableError as error:
+        fail(str(error), error.hint, TEMPORARY)
+
+
+def _run(server: Server, heard: SimpleQueue[int]) -> int:
     for warning in server.warnings:
         click.echo(f"warning: {warning}", err=True)
     with server:
@@ -47,9 +64,22 @@ def serve(config: str | None, insecure: bool) -> int:
     return 0
 
 
+def _open_files() -> None:
+    """Have as many files open as this process may: connections that say nothing must not shut the others out."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _next(heard: SimpleQueue[int]) -> int | None:
-    """The next signal; None where there was none for a while."""
+    """What is to be done next; None where there was no signal for a while.
+
+    A thousand signals to read the configuration again are one, and none of them comes before the one to end.
+    """
     try:
-        return heard.get(timeout=LOOK)
+        found = [heard.get(timeout=LOOK)]
     except Empty:
         return None
+    while not heard.empty():
+        found.append(heard.get())
+    return max(found, key=(signal.SIGHUP, signal.SIGINT, signal.SIGTERM).index)

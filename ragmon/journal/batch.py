@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ragmon.journal import checkpoints
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Failure, Index
-from ragmon.journal.held import Tail, checksum
+from ragmon.journal.held import Tail, checksum, done
 from ragmon.journal.keys import Key, Keys
 
 
@@ -62,40 +62,46 @@ class Batch:
         self.tail = Tail(seq, arrival, upto)
         return seq
 
-    def hold(self, arrival: float, form: str, body: bytes, lowest: int = 0) -> int:
+    def hold(self, arrival: float, form: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0) -> int:
         """Write a request whose spans wait for the rest of their traces.
 
         Args:
             arrival: When it came, seconds since the epoch.
             form: How it is written: `protobuf` or `json`.
             body: The request, not compressed.
-            lowest: The smallest draw of its traces that wait; those below were passed over.
+            waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted.
+            lowest: The smallest draw that was kept when it came.
 
         Returns:
             Its number, which no other gets.
         """
-        add = "INSERT INTO bodies (arrival, form, lowest, sum, body) VALUES (?, ?, ?, ?, ?)"
-        sum_of = checksum(float(arrival), form, body, lowest)
-        return self._connection.execute(add, (arrival, form, lowest, sum_of, body)).lastrowid or 0
+        ids = b"".join(waits)
+        add = "INSERT INTO bodies (arrival, form, lowest, sum, waits, body) VALUES (?, ?, ?, ?, ?, ?)"
+        sum_of = checksum(float(arrival), form, body, lowest, ids)
+        return self._connection.execute(add, (arrival, form, lowest, sum_of, ids, body)).lastrowid or 0
 
     def release(self, seqs: Iterable[int]) -> None:
         """Delete requests nobody waits for any more; one that is gone already does no harm."""
         self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs))
 
-    def known(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """Those traces that became records already, or were forgotten."""
-        find = "SELECT trace_id FROM assembled WHERE trace_id = ?"
-        return {one for one in trace_ids if self._connection.execute(find, (one,)).fetchone() is not None}
+    def known(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
+        """When those traces that are done were; below zero where they were forgotten and nobody counted them."""
+        return {trace_id: arrival for trace_id, arrival, _ in done(self._connection, trace_ids)}
 
-    def remember(self, trace_ids: Iterable[bytes], arrival: float) -> None:
-        """Write down that traces became records.
+    def recorded(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+        """Those traces whose spans became records."""
+        return {trace_id for trace_id, _, recorded in done(self._connection, trace_ids) if recorded}
+
+    def remember(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
+        """Write down that traces are done.
 
         Args:
             trace_ids: 16 bytes each.
-            arrival: When they did, seconds since the epoch.
+            arrival: When they were, seconds since the epoch.
+            recorded: Their spans became records.
         """
-        told = ((trace_id, arrival) for trace_id in trace_ids)
-        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?)", told)
+        told = ((trace_id, arrival, recorded) for trace_id in trace_ids)
+        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", told)
 
     def fail(self, failures: Iterable[Failure]) -> None:
         """Write down requests that failed a gate; one that is written down again is changed."""

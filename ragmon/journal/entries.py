@@ -66,11 +66,17 @@ _totals: Final = msgspec.json.Decoder(Totals)
 _other: Final = msgspec.json.Decoder(Label | Ack | Forgotten)
 _KIND: Final = b'{"kind":"'
 _TOTALS: Final = b'{"kind":"totals"'
+_FORGOTTEN: Final = b'{"kind":"forgotten"'
 
 
 def encode(entry: Entry) -> bytes:
     """One line, newline included."""
     return _encoder.encode(entry) + b"\n"
+
+
+def is_forgotten(line: bytes) -> bool:
+    """Whether a line stands for something that was forgotten on request."""
+    return line.startswith(_FORGOTTEN)
 
 
 def decode(line: bytes) -> Entry:

@@ -12,18 +12,22 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from ragmon.errors import RagmonError, shorten
+from ragmon.journal.entries import is_forgotten
 from ragmon.names import OTHER
 
 LONGEST: Final = 1000
 """Failures on a page."""
 SERIES: Final = 4096
 """Series there may be; past them builds and indexes that are new are held as others."""
+SLICES: Final = "slices"
+"""The fact that says in which slices a request is."""
+LOOKED_AT: Final = 20_000
+"""Failures a page of a slice looks at before it ends: the next one goes on there."""
 _ANY: Final = ""
 """The metric every failure stands under."""
 _CHANGED: Final = 500
@@ -72,6 +76,7 @@ class Query:
         pipeline, source, build, index_hash: Those of one; None for any.
         metric: Those that failed it; None for any.
         sources: Those of any of several; empty for any.
+        where: Those of a slice, `tag=value`; "" for all.
         since: Event time of the oldest, seconds since the epoch.
         until: All are older than this.
         limit: How many a page has, at most `LONGEST`.
@@ -84,6 +89,7 @@ class Query:
     build: str | None = None
     index_hash: str | None = None
     sources: tuple[str, ...] = ()
+    where: str = ""
     since: float = 0.0
     until: float = float("inf")
     limit: int = 50
@@ -91,7 +97,7 @@ class Query:
 
 
 class Page(NamedTuple):
-    """Some failures, newest first.
+    """Some failures, newest first; of a slice there may be fewer than asked for, though more follow.
 
     Attributes:
         failures: The failures.
@@ -107,22 +113,32 @@ class Index:
 
     Args:
         connection: The journal.
+
+    Attributes:
+        erased: Records may have been forgotten since their failures were found.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        self.erased = False
         self._connection = connection
         self._series: dict[tuple[str, ...], int] = {}
 
     def add(self, failures: Iterable[Failure]) -> None:
         """Write failures."""
         whole, under = [], []
-        for each in failures:
+        for each in filter(self._stands, failures) if self.erased else failures:
             series = self._number((each.pipeline, each.source, each.build or _UNKNOWN, each.index_hash or _UNKNOWN))
             scores, facts = (json.dumps(dict(told), separators=(",", ":")) for told in (each.scores, each.facts))
             whole.append((each.seq, each.place, series, each.ts, each.trace_id, scores, facts))
             under += [(metric, series, each.ts, each.seq, each.place) for metric in (_ANY, *each.scores)]
         self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", whole)
         self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", under)
+
+    def _stands(self, failure: Failure) -> bool:
+        """Whether the record a failure is of is in the journal yet."""
+        find = "SELECT lines FROM rows WHERE seq = ?"
+        found = self._connection.execute(find, (failure.seq,)).fetchone()
+        return found is None or not is_forgotten(found[0].split(b"\n")[failure.place])
 
     def _number(self, key: tuple[str, str, str, str]) -> int:
         known = self._series.get(key)
@@ -181,9 +197,15 @@ def page(connection: sqlite3.Connection, query: Query) -> Page:
     limit = max(1, min(query.limit, LONGEST))
     before = (query.until, 0, 0) if query.cursor is None else _read(query.cursor)
     each = [_newest(connection, series, query, before) for series in _series(connection, query)]
-    places = list(islice(heapq.merge(*each, reverse=True), limit + 1))
-    found = [failure for place in places[:limit] if (failure := _failure(connection, place)) is not None]
-    return Page(found, _write(places[limit - 1]) if len(places) > limit else None)
+    found: list[Failure] = []
+    last: Place | None = None
+    for looked, place in enumerate(heapq.merge(*each, reverse=True)):
+        if last is not None and (len(found) == limit or looked == LOOKED_AT):
+            return Page(found, _write(last))
+        last, failure = place, _failure(connection, place)
+        if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
+            found.append(failure)
+    return Page(found, None)
 
 
 def _series(connection: sqlite3.Connection, query: Query) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from ragmon.errors import RagmonError
+from ragmon.errors import UnavailableError
 
 Reason = Literal["disk_full", "io", "corrupt", "busy"]
 Item = TypeVar("Item")
@@ -29,14 +29,14 @@ _BY_CODE: Final[dict[int, Reason]] = {
     sqlite3.SQLITE_ERROR: "corrupt",  # our statements are right, so a table or a column is gone
 }
 _SAID: Final[dict[Reason, tuple[str, str]]] = {
-    "disk_full": ("there is no room left for the journal", "free some: it goes on by itself"),
+    "disk_full": ("there is no room left for the journal", "free some: a server that runs goes on by itself"),
     "io": ("the journal can be neither read nor written", "look at the disk and at who owns the folder"),
     "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and begins a new one"),
     "busy": ("somebody else writes to the journal and does not let go", "try again"),
 }
 
 
-class JournalError(RagmonError):
+class JournalError(UnavailableError):
     """The journal cannot be read or written.
 
     Args:

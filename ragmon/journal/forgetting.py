@@ -189,8 +189,9 @@ class _Eraser(Readable):
                 told = (left.body, checksum(*body._replace(body=left.body)[1:]), body.seq)
                 self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", told)
             # What comes of such a trace later is late, and makes no record; below zero, until a server has counted it.
-            traces = [(bytes.fromhex(trace), -body.arrival) for trace in self._wanted.traces if _is_id(trace)]
-            self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?)", traces)
+            waited = [one for one in body.traces if one.hex() in self._wanted.traces]
+            traces = [(trace_id, -body.arrival) for trace_id in waited]
+            self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
         self.done.spans += left.removed
 
     @contextmanager
@@ -213,13 +214,6 @@ def _read(text: bytes) -> _Line | None:
 
 def _trace_of(line: _Line) -> str:
     return (line.trace_id or "").lower()
-
-
-def _is_id(trace: str) -> bool:
-    try:
-        return len(bytes.fromhex(trace)) == 16
-    except ValueError:
-        return False
 
 
 def _wipe(connection: sqlite3.Connection) -> bool:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ragmon.journal.failures import Page, Query, page
 from ragmon.journal.faults import each_told, told_reading
+
+TRACE_ID: Final = 16
+"""Bytes of a trace's id."""
+_TOGETHER: Final = 500
+"""Ids looked up at once: SQLite takes some thousand parameters."""
 
 
 class Row(NamedTuple):
@@ -49,7 +54,8 @@ class Body(NamedTuple):
         arrival: When it came, seconds since the epoch.
         form: How it is written: `protobuf` or `json`.
         body: The request.
-        lowest: The smallest draw of its traces that wait; those below were passed over.
+        lowest: The smallest draw that was kept when it came.
+        waits: The ids of the traces whose spans wait, one after the other.
     """
 
     seq: int
@@ -57,6 +63,12 @@ class Body(NamedTuple):
     form: str
     body: bytes
     lowest: int = 0
+    waits: bytes = b""
+
+    @property
+    def traces(self) -> set[bytes]:
+        """The traces whose spans wait."""
+        return {self.waits[at : at + TRACE_ID] for at in range(0, len(self.waits), TRACE_ID)}
 
 
 class Checkpoint(NamedTuple):
@@ -97,6 +109,15 @@ def checksum(*told: float | str | bytes) -> int:
     for value in told:
         found = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), found)
     return found
+
+
+def done(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:
+    """Which traces are done, when they were, and whether their spans became records."""
+    wanted = iter(trace_ids)
+    while some := list(islice(wanted, _TOGETHER)):
+        places = ", ".join("?" * len(some))
+        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({places})"  # noqa: S608 - ours
+        yield from connection.execute(find, some)
 
 
 def _check(what: str, expected: int, found: int) -> None:
@@ -152,7 +173,7 @@ class Readable:
         return each_told(self.path, self._bodies())
 
     def _bodies(self) -> Iterator[Body]:
-        for seq, *told, expected in self._each("seq, arrival, form, body, lowest, sum", "bodies", 0):
+        for seq, *told, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
             _check(f"request {seq}", expected, checksum(*told))
             yield Body(seq, *told)
 
@@ -165,12 +186,23 @@ class Readable:
     def assembled(self, since: float) -> dict[bytes, float]:
         """When traces became records, by their ids; those of a time and after it, seconds since the epoch.
 
+        Those that were forgotten and that no server has counted yet are among them, however old; theirs is below zero.
+
         Raises:
             JournalError: They cannot be read.
         """
         with told_reading(self.path):
-            some = "SELECT trace_id, arrival FROM assembled WHERE abs(arrival) >= ?"
+            some = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
             return dict(self._connection.execute(some, (since,)))
+
+    def known(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+        """Those traces that became records already, or were forgotten, however long ago.
+
+        Raises:
+            JournalError: They cannot be read.
+        """
+        with told_reading(self.path):
+            return {trace_id for trace_id, *_ in done(self._connection, trace_ids)}
 
     def checkpoint(self) -> Checkpoint | None:
         """The newest saved state that can be read.

@@ -46,6 +46,8 @@ class Journal(Readable):
         self._tail = Tail()
         self._writes = False
         self._lost = False
+        self._came: set[bytes] = set()
+        self._version = 0
         with told_of_files(self.path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = Lock(folder)
@@ -88,6 +90,7 @@ class Journal(Readable):
         with suppress(sqlite3.Error):
             self._connection.close()
         self._lost = True
+        self._came = self._keys.held()
         self.set_aside = opening.set_aside(self.path, self._clock())
         self._go_on()
         return self.set_aside
@@ -98,6 +101,8 @@ class Journal(Readable):
         self._lost = False
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self._tail)
+            self._keys.take_over(self._came)
+        self._came = set()
 
     @contextmanager
     def begin(self) -> Iterator[Batch]:
@@ -110,8 +115,14 @@ class Journal(Readable):
             self._go_on()
         batch = Batch(self._connection, self._keys, self._index, self._tail, self.limits)
         with self._transaction():
+            self._index.erased = self._changed_elsewhere()
             yield batch
         self._tail = batch.tail
+
+    def _changed_elsewhere(self) -> bool:
+        """Whether another process wrote since the transaction before: somebody may have forgotten something."""
+        (before, self._version) = self._version, store.version(self._connection)
+        return self._version != before
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -153,6 +164,15 @@ class Journal(Readable):
             self._index.forget_series()
         with told(self.path):
             return found or expiry.shrink(self._connection)
+
+    def wipe_log(self) -> None:
+        """Leave nothing of what was deleted in the write-ahead log, unless somebody reads just now.
+
+        Raises:
+            JournalError: The file could not be written.
+        """
+        with told(self.path):
+            store.wipe_log(self._connection)
 
     def close(self) -> None:
         """Let go of the folder; again is harmless."""

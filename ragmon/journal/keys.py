@@ -140,6 +140,16 @@ class Keys:
             self._begin_generation(last)
         self.undone()
 
+    def held(self) -> set[bytes]:
+        """The keys that came last, those that are in memory."""
+        return self._growing | self._settling
+
+    def take_over(self, keys: set[bytes]) -> None:
+        """Take the keys another journal held, inside a transaction."""
+        if keys:
+            self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(keys)),))
+            self._new |= keys
+
     def recent(self) -> Iterator[bytes]:
         """What is unique in the keys that came last, in no order: those not in the table yet."""
         return (key[_PREFIX:] for key in self._growing | self._settling)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ragmon.errors import RagmonError
+from ragmon.errors import UnavailableError
 
 FILE: Final = "journal.lock"
 _LONGEST: Final = 32
@@ -20,7 +20,7 @@ class Lock:
         folder: The folder.
 
     Raises:
-        RagmonError: Another one holds it.
+        UnavailableError: Another one holds it.
         OSError: The lock file cannot be made or written.
     """
 
@@ -33,7 +33,7 @@ class Lock:
         except BlockingIOError:
             holder = os.pread(self._file, _LONGEST, 0).decode("ascii", "replace").strip()
             os.close(self._file)
-            raise RagmonError(
+            raise UnavailableError(
                 f"{folder} is in use" + (f" by process {holder}" if holder else ""),
                 hint="stop that one, or give this one a `state_dir` of its own",
             ) from None

@@ -23,10 +23,12 @@ CREATE TABLE rows (seq INTEGER PRIMARY KEY, arrival REAL NOT NULL, n INTEGER NOT
 CREATE TABLE tail (one INTEGER PRIMARY KEY CHECK (one = 1), seq INTEGER, arrival REAL, upto INTEGER);
 
 -- A number is never given twice: another process may delete what somebody still waits for.
+-- waits: the ids of the traces whose spans wait, one after the other. Other spans of it were counted when it came.
 CREATE TABLE bodies (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, form TEXT NOT NULL,
-    lowest INTEGER NOT NULL, sum INTEGER NOT NULL, body BLOB NOT NULL);
+    lowest INTEGER NOT NULL, sum INTEGER NOT NULL, waits BLOB NOT NULL, body BLOB NOT NULL);
 
-CREATE TABLE assembled (trace_id BLOB PRIMARY KEY, arrival REAL NOT NULL) WITHOUT ROWID;
+-- Traces that are done. recorded: their spans became records. Below zero: forgotten, and not accounted for yet.
+CREATE TABLE assembled (trace_id BLOB PRIMARY KEY, arrival REAL NOT NULL, recorded INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX assembled_arrival ON assembled (arrival);
 
 CREATE TABLE claims (seq INTEGER PRIMARY KEY, keys BLOB NOT NULL);

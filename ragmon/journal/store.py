@@ -94,6 +94,22 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
 
 
+def version(connection: sqlite3.Connection) -> int:
+    """A number that changes when another connection has written.
+
+    Source: SQLite, PRAGMA data_version.
+    """
+    return _number(connection, "data_version")
+
+
+def wipe_log(connection: sqlite3.Connection) -> None:
+    """Move what the write-ahead log holds into the file and cut it off: what was deleted stands in it as it was.
+
+    While somebody reads, as much is moved as can be, and nothing is cut off.
+    """
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
 def used(connection: sqlite3.Connection) -> int:
     """Bytes the journal takes without pages that are free."""
     return (_number(connection, "page_count") - free_pages(connection)) * _number(connection, "page_size")

@@ -79,7 +79,7 @@ class Reloading:
         except RagmonError as error:
             self._refuse(error)
             return False
-        except Exception as error:  # noqa: BLE001 - a plugin is foreign code and may raise anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is foreign code and may do anything
             complain("the configuration cannot be put in force", error)
             self._refuse(RagmonError(f"{type(error).__name__}", hint="the log says where"))
             return False

@@ -8,6 +8,7 @@ from threading import Thread
 from types import TracebackType
 from typing import Final, Self
 
+from ragmon.alarms.steps import STEP
 from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
@@ -98,6 +99,7 @@ class Server:
         Args:
             drain: Seconds that requests in flight have to be answered.
         """
+        self.views.stopping = True
         doors = [Thread(target=door.stop, args=(drain,)) for door in (self.otlp, self.grpc)]
         for door in doors:
             door.start()
@@ -132,6 +134,7 @@ def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> 
     except BaseException:
         journal.close()
         raise
+    clock.go_on_from(float((ledger.live.alarms.steps.closed + 1) * STEP))  # those minutes were judged
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
     return Keeper(journal, ledger, waiting, clock)

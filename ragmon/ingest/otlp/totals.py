@@ -23,6 +23,7 @@ from ragmon.stats import NOT_POSITIVE, bucket
 
 _SECOND: Final = 1e9
 _MILLISECONDS: Final = 1000
+_MOST: Final = 1 << 63
 _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _SERIES: Final = (keys.PIPELINE, keys.SOURCE, keys.STRATUM)
@@ -204,6 +205,8 @@ def _count(point: Any) -> int:
     found = point.as_int if point.HasField("as_int") else point.as_double
     if not found >= 0 or found != found // 1:
         raise misfit("a count", "a whole number of at least 0", found)
+    if found >= _MOST:
+        raise misfit("a count", "below 2^63", found)
     return int(found)
 
 

@@ -17,6 +17,7 @@ from ragmon.server.doors.answers import METRICS, TRACES, Signal, exported, retry
 from ragmon.server.doors.envelope import authorise, oversize
 from ragmon.server.doors.intake import Intake, Ticket, busy, handed
 from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.doors.listening import CONNECTIONS
 from ragmon.server.doors.refusals import NO_MESSAGE, TIMEOUT, TurnedAwayError
 
 READING: Final = 512
@@ -47,6 +48,7 @@ def options(limits: RequestLimits) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", limits.inflated),
         ("grpc.max_concurrent_streams", limits.in_flight),
+        ("grpc.max_allowed_incoming_connections", CONNECTIONS),
         ("grpc.max_metadata_size", limits.header),
         ("grpc.absolute_max_metadata_size", limits.header),
         ("grpc.max_connection_idle_ms", _IDLE),

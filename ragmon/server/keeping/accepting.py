@@ -13,6 +13,7 @@ import msgspec
 from ragmon import names
 from ragmon.contract import Record
 from ragmon.ingest.decode import decode
+from ragmon.ingest.otlp import extent
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
@@ -24,6 +25,9 @@ from ragmon.spans import own_record
 STEP_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time: what lies in one is looked up together."""
 BAD_REQUEST: Final = 400
+TOO_LARGE: Final = 413
+TOO_MANY: Final = "too_many_messages"
+"""Why a request is not taken apart: what it holds would fill the memory."""
 _SAID: Final = "correct, answerable or relevant_ids"
 
 
@@ -75,8 +79,8 @@ class Request:
 class UnreadableError(RefusedError):
     """A request that is none, and what it is counted as."""
 
-    def __init__(self, rejected: Rejected) -> None:
-        super().__init__(BAD_REQUEST, rejected.reason, str(rejected))
+    def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
+        super().__init__(status, rejected.reason, str(rejected))
         self.counts = Counts(received=1, dropped={rejected.reason: 1})
 
 
@@ -84,8 +88,9 @@ def of_traces(body: bytes, form: Form) -> Request:
     """The spans of an `ExportTraceServiceRequest`.
 
     Raises:
-        UnreadableError: It is none.
+        UnreadableError: It is none, or holds too many.
     """
+    _see_extent(body, extent.SPANS, form)
     try:
         batch = read(body, json=form is Form.JSON)
     except Rejected as error:
@@ -109,6 +114,12 @@ def of_traces(body: bytes, form: Form) -> Request:
         body=body if batch.foreign else b"",
         form=form,
     )
+
+
+def _see_extent(body: bytes, levels: extent.Levels, form: Form) -> None:
+    if extent.is_crowded(body, levels, json=form is Form.JSON):
+        told = f"it holds more than {extent.MOST} messages; send them in several requests"
+        raise UnreadableError(Rejected(TOO_MANY, told), TOO_LARGE)
 
 
 def _whole(own: Own) -> Whole | str:
@@ -135,8 +146,9 @@ def of_metrics(body: bytes, form: Form) -> Request:
     """The producers' totals of an `ExportMetricsServiceRequest`.
 
     Raises:
-        UnreadableError: It is none.
+        UnreadableError: It is none, or holds too many points.
     """
+    _see_extent(body, extent.POINTS, form)
     try:
         found, rejected, first = totals(body, json=form is Form.JSON)
     except Rejected as error:

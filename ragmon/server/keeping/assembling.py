@@ -138,7 +138,9 @@ class Assembler:
         return mapped, record if record is None else self._treated(record, waiting)
 
     def _treated(self, record: Record, waiting: Waiting) -> Record:
-        sampling = Sampling(p_audit=self._rate, p=self._rate)
+        # The rate may have been another when the trace began.
+        rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
+        sampling = Sampling(p_audit=rate, p=rate)
         record.pipeline = record.pipeline or DEFAULT_PIPELINE
         kept = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
         return self._redact(kept)

@@ -10,6 +10,8 @@ JUMP: Final = 2.0
 """Seconds the system's clock may differ from the time that passed before it counts as a jump."""
 BELIEVED: Final = 60.0
 """Seconds after which a jump that lasts is believed: somebody set the clock right."""
+CALM: Final = 900.0
+"""Seconds after a jump in which nothing is deleted for its age: the jump may be taken back."""
 
 
 def _passed() -> float:
@@ -39,6 +41,7 @@ class Clock:
         self._passed = passed
         self._at = (wall(), passed())
         self._jump: tuple[float, float] | None = None
+        self._calm_from = 0.0
         self._arrival = self._at
 
     def go_on_from(self, last: float) -> None:
@@ -56,10 +59,17 @@ class Clock:
         if self._jump is None or abs(drift - self._jump[0]) > JUMP:
             self.jumps += 1
             self._jump = (drift, passed)
+            self._calm_from = passed + CALM
         elif passed - self._jump[1] >= BELIEVED:
             self._at, self._jump = (seen, passed), None
             return seen
         return expected
+
+    @property
+    def calm(self) -> bool:
+        """Whether the system's clock has not jumped lately."""
+        self.now()
+        return self._passed() >= self._calm_from
 
     def arrival(self) -> float:
         """When what comes now came; while that is ahead of the clock it goes at half its pace, and never back."""

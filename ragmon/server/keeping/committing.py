@@ -9,15 +9,17 @@ from ragmon import names
 from ragmon.journal import Batch
 from ragmon.journal.entries import encode
 from ragmon.server.keeping.accepting import Request
+from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
+from ragmon.server.keeping.waiting import LATE
 
 OLDEST: Final = 86_400.0
 """Seconds for which it is known what came already; what is older is not taken."""
 
 
-def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Counts, now: float) -> Row:
+def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Counts, now: float, wall: float) -> Row:
     """Put requests and complete traces on disk; nothing is changed beside the journal.
 
     Args:
@@ -26,39 +28,44 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
         traces: Where spans wait, and those that are complete.
         loose: Counts that came with nothing to write.
         now: When the row came.
+        wall: What time it is: after a jump of the clock that was taken back, rows still come in its future.
     """
     row = Row(now)
     row.counts.add(loose)
-    _whole(batch, requests, row)
+    _whole(batch, requests, row, min(now, wall) - OLDEST)
     _complete(batch, traces, row)
     for request in requests:
         row.counts.add(request.counts)
         for entry in request.entries:
             row.put(entry, encode(entry))
-        kept = traces.sort(request.foreign, row)
+        kept = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
         if kept:
-            row.held.append((request, kept, batch.hold(now, request.form.value, request.body, traces.lowest)))
+            waits = sorted({piece.trace_id for piece in kept})
+            row.held.append((request, kept, batch.hold(now, request.form.value, request.body, waits, traces.lowest)))
     count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines))
     batch.release(traces.released)
-    batch.remember([*row.passed, *traces.forgotten], now)
+    batch.remember([*row.passed, *traces.forgotten, *traces.unknown], now)
     return row
 
 
-def _whole(batch: Batch, requests: Sequence[Request], row: Row) -> None:
-    """The requests that came as one span, each once."""
+def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -> None:
+    """The requests that came as one span, each once; a decorated call's spans may have become a record before it."""
     whole = [one for request in requests for one in request.whole]
     row.counts.received += len(whole)
-    fresh = [one for one in whole if one.ended >= row.arrival - OLDEST]
+    fresh = [one for one in whole if one.ended >= oldest]
     if len(fresh) < len(whole):
         count(row.counts.dropped, names.TOO_OLD, len(whole) - len(fresh))
-    twice = batch.claim([one.key for one in fresh]) if fresh else set()
-    row.counts.duplicate += len(twice)
+        row.counts.own += len(whole) - len(fresh)  # they came
+    twice = batch.claim([one.key for one in fresh])
+    there = batch.recorded({one.trace_id for one in fresh})
     for place, one in enumerate(fresh):
-        if place not in twice:
+        row.counts.own += place not in twice
+        if place in twice or one.trace_id in there:
+            row.counts.duplicate += 1
+        else:
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
-            row.counts.own += 1
 
 
 def _complete(batch: Batch, traces: Traces, row: Row) -> None:
@@ -66,15 +73,26 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> None:
     ready = traces.ready
     if not ready:
         return
-    forgotten = batch.known(found.trace_id for found in ready)
-    fresh = [found for found in ready if found.trace_id not in forgotten]
-    count(row.counts.ignored, FORGOTTEN, len(forgotten))
+    done = batch.known(found.trace_id for found in ready)
+    forgotten = sum(arrival < 0 for arrival in done.values())
+    count(row.counts.ignored, FORGOTTEN, forgotten)
+    count(row.counts.ignored, LATE, len(done) - forgotten)
+    new = [found for found in ready if found.trace_id not in done]
+    fresh = [found for found in new if not _too_old(found)]
+    count(row.counts.dropped, names.TOO_OLD, len(new) - len(fresh))
     made = [one for found in fresh for one in found.made]
-    twice = batch.claim([one.key for one in made]) if made else set()
+    twice = batch.claim([one.key for one in made])
     row.counts.duplicate += len(twice)
     for place, one in enumerate(made):
         if place not in twice:
             row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)
-    batch.remember([found.trace_id for found in ready], row.arrival)
+    batch.remember([found.trace_id for found in ready if not found.made], row.arrival)
+    batch.remember([found.trace_id for found in ready if found.made], row.arrival, recorded=True)
+
+
+def _too_old(found: Assembled) -> bool:
+    """Whether a trace had ended so long before its first span came that nobody knows whether it came already."""
+    ended = min((one.record.ts for one in found.made if one.record.ts is not None), default=found.waiting.first)
+    return ended < found.waiting.first - OLDEST

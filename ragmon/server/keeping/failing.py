@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ragmon import stats
@@ -30,6 +30,7 @@ class Failed(NamedTuple):
     record: Record
     key: Key
     scores: dict[str, float]
+    slices: Sequence[str]
 
 
 class Failing:
@@ -51,15 +52,23 @@ class Failing:
         self._known: dict[tuple[str, str, Key], dict[str, float]] = {}
         self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
 
-    def __call__(self, pipeline: str, source: str, record: Record, key: Key, measured: Mapping[str, int]) -> None:
+    def __call__(  # what a scorer knows of a request
+        self,
+        pipeline: str,
+        source: str,
+        record: Record,
+        key: Key,
+        measured: Mapping[str, int],
+        slices: Sequence[str],
+    ) -> None:
         """Look at a request that was counted; one that counts as user traffic and as a gold draw is found once."""
         failed = self._known.get((pipeline, source, key))
         if failed is None or measured:
             failed = self._judge(pipeline, source, key, measured)
         if failed and self.found and self.found[-1].record is record:
-            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failed})
+            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failed}, slices)
         elif failed:
-            self.found.append(Failed(pipeline, source, record, key, failed))
+            self.found.append(Failed(pipeline, source, record, key, failed, slices))
 
     def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
         """What fails a request; of facts alone it is remembered, since many requests have the same."""

@@ -63,7 +63,8 @@ class Housekeeping:
             self._again = now
         if due:
             self._due = now + EVERY
-        if due or self._expiring:
+            self._journal.wipe_log()  # users' words are in it, of requests that wait for nothing any more
+        if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
 
     def save(self, ledger: Ledger) -> None:
@@ -73,16 +74,18 @@ class Housekeeping:
         with self._lock:
             data = ledger.dump()
         with self._journal.begin() as batch:
+            batch.fail(ledger.failures)  # nobody finds them again: the rows they are in are counted
             batch.save(ledger.seq, self._clock.now(), data)
+        ledger.failures.clear()
         self._saved = (ledger.seq, ledger.live.scorer.scored)
 
     def begin_again(self, ledger: Ledger) -> None:
         """Set a damaged journal aside, and go on in a new one with what is known."""
+        self._saved, self._due, self._again = (-1, 0), 0.0, 0.0  # should it not succeed now, as soon as there is room
+        self.resets += 1
         try:
             aside = self._journal.set_aside_and_begin_again()
-            self.resets += 1
             _log.error("the journal is damaged and was set aside: %s", aside)
-            self._saved = (-1, 0)
             self.save(ledger)
         except JournalError as error:
             complain(f"no new journal can be begun ({error.reason})", error)

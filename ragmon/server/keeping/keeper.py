@@ -8,13 +8,13 @@ from concurrent.futures import Future
 from threading import Condition, RLock, Thread
 from typing import Any, Final
 
-from ragmon.errors import UnknownNameError
+from ragmon.errors import RagmonError
 from ragmon.journal import Journal, JournalError
-from ragmon.journal.entries import Ack
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping import accepting
 from ragmon.server.keeping.accepting import Request, UnreadableError
+from ragmon.server.keeping.acknowledging import ack_of, only_ack
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.committing import write
 from ragmon.server.keeping.counts import Counts, count
@@ -69,7 +69,7 @@ class Keeper:
         self._loose = Counts()
         self._changed = Condition()
         self._stopping = False
-        self._thread = Thread(target=self._run, name="ragmon-keeper", daemon=True)
+        self._thread = Thread(target=self._work, name="ragmon-keeper", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
@@ -115,14 +115,8 @@ class Keeper:
         """
         self._has_room()
         with self.lock:
-            states = self.ledger.live.alarms.states()
-        pipelines = sorted({state.pipeline for state in states})
-        if pipeline not in pipelines:
-            raise UnknownNameError("pipeline", pipeline, pipelines)
-        alerts = [state.alert for state in states if state.pipeline == pipeline]
-        if alert not in alerts:
-            raise UnknownNameError("alarm", alert, alerts)
-        return self._hand_in(Request(entries=[Ack(pipeline=pipeline, alert=alert, reason=reason)]))
+            ack = ack_of(self.ledger.live, pipeline, alert, reason)
+        return self._hand_in(Request(entries=[ack]))
 
     def refuse(self, reason: str) -> None:
         """Count a request that was turned away."""
@@ -133,8 +127,11 @@ class Keeper:
         """Have something done between two rows."""
         done: Future[Any] = Future()
         with self._changed:
-            self._errands.append((what, done))
-            self._changed.notify()
+            if self._stopping:
+                done.set_exception(RagmonError("the server is being stopped"))
+            else:
+                self._errands.append((what, done))
+                self._changed.notify()
         return done
 
     def go_on_with(self, ledger: Ledger) -> None:
@@ -156,7 +153,7 @@ class Keeper:
             RefusedError: There is too much to do, or nothing can be written.
         """
         if self._stopping:
-            raise RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
+            raise _stopped()
         if self._queued > QUEUED:
             raise RefusedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
 
@@ -171,11 +168,26 @@ class Keeper:
     def _hand_in(self, request: Request) -> Future[Any]:
         with self._changed:
             if self._stopping:
-                raise RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
+                raise _stopped()
             self._queue.append(request)
             self._queued += request.size
             self._changed.notify()
         return request.done
+
+    def _work(self) -> None:
+        """Write rows; once that ends, however it does, nobody is left waiting."""
+        try:
+            self._run()
+        finally:
+            with self._changed:
+                self._stopping = True
+                requests, errands = list(self._queue), list(self._errands)
+                self._queue.clear()
+                self._errands.clear()
+            for request in requests:
+                request.done.set_exception(_stopped())
+            for _, done in errands:
+                done.set_exception(RagmonError("the server is being stopped"))
 
     def _run(self) -> None:
         """Write rows until the server is stopped and nothing waits."""
@@ -223,12 +235,12 @@ class Keeper:
         waiting = self.waiting.ready or self.waiting.forgotten
         if not (requests or waiting or loose or self.trouble):  # trouble ends when a row can be written
             with self.lock:
-                self.ledger.live.advance(now)
+                self.ledger.advance(now)
             self._tidy()
             return
         try:
             with self.journal.begin() as batch:
-                row = write(batch, requests, self.waiting, loose, now)
+                row = write(batch, requests, self.waiting, loose, now, self.clock.now())
                 batch.fail(self.ledger.failures)
         except BaseException:
             with self._changed:
@@ -236,7 +248,7 @@ class Keeper:
             raise
         self.trouble, self.trouble_since = "", None
         for request in requests:
-            if not _ack(request):
+            if not only_ack(request):
                 request.done.set_result(request.taken)
         self._count(row, requests)
 
@@ -251,11 +263,11 @@ class Keeper:
 
     def _count(self, row: Row, requests: Sequence[Request]) -> None:
         """Take in what is on disk."""
-        acks = [(request, ack) for request in requests if (ack := _ack(request))]
+        acks = [(request, ack) for request in requests if (ack := only_ack(request))]
         live, firing = self.ledger.live, set[tuple[str, str]]()
         with self.lock:
             self.ledger.failures.clear()
-            live.advance(row.arrival)
+            self.ledger.advance(row.arrival)
             if acks:
                 firing = {(one.pipeline, one.alert) for one in live.alarms.states() if one.firing is not None}
             self.waiting.settle(row, self._loose)
@@ -277,9 +289,8 @@ class Keeper:
                 self.waiting.begin_again(self.clock.arrival())
 
 
-def _ack(request: Request) -> Ack | None:
-    found = request.entries[0] if len(request.entries) == 1 else None
-    return found if isinstance(found, Ack) else None
+def _stopped() -> RefusedError:
+    return RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
 
 
 def _settle(done: Future[Any], what: Callable[[], Any]) -> None:

@@ -13,9 +13,11 @@ from ragmon.contract import Totals
 from ragmon.facts import Key
 from ragmon.journal import Failure
 from ragmon.journal.entries import RECORD, Entry, Forgotten
+from ragmon.journal.failures import SLICES
 from ragmon.live import EDGES, Live
 from ragmon.names import DEFAULT_PIPELINE
 from ragmon.reading import Books, Captured, Reading
+from ragmon.server.complaints import complain
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.failing import Failed, Failing
 from ragmon.server.keeping.producers import Producers
@@ -61,20 +63,33 @@ class Ledger:
             counts: What became of what came with it.
             entries: Its lines.
         """
-        self.live.advance(arrival)
         self.counts.add(counts)
-        failing = self._failing
+        self.advance(arrival)
         for place, entry in enumerate(entries):
-            if isinstance(entry, Forgotten):
-                count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD))
-            elif not isinstance(entry, Totals):
-                self.live.take(entry, arrival)
-            elif self.live.report(entry, arrival):
-                self.producers.see(entry, arrival)
-            if failing.found:
-                self.failures += (_failure(seq, place, failed) for failed in failing.found)
-                failing.found.clear()
+            try:
+                self._post(entry, arrival, seq, place)
+            except Exception as error:  # noqa: BLE001 - one bad line spoils no other, here and in every replay
+                complain("a line of the journal could not be counted", error)
         self.seq = seq
+
+    def advance(self, now: float) -> None:
+        """Judge the minutes that ended; what goes wrong there costs no row that is on disk."""
+        try:
+            self.live.advance(now)
+        except Exception as error:  # noqa: BLE001 - see above; whoever listens to the log may raise as well
+            complain("minutes could not be judged", error)
+
+    def _post(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
+        """Count a line."""
+        if isinstance(entry, Forgotten):
+            count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD))
+        elif not isinstance(entry, Totals):
+            self.live.take(entry, arrival)
+        elif self.live.report(entry, arrival):
+            self.producers.see(entry, arrival)
+        if found := self._failing.found:
+            self._failing.found = []
+            self.failures += (_failure(seq, place, failed) for failed in found)
 
     def books(self, pending: int) -> Books:
         """What came in and what became of it.
@@ -143,7 +158,7 @@ def _failure(seq: int, place: int, failed: Failed) -> Failure:
         build=record.build,
         index_hash=record.index_hash,
         scores=failed.scores,
-        facts={TRAITS: _traits(failed.key)},
+        facts={TRAITS: _traits(failed.key), **({SLICES: failed.slices} if failed.slices else {})},
     )
 
 

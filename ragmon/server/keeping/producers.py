@@ -12,7 +12,9 @@ from ragmon.contract import Totals
 from ragmon.rows import add_counts
 
 SILENT: Final = 86_400.0
-"""Seconds after which a producer that says nothing is taken as gone, and its counts are added up with others'."""
+"""Seconds after which a producer that says nothing may be gone."""
+MOST: Final = 20_000
+"""Series beyond which those that may be gone are added up: should one of them come back, it would count twice."""
 GONE: Final = "gone"
 
 
@@ -62,7 +64,7 @@ class Producers:
         held = self._last.get(key)
         if held is None or line.calls >= held.calls:
             self._last[key] = Last(now, line.calls, line.kept, line.dropped, line.latency_ms)
-        if now > self._due:
+        if len(self._last) > MOST and now > self._due:
             self._bury(now - SILENT)
             self._due = now + SILENT / 24
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final
 
 from ragmon.config.settings import Settings
 from ragmon.ingest.otlp.requests import Foreign, read
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal import Journal
+from ragmon.journal.held import TRACE_ID, Body
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form
 from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
@@ -20,9 +21,9 @@ REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
-TRACE_ID: Final = 16
-"""Bytes of a trace's id, with which every key begins."""
-WHOLE: Final = 24
+IN_MEMORY: Final = 3
+"""Bytes in memory for a byte of a request that waits: itself, and what was parsed of it."""
+WHOLE: Final = TRACE_ID + 8
 """Bytes of the key of a whole record: its trace and its span."""
 
 
@@ -37,12 +38,14 @@ class Traces:
         ready: Complete traces, until it is on disk what became of them.
         released: Journalled requests nothing waits for any more.
         forgotten: Traces that were forgotten while nobody served, and are not accounted for yet.
+        unknown: Traces that are done, and of which a new journal does not know it yet.
     """
 
     def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
         self.ready: list[Assembled] = []
         self.released: list[int] = []
         self.forgotten: list[bytes] = []
+        self.unknown: list[bytes] = []
         self._room = Room(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
@@ -62,17 +65,23 @@ class Traces:
         """Traces of which it is not on disk what became of them."""
         return len(self._room.traces) + len(self.ready) + len(self.forgotten)
 
-    def sort(self, foreign: Sequence[Foreign], row: Row) -> list[Foreign]:
+    def new(self, foreign: Sequence[Foreign]) -> set[bytes]:
+        """The traces of some spans that neither wait nor are remembered as done: the journal knows whether they are."""
+        found = {piece.trace_id for piece in foreign}
+        return found.difference(self._done).difference(self._room.traces) if found else found
+
+    def sort(self, foreign: Sequence[Foreign], row: Row, done: Container[bytes]) -> list[Foreign]:
         """The spans of a request that belong to traces that wait, or begin one; the row counts the others.
 
         Args:
             foreign: Its spans.
             row: The row they are written with.
+            done: Traces that are done although nobody here remembers.
         """
         kept = []
         for piece in foreign:
             trace_id = piece.trace_id
-            if trace_id in self._done or trace_id in row.passed:
+            if trace_id in self._done or trace_id in row.passed or trace_id in done:
                 count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
             elif trace_id in self._room.traces or trace_id in row.begun:
                 kept.append(piece)
@@ -108,15 +117,17 @@ class Traces:
             self.released += self._room.release(found.waiting)
         self.ready.clear()
         self.forgotten.clear()
+        self.unknown.clear()
         for trace_id in row.own:
             _remember(self._own, trace_id)
         for trace_id in row.passed:
             _remember(self._done, trace_id)
         for request, pieces, seq in row.held:
-            self._hold(pieces, seq, row.arrival, len(request.body), counts)
+            self._hold(pieces, Body(seq, row.arrival, "", request.body, self.lowest), counts)
 
-    def _hold(self, pieces: Sequence[Foreign], request: int, now: float, size: int, counts: Counts) -> None:
-        found = self._room.add(pieces, request, now, size // max(1, len(pieces)))
+    def _hold(self, pieces: Sequence[Foreign], body: Body, counts: Counts) -> None:
+        request = body.seq
+        found = self._room.add(pieces, request, body.arrival, IN_MEMORY * len(body.body), body.lowest)
         del found["new"]
         for reason, n in found.items():
             count(counts.spans, reason, n)
@@ -136,6 +147,7 @@ class Traces:
             found.waiting.requests.clear()
         self._room.forget_requests()
         self.released.clear()
+        self.unknown = list(self._done)
 
     def restore(self, journal: Journal, now: float) -> None:
         """Let wait again what waited before this process began.
@@ -143,9 +155,7 @@ class Traces:
         Raises:
             JournalError: It cannot be read.
         """
-        oldest = next((body.arrival for body in journal.bodies()), now)
-        done = journal.assembled(min(oldest, now - MEMORY))
-        for trace_id, arrival in done.items():
+        for trace_id, arrival in journal.assembled(now - MEMORY).items():
             _remember(self._done, trace_id)
             if arrival < 0:
                 self.forgotten.append(trace_id)
@@ -160,8 +170,10 @@ class Traces:
                 complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
                 self.released.append(body.seq)
                 continue
-            kept = [one for one in batch.foreign if one.trace_id not in done and drawn(one.trace_id, body.lowest)]
-            self._hold(kept, body.seq, body.arrival, len(body.body), unused)
+            waits = body.traces
+            waits -= journal.known(waits)
+            kept = [one for one in batch.foreign if one.trace_id in waits]
+            self._hold(kept, body, unused)
 
 
 def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:

@@ -51,7 +51,7 @@ class Limits:
     age: float = 600.0
     spans: int = 512
     traces: int = 50_000
-    size: int = 256 << 20
+    size: int = 512 << 20
 
 
 @dataclass
@@ -59,19 +59,19 @@ class Waiting:
     """A trace that may get more spans.
 
     Attributes:
+        lowest: The smallest draw that was kept when it began.
         first, last: When its first and its last span came, seconds since the epoch.
         pieces: Its spans by their ids.
         requests: The journalled requests they came in.
-        size: Bytes they take, about.
         rooted: Its root is among them.
         complete: Nothing of it was left out, as far as anybody can know.
     """
 
+    lowest: int
     first: float
     last: float
     pieces: dict[bytes, Piece] = field(default_factory=dict)
     requests: set[int] = field(default_factory=set)
-    size: int = 0
     rooted: bool = False
     complete: bool = True
 
@@ -84,7 +84,7 @@ class Room:
 
     Attributes:
         traces: Those that wait, the one that came first standing first.
-        size: Bytes they take, about.
+        size: Bytes that the requests they came in take: a piece keeps its whole request in memory.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
@@ -93,15 +93,18 @@ class Room:
         self.size = 0
         self._order: list[tuple[float, bytes]] = []
         self._held: Counter[int] = Counter()
+        self._waits: Counter[int] = Counter()
+        self._sizes: dict[int, int] = {}
 
-    def add(self, pieces: Sequence[Piece], request: int, now: float, size: int) -> Counter[str]:
+    def add(self, pieces: Sequence[Piece], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
         """Take the spans of one request.
 
         Args:
             pieces: Its spans.
             request: Its number in the journal.
             now: When it came.
-            size: Bytes a span takes, about.
+            size: Bytes it takes in memory.
+            lowest: The smallest draw that was kept when it came.
 
         Returns:
             How many traces began (`new`), and how many spans belong to no record, by reason.
@@ -110,7 +113,7 @@ class Room:
         for piece in pieces:
             trace = self.traces.get(piece.trace_id)
             if trace is None:
-                trace = self.traces[piece.trace_id] = Waiting(now, now)
+                trace = self.traces[piece.trace_id] = Waiting(lowest, now, now)
                 heappush(self._order, (now, piece.trace_id))
                 found["new"] += 1
             if piece.span_id in trace.pieces:
@@ -128,11 +131,13 @@ class Room:
         if piece.is_root and not trace.rooted:
             trace.rooted = True
             heappush(self._order, (trace.last, piece.trace_id))  # it may be complete sooner than it was due
-        trace.size += size
-        self.size += size
         if request not in trace.requests:
             trace.requests.add(request)
             self._held[request] += 1
+            self._waits[request] += 1
+            if request not in self._sizes:
+                self._sizes[request] = size
+                self.size += size
 
     def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, Waiting]]:
         """Hand out the traces nothing more is to be waited for, each once.
@@ -168,7 +173,11 @@ class Room:
     def take(self, trace_id: bytes) -> Waiting:
         """Take a trace out."""
         trace = self.traces.pop(trace_id)
-        self.size -= trace.size
+        for request in trace.requests:
+            self._waits[request] -= 1
+            if not self._waits[request]:
+                del self._waits[request]
+                self.size -= self._sizes.pop(request)
         return trace
 
     def release(self, trace: Waiting) -> list[int]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import Semaphore
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -50,7 +52,9 @@ def admin(views: Views) -> Starlette:
         "/api/why": lambda request: JSONResponse(why(asking, request.query_params)),
         "/api/compare": lambda request: JSONResponse(compare(asking, request.query_params)),
     }
-    routes = {path: _off_the_loop(answer) for path, answer in slow.items()}
+    one = Semaphore()
+    turns: dict[str, AbstractAsyncContextManager[Any]] = {"/api/compare": nullcontext()}  # it refuses a second one
+    routes = {path: _off_the_loop(answer, turns.get(path, one)) for path, answer in slow.items()}
     routes["/healthz"] = _at_once(lambda: "" if views.keeper.alive else views.trouble())
     routes["/readyz"] = _at_once(views.trouble)
     handlers: dict[Any, Any] = {404: _elsewhere(list(routes)), 405: _elsewhere(list(routes))}
@@ -59,12 +63,18 @@ def admin(views: Views) -> Starlette:
     return app
 
 
-def _off_the_loop(answer: Answer) -> Endpoint:
-    """An endpoint whose work does not hold up the others, and whose failure says nothing of what was read."""
+def _off_the_loop(answer: Answer, turn: AbstractAsyncContextManager[Any]) -> Endpoint:
+    """An endpoint whose work does not hold up the others, and whose failure says nothing of what was read.
+
+    Args:
+        answer: The work.
+        turn: Waits until it is this one's turn: all of them hold what the thread that writes the journal needs.
+    """
 
     async def endpoint(request: Request) -> Response:
         try:
-            found = await run_in_threadpool(answer, request)
+            async with turn:
+                found = await run_in_threadpool(answer, request)
         except (JournalError, BusyError) as error:
             found = _wrong(503, str(error), error.hint, **_AGAIN)
         except UnknownNameError as error:
@@ -109,5 +119,8 @@ def _wrong(status: int, error: str, hint: str, **headers: str) -> Response:
 
 
 def _metrics(registry: CollectorRegistry, request: Request) -> Response:
-    encode, kind = choose_encoder(request.headers.get("accept", ""))
+    try:
+        encode, kind = choose_encoder(request.headers.get("accept", ""))
+    except (TypeError, ValueError):  # a version that is none
+        encode, kind = choose_encoder("")
     return Response(encode(registry), headers={"Content-Type": kind})

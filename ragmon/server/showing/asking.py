@@ -101,8 +101,8 @@ class Asking:
             raise UnknownNameError("metric", name, metrics)
         return name
 
-    def judged(self, pipeline: str, gate: str) -> tuple[str, tuple[str, ...]]:
-        """The metric a gate judges, and of which sources; without any, of all.
+    def judged(self, pipeline: str, gate: str) -> Query:
+        """The requests that fail a gate.
 
         Raises:
             UnknownNameError: There is no such gate.
@@ -114,7 +114,8 @@ class Asking:
         if gates[gate].kind != "threshold":
             what = f"no request alone fails {gate}"
             raise RagmonError(what, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
-        return gates[gate].metric, _sources(gates[gate].source)
+        found = gates[gate]
+        return Query(pipeline=pipeline, metric=found.metric, sources=_sources(found.source), where=found.where)
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
         """What broke.
@@ -139,6 +140,7 @@ class Asking:
             pipeline=pipeline,
             metric=outcome.gate.metric,
             sources=_sources(outcome.source),
+            where=outcome.gate.where,
             since=begin,
             until=found.end,
             limit=TO_OPEN,

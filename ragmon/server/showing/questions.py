@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.datastructures import QueryParams
@@ -54,19 +55,16 @@ def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
         raise UnknownNameError("source", source, names.SOURCES)
     pipeline = asking.known(asked["pipeline"]) if "pipeline" in asked else None
     metric = asking.metric(asked["metric"]) if "metric" in asked else None
-    sources: tuple[str, ...] = ()
+    judged = Query(pipeline=pipeline, metric=metric)
     if "gate" in asked:
         pipeline, gate = _gate(asking, asked)
-        found, sources = asking.judged(pipeline, gate)
-        if metric not in (None, found):
-            raise RagmonError(f"gate {gate} judges {found}, not {metric}", hint="give one of them")
-        metric = found
+        judged = asking.judged(pipeline, gate)
+        if metric not in (None, judged.metric):
+            raise RagmonError(f"gate {gate} judges {judged.metric}, not {metric}", hint="give one of them")
     since = _seconds(asked)
-    query = Query(
-        pipeline=pipeline,
+    query = replace(
+        judged,
         source=source,
-        sources=sources,
-        metric=metric,
         build=asked.get("build"),
         index_hash=asked.get("index_hash"),
         since=0.0 if since is None else asking.now() - since,

@@ -36,6 +36,7 @@ class Views:
     def __init__(self, keeper: Keeper, folder: Path, reloading: Reloading) -> None:
         self.keeper = keeper
         self.folder = folder
+        self.stopping = False
         self._reloading = reloading
         self._began = keeper.clock.now()
 
@@ -52,7 +53,7 @@ class Views:
         return Served(
             refused=dict(keeper.refused),
             size=_size(self.folder),
-            trouble=keeper.trouble,
+            trouble=self.trouble(),
             resets=keeper.resets,
             jumps=keeper.clock.jumps,
             reloaded=not self._reloading.broken,
@@ -64,6 +65,8 @@ class Views:
 
     def trouble(self) -> str:
         """Why requests cannot be taken; "" where they can."""
+        if self.stopping:
+            return "the server is being stopped"
         if not self.keeper.alive:
             return "the thread that writes the journal has ended"
         return f"the journal cannot be written ({self.keeper.trouble})" if self.keeper.trouble else ""

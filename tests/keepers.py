@@ -1,0 +1,143 @@
+"""A keeper without its thread: a test says when a row is written, when the server dies, and what time it is."""
+
+from __future__ import annotations
+
+from otlp_requests import export
+from serving import QUICK, Time, configuration, foreign
+
+from ragmon.config.load import load
+from ragmon.journal import forget, open_readonly
+from ragmon.journal.failures import Query
+from ragmon.server.desk import Form
+from ragmon.server.keeping.accepting import of_traces
+from ragmon.server.keeping.ledger import Ledger
+from ragmon.server.keeping.opening import replay
+from ragmon.server.server import make_keeper
+from ragmon.verifying.journal import of_journal
+
+HOUR = 3600.0
+NO_ERRORS = '[gates.errors]\nmetric = "error_rate"\nat_most = 0.0\n'
+"""A gate that fails every request that ended in an error."""
+SHORT = 'windows = ["5m", "10m"]\n'
+"""What came more than an hour and ten minutes ago is in no window."""
+
+
+class Hand:
+    """A keeper whose rows are written by hand.
+
+    Args:
+        folder: Where its configuration and its state lie.
+        text: The configuration beside `[serve]`.
+        patience: How long it waits for spans.
+    """
+
+    def __init__(self, folder, text="", patience=QUICK):
+        self.folder = folder
+        self.time = Time()
+        self._patience = patience
+        self._configure(text)
+        self.open()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def _configure(self, text):
+        self.settings = load(configuration(self.folder, text), environ={})
+
+    def open(self):
+        """Begin to serve, with what is in the journal."""
+        self.keeper = make_keeper(self.settings, self.time.clock(), self._patience)
+
+    def kill(self):
+        """End as a crash does: nothing more is written."""
+        self.keeper.journal.close()
+
+    def again(self, seconds=0.0):
+        """Be killed, and begin again after some time."""
+        self.kill()
+        self.time.now += seconds
+        self.open()
+
+    def reload(self, text=None):
+        """Go on with another configuration, or with the same one read again."""
+        if text is not None:
+            self._configure(text)
+        self.keeper.go_on_with(Ledger(self.settings))
+
+    def send(self, *bodies):
+        """Write one row of exports of traces."""
+        self.take(*(of_traces(body, Form.PROTOBUF) for body in bodies))
+
+    def take(self, *requests):
+        """Write one row of requests."""
+        self.keeper._turn(list(requests))
+
+    def tick(self, seconds=0.0):
+        """Let time pass, and see what is due."""
+        self.time.now += seconds
+        self.keeper._turn([])
+
+    def save(self):
+        """Write a checkpoint."""
+        self.keeper._housekeeping.save(self.ledger)
+
+    def expire(self):
+        """Delete all that has had its time."""
+        while self.keeper.journal.expire():
+            pass
+
+    def damage(self):
+        """Find the journal damaged: it is set aside, and another one begun."""
+        self.keeper._fail([], "corrupt")
+
+    def forget(self, trace):
+        """Have a trace forgotten, as the command does in a process of its own."""
+        return forget(self.folder / "state", trace=trace)
+
+    @property
+    def ledger(self):
+        """Where it stands."""
+        return self.keeper.ledger
+
+    @property
+    def books(self):
+        """The books of what came in."""
+        return self.ledger.books(self.keeper.waiting.pending)
+
+    def replayed(self):
+        """Where a replay of all rows comes to."""
+        with open_readonly(self.folder / "state") as journal:
+            return replay(self.settings, journal)
+
+    def agrees(self):
+        """Whether a replay counts what was counted here."""
+        mine, other = self.ledger, self.replayed()
+        return fingerprint(mine) == fingerprint(other)
+
+    def verified(self):
+        """What `ragmon verify` finds in the journal."""
+        return of_journal(self.settings, self.folder / "state", deep=True)
+
+    def failures(self):
+        """The requests that failed a gate, as far as they can be found on disk."""
+        with open_readonly(self.folder / "state") as journal:
+            return journal.failures(Query(limit=1000)).failures
+
+
+def fingerprint(ledger):
+    """What was counted: what came in, what producers said, and every window."""
+    return ledger.counts.dump(), ledger.producers.dump(), ledger.live.scorer.state.digest()
+
+
+def body(*spans):
+    """An export of spans; put one behind the other, two exports are one."""
+    return export(spans).SerializeToString()
+
+
+def inside(record, number, at):
+    """What a framework traced inside a decorated call, at a time."""
+    spans = foreign(number, parent=record.trace_id[-16:], at=at)
+    return [span._replace(trace_id=record.trace_id) for span in spans]
