@@ -3,6 +3,7 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 SHELL  := /bin/bash
 PYTHON ?= python3
+WORKERS ?= 2
 
 .PHONY: help install setup servers demo test check format bench peers docs clean
 
@@ -40,8 +41,8 @@ servers:                      ## Debian's prometheus and alertmanager, which som
 	fi; \
 	echo "make servers: prometheus and alertmanager are not installed ($$why); the tests that need it are skipped"
 
-test: setup servers           ## every test
-	$(PY) -m pytest $(ARGS)
+test: setup servers           ## every test, the files shared out among WORKERS
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup                  ## lint, format, types
 	$(VENV)/bin/ruff check .

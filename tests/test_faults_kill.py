@@ -36,6 +36,7 @@ from serving import (
     within,
 )
 
+from ragmon.cli.serve import TEMPORARY
 from ragmon.journal import open_readonly
 from ragmon.server.keeping.waiting import Limits
 
@@ -316,9 +317,9 @@ def test_of_servers_that_want_one_folder_at_once_one_has_it(tmp_path):
     send_body(winner, whole([asked(n) for n in range(20)]))
     for one in rivals:
         if one is not winner:
-            assert one.process.wait(PATIENCE) == 3
+            assert one.process.wait(PATIENCE) == TEMPORARY
             assert any(f"in use by process {winner.process.pid}" in line for line in one.said), one.said
-            assert one.end(0) == 3
+            assert one.end(0) == TEMPORARY
     assert winner.end(signal.SIGKILL) == -signal.SIGKILL
     with serving(tmp_path) as running:
         send_body(running, whole([asked(n) for n in range(10, 30)]))

@@ -8,6 +8,7 @@ from command_line import ragmon
 from serving import configuration, journalled, post, process, serving, totals
 
 from ragmon.capture.otlp import OtlpSink
+from ragmon.cli.serve import TEMPORARY
 from ragmon.contract import Sampling, Totals
 from ragmon.live import CODES
 from ragmon.testing import make_record
@@ -145,6 +146,6 @@ def test_a_second_server_on_the_same_folder_is_refused(tmp_path):
     configuration(tmp_path)
     with process(tmp_path) as running:
         with process(tmp_path) as second:
-            assert second.wait() == 3
+            assert second.wait() == TEMPORARY
             assert any(str(running.pid) in line for line in second.lines)
         assert running.stop() == 0

@@ -13,6 +13,8 @@ BESIDE: Final = ("-wal", "-shm")
 
 _PATIENCE: Final = 5.0
 """Seconds to wait for somebody else who writes."""
+_BRIEFLY: Final = 50
+"""Milliseconds to wait for readers where it can be done later as well."""
 _PAGE: Final = 4096
 _CACHE: Final = 16 << 10
 """KiB of pages kept in memory."""
@@ -105,9 +107,13 @@ def version(connection: sqlite3.Connection) -> int:
 def wipe_log(connection: sqlite3.Connection) -> None:
     """Move what the write-ahead log holds into the file and cut it off: what was deleted stands in it as it was.
 
-    While somebody reads, as much is moved as can be, and nothing is cut off.
+    While somebody reads, as much is moved as can be, and nothing is cut off: whoever sends does not wait for that.
     """
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _PATIENCE)}")
 
 
 def used(connection: sqlite3.Connection) -> int:
