@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from random_records import NOON, worlds
 
 from ragmon.alarms.observations import observe
-from ragmon.alarms.steps import Place, Steps, cluster_of
+from ragmon.alarms.steps import SHAPES, Place, Steps, cluster_of
 from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
 from ragmon.item import GoldItem
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
+from ragmon.stats import buckets
 
 EVER = float("inf")
 ITEM = GoldItem("a", "Is it?", answerable=True, claim_substrings=["it is"], citations=["d1"], tags={"lang": "de"})
@@ -183,7 +186,8 @@ def test_a_live_question_of_the_gold_set_is_live_without_gold_and_a_match_with_i
         Place("match", "gold", VERSION): 1,
     }
     assert list(step.latency) == ["live"]
-    assert {key: values for key, values in step.shapes.items() if "latency" in key} == {("live", "latency"): [5.0]}
+    assert step.shape("live", "latency") == buckets([5.0])
+    assert not step.shape("match", "latency")
     assert step.indexes == {("b1", "i1")}
 
 
@@ -241,11 +245,22 @@ LENGTHS = {
 def test_lengths_are_those_of(of):
     answer, fields = LENGTHS[of]
     (step,) = collected(Record(ts=NOON, source="live", scores=[0.5, 0.9], answer_json=answer, **fields))
-    assert {name: values for (_, name), values in step.shapes.items()} == {
-        "question_length": [40.0],
-        "answer_length": [70.0],
-        "top_score": [0.5],
-    }
+    expected = {"question_length": [40.0], "answer_length": [70.0], "top_score": [0.5], "latency": []}
+    assert {name: step.shape("live", name) for name in SHAPES} == {n: buckets(v) for n, v in expected.items()}
+
+
+def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
+    """Twenty thousand values of a property are some hundred log buckets, whenever they are counted."""
+    steps = Steps()
+    values = [1.001**n for n in range(20_000)]
+    for n, value in enumerate(values):
+        record = Record(ts=NOON, source="live", session="s", latency_ms=Latency(total=value))
+        steps.collect("p", NOON, "live", record, None, (0, 0, 0, 0, 0, 0, ()), {}, ())
+        if n == 7_777:
+            steps.restore(json.loads(msgspec.json.encode(steps.dump())))
+    ((_, step),) = steps.close(NOON + 120)
+    assert step.shape("live", "latency") == buckets(values)
+    assert len(msgspec.json.encode(step.dump()["shapes"])) < 20_000
 
 
 @settings(max_examples=150, deadline=None)

@@ -10,7 +10,6 @@ from ragmon import names
 from ragmon.alarms.shapes import Indexes, Shape
 from ragmon.alarms.steps import SHAPES, Step
 from ragmon.alarms.terms import AlarmTerms
-from ragmon.stats import buckets
 
 
 @dataclass
@@ -58,8 +57,8 @@ class Drift:
         """
         changed = [signal for signal, indexes in self._indexes if indexes.step(step.minute, step.indexes)]
         for name, (signal, shape) in self._shapes.items():
-            values = step.shapes.get((source, name))
-            if values and shape.step(step.minute, buckets(values)):
+            counts = step.shape(source, name)
+            if counts and shape.step(step.minute, counts):
                 changed.append(signal)
         for signal in changed:
             signal.firing = step.minute if signal.firing is None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,14 +14,20 @@ from ragmon.item import GoldItem
 from ragmon.names import MATCH
 from ragmon.reader import redacted
 from ragmon.rows import key_text, text_key
+from ragmon.stats import buckets
 from ragmon.text import normalise_question
 
 STEP: Final = 60
 """Seconds of a step."""
 CLUSTER: Final = ("session", "question")
 """What makes one observation of several requests, the first that is known."""
+TOGETHER: Final = 1024
+"""Values that are put into log buckets at once."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 """Label-free properties whose distribution is watched."""
+
+
+_NONE: Final[Counter[int]] = Counter()
 
 
 class Place(NamedTuple):
@@ -41,7 +48,8 @@ class Step:
         facts: By place and cluster, how often each tuple of facts was seen.
         measures: By place and metric, by cluster, `(n, sum in micro-units)` of what was measured on text.
         latency: By source and cluster, the total latencies in milliseconds.
-        shapes: By source and property, its values.
+        shapes: By source and property, how many of its values fall into each log bucket.
+        values: Those that are not in a bucket yet: many are put there at once.
         indexes: `(build, index_hash)` seen.
     """
 
@@ -49,7 +57,8 @@ class Step:
     facts: dict[Place, dict[str, dict[Key, int]]] = field(default_factory=dict)
     measures: dict[tuple[Place, str], dict[str, list[int]]] = field(default_factory=dict)
     latency: dict[str, dict[str, list[float]]] = field(default_factory=dict)
-    shapes: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
+    values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
 
     def count(self, place: Place, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
@@ -72,10 +81,25 @@ class Step:
         if told is not None and told.total is not None:
             self.latency.setdefault(source, {}).setdefault(cluster, []).append(told.total)
         for name, value in _shapes(record):
-            self.shapes.setdefault((source, name), []).append(value)
+            values = self.values.setdefault((source, name), [])
+            values.append(value)
+            if len(values) >= TOGETHER:
+                self.settle()
+
+    def shape(self, source: str, name: str) -> Counter[int]:
+        """How many values of a property fall into each log bucket."""
+        self.settle()
+        return self.shapes.get((source, name), _NONE)
+
+    def settle(self) -> None:
+        """Put values into their buckets: a busy minute must not be kept, and saved, value by value."""
+        for key, values in self.values.items():
+            self.shapes.setdefault(key, Counter()).update(buckets(values))
+        self.values.clear()
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""
+        self.settle()
         return {
             "minute": self.minute,
             "facts": [
@@ -84,7 +108,7 @@ class Step:
             ],
             "measures": [[*place, name, clusters] for (place, name), clusters in self.measures.items()],
             "latency": self.latency,
-            "shapes": [[*key, values] for key, values in self.shapes.items()],
+            "shapes": [[*key, counts] for key, counts in self.shapes.items()],
             "indexes": sorted(map(list, self.indexes)),
         }
 
@@ -99,9 +123,14 @@ class Step:
             },
             {(Place(*place), name): clusters for *place, name, clusters in data["measures"]},
             data["latency"],
-            {(source, name): values for source, name, values in data["shapes"]},
-            {(build, index) for build, index in data["indexes"]},
+            {(source, name): _counter(counts) for source, name, counts in data["shapes"]},
+            indexes={(build, index) for build, index in data["indexes"]},
         )
+
+
+def _counter(counts: Mapping[str, int]) -> Counter[int]:
+    """Counts whose keys became text, as those of JSON are."""
+    return Counter({int(key): n for key, n in counts.items()})
 
 
 def _shapes(record: Record) -> Iterator[tuple[str, float]]:
@@ -218,6 +247,8 @@ class Steps:
         found = []
         for minute in sorted(minute for minute in self._open if (minute + 1) * STEP <= before):
             found += sorted(self._open.pop(minute).items(), key=lambda entry: entry[0])
+            for _, step in found:
+                step.settle()
             self.closed = minute
         return found
 
