@@ -104,3 +104,12 @@ def as_json(request):
                     if key in span:
                         span[key] = base64.b64decode(span[key]).hex()
     return json.dumps(found).encode()
+
+
+def field(number, held):
+    """A field of a protocol message that holds bytes."""
+    size, length = len(held), bytearray()
+    while size > 0x7F:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([number * 8 + 2, *length, size]) + held

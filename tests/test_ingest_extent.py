@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from otlp_requests import as_json, export
+from otlp_requests import as_json, export, field
 from recorded_spans import made
 
 from ragmon.ingest.otlp.extent import MOST, POINTS, SPANS, is_crowded
@@ -16,15 +16,6 @@ from ragmon.server.desk import Form, RefusedError
 from ragmon.server.keeping.accepting import TOO_MANY, of_metrics, of_traces
 
 MANY = MOST * 2
-
-
-def field(number, held):
-    """A field of a protocol message that holds bytes."""
-    size, length = len(held), bytearray()
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([number * 8 + 2, *length, size]) + held
 
 
 SPANS_OF_NOTHING = {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from otlp_requests import as_json, carried, export
+from otlp_requests import as_json, carried, export, field
 from recorded_spans import START, TRACE, made, recorded
 from test_spans_fuzz import OPTIONS, SPANS
 
@@ -405,18 +405,9 @@ def test_a_span_of_other_types_is_rejected_and_its_neighbours_are_read(wrong):
 def test_an_attribute_whose_key_is_written_twice_spoils_no_request():
     """Of a field that stands twice the last one counts, so this one is no record after all."""
     span = export([made({})]).resource_spans[0].scope_spans[0].spans[0].SerializeToString()
-    twice = _field(1, b"ragmon.record") + _field(1, b"x") + _field(2, _field(1, b"{}"))
-    body = _field(1, _field(2, _field(2, span + _field(9, twice)) + _field(2, span)))
+    twice = field(1, b"ragmon.record") + field(1, b"x") + field(2, field(1, b"{}"))
+    body = field(1, field(2, field(2, span + field(9, twice)) + field(2, span)))
     assert read(body, json=False).spans == 2
-
-
-def _field(number, value):
-    """A field of a protocol message that holds bytes."""
-    n, size = len(value), bytearray()
-    while n > 0x7F:
-        size.append(n & 0x7F | 0x80)
-        n >>= 7
-    return bytes([number * 8 + 2, *size, n]) + value
 
 
 def test_members_without_end_do_not_fill_the_memory():
