@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import threading
+import urllib.error
 import urllib.parse
 import urllib.request
 from contextlib import contextmanager
@@ -25,6 +26,19 @@ class Prometheus:
 
     def __init__(self, address):
         self.address = address
+
+    def wait_until_ready(self):
+        """Wait until it answers queries: it listens before it has opened its database."""
+        deadline = monotonic() + PATIENCE
+        while True:
+            try:
+                urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=PATIENCE).close()
+            except urllib.error.HTTPError as error:
+                error.close()
+                assert monotonic() < deadline, "Prometheus does not become ready"
+                _TICK.wait(0.1)
+            else:
+                return
 
     def ask(self, path, **parameters):
         """What the HTTP API answers."""
@@ -74,7 +88,9 @@ def prometheus(binary, folder, addresses):
     with (folder / "prometheus.log").open("w+") as log:
         process = subprocess.Popen([binary, *arguments], stderr=log)
         try:
-            yield Prometheus(_listening(process, folder / "prometheus.log"))
+            running = Prometheus(_listening(process, folder / "prometheus.log"))
+            running.wait_until_ready()
+            yield running
         finally:
             process.terminate()
             process.wait(timeout=PATIENCE)

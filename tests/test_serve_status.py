@@ -44,6 +44,7 @@ def test_the_status_begins_with_what_is_wrong_and_since_when(tmp_path):
         broke = moved.now
         minutes(running, moved, 4, **BROKEN)
         moved.advance(1.0)
+        accounted(running)  # from now on no number moves
         status = wait_for(running.status, lambda found: found["alarms"])
         assert next(iter(status)) == "wrong"
         first = status["wrong"][0]
