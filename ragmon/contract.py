@@ -190,10 +190,34 @@ class Totals(msgspec.Struct, kw_only=True):
     latency_ms: dict[int, Count] = {}
 
 
+class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="label"):
+    """What a person says of an answer.
+
+    Attributes:
+        trace_id: Which answer.
+        rater: Who says so.
+        correct: Right or wrong, or a share of it in [0, 1].
+        answerable: The question has an answer.
+        relevant_ids: The documents that hold it.
+        ts: When, seconds since the epoch.
+        comment: In their own words.
+        answer: The answer itself, where a journal had it when the label came.
+    """
+
+    trace_id: str
+    rater: str
+    correct: bool | float | None = None
+    answerable: bool | None = None
+    relevant_ids: list[str] | None = None
+    ts: EventTime | None = None
+    comment: str | None = None
+    answer: Record | None = None
+
+
 _encoder = msgspec.json.Encoder()
 
 
-def encode(line: Record | Totals) -> bytes:
+def encode(line: Record | Totals | Label) -> bytes:
     r"""One line of a trace log, newline included.
 
     >>> encode(Record(v=1, qid="a", answer_json=Answer(claim="yes", citations=[])))

@@ -117,6 +117,21 @@ class Scorer:
             self.unmatched += 1
         return True
 
+    def observe_label(self, record: Record, item: GoldItem | None) -> bool:
+        """Score an answer that somebody labelled; it counted as a request when it came, and is none here.
+
+        Args:
+            record: The answer with what is said of it, of source `label`.
+            item: What is said of its question, in place of a gold item.
+
+        Returns:
+            True when it was scored; False when it is older than anything that is kept.
+        """
+        stream = self._stream(record)
+        measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
+        key = stream.rules.facts.read(record, item, grounded)
+        return self._count(stream, names.LABEL, record, item, key, measured)
+
     def scores(self, record: Record) -> dict[str, float]:
         """What each metric says of one record, by metric; nothing is counted."""
         stream = self._stream(record)

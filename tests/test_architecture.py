@@ -21,7 +21,7 @@ FLOORS = {
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores gold snapshot",
     "brain": "rules scorer gates judging presets compare alarms canary why",
-    "edges": "ingest export reading journal",
+    "edges": "ingest export reading labels journal",
     "app": "config assembly privacy feedback delivery terms accounts "
     "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
     "remote verifying",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -12,6 +13,9 @@ from ragmon.export.labels import label
 from ragmon.reading import Reading
 from ragmon.snapshot import ALL
 from ragmon.version import current
+
+_AGAIN: Final = (names.MATCH, names.LABEL)
+"""Sources of requests that are user traffic as well."""
 
 
 def families(reading: Reading) -> Iterator[Metric]:
@@ -54,12 +58,12 @@ def accounting(reading: Reading) -> Iterator[Metric]:
 def unassessed(reading: Reading) -> Iterator[Metric]:
     """Requests a metric could not be assessed on, by reason, over all time.
 
-    What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item is
-    user traffic and a gold draw, and counts for each metric once.
+    What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item, or
+    whose answer was labelled, is user traffic and a gold draw, and counts for each metric once.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for series in reading.snapshot.series:
-        if series.window != ALL or series.slice or (series.source == names.MATCH and not series.gold):
+        if series.window != ALL or series.slice or (series.source in _AGAIN and not series.gold):
             continue
         for name, stat in series.metrics.items():
             if (name in reading.snapshot.gold_metrics) == bool(series.gold):

@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from ragmon import metrics, stats
 from ragmon.export.labels import label
-from ragmon.gates import Outcome
+from ragmon.gates import LABELLED, Outcome
+from ragmon.names import LABEL
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -112,9 +113,13 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
-    """The metrics a series speaks for: with gold those that need it, without gold all others."""
+    """The metrics a series speaks for: with gold those that need it, without gold all others.
+
+    Labels without gold speak of what people said alone: of which answers they did so is no sample of anything else.
+    """
     for key, stat in series.metrics.items():
-        if (key in snapshot.gold_metrics) == bool(series.gold):
+        spoken = series.source != LABEL or series.gold or key in LABELLED
+        if spoken and (key in snapshot.gold_metrics) == bool(series.gold):
             yield key, stat
 
 

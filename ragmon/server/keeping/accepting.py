@@ -11,13 +11,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ragmon import names
-from ragmon.contract import Record
+from ragmon.contract import Label, Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
-from ragmon.journal.entries import Entry, Label, encode
+from ragmon.journal.entries import Entry, encode
+from ragmon.labels.words import REJECTED
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.spans import own_record
@@ -163,12 +164,11 @@ def of_labels(labels: Sequence[Any]) -> Request:
         try:
             label = _label(told)
         except (msgspec.ValidationError, ValueError) as error:
-            count(request.counts.labels, "rejected")
+            count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"
         else:
-            count(request.counts.labels, "waiting")
             request.entries.append(label)
-    bad = request.counts.labels.get("rejected", 0)
+    bad = request.counts.labels.get(REJECTED, 0)
     request.size = sum(len(encode(entry)) for entry in request.entries)
     request.taken = Taken(bad, first)
     return request
@@ -180,7 +180,8 @@ def _label(told: Any) -> Label:
     Raises:
         ValueError: It is none.
     """
-    label = msgspec.convert({**told, "kind": "label"} if isinstance(told, dict) else told, Label)
+    label = msgspec.convert({**told, "kind": "label", "answer": None} if isinstance(told, dict) else told, Label)
+    label.trace_id = label.trace_id.lower()
     correct = label.correct
     if not label.trace_id or not label.rater:
         raise ValueError("a label names its trace_id and its rater")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from ragmon import names
+from ragmon.contract import Label, Record
 from ragmon.journal import Batch
 from ragmon.journal.entries import encode
+from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
@@ -34,19 +38,33 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     row.counts.add(loose)
     _whole(batch, requests, row, min(now, wall) - OLDEST)
     _complete(batch, traces, row)
+    answers = _answers(batch, requests, row)
     for request in requests:
         row.counts.add(request.counts)
         for entry in request.entries:
+            if isinstance(entry, Label):
+                entry = msgspec.structs.replace(entry, answer=answers.get(entry.trace_id))  # noqa: PLW2901 - the joined one
             row.put(entry, encode(entry))
         kept = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
         if kept:
             waits = sorted({piece.trace_id for piece in kept})
             row.held.append((request, kept, batch.hold(now, request.form.value, request.body, waits, traces.lowest)))
     count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
-    row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines))
+    traces_of = ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
+    row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
     batch.release(traces.released)
     batch.remember([*row.passed, *traces.forgotten, *traces.unknown], now)
     return row
+
+
+def _answers(batch: Batch, requests: Sequence[Request], row: Row) -> dict[str, Record]:
+    """The answers that labels are about, as far as they came: with this row, or before it."""
+    wanted = {entry.trace_id for request in requests for entry in request.entries if isinstance(entry, Label)}
+    if not wanted:
+        return {}
+    here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
+    found = batch.answers(wanted - here.keys())
+    return found | {trace_id: record for trace_id, record in here.items() if trace_id is not None}
 
 
 def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -> None:

@@ -60,7 +60,8 @@ class Views:
             missing=ledger.producers.missing(counts.own),
             lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
-            labels=dict(counts.labels),
+            labels={**ledger.live.labels.book.results, **counts.labels},
+            labels_waiting=ledger.live.labels.book.waiting,
         )
 
     def trouble(self) -> str:
@@ -94,7 +95,7 @@ class Views:
             "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
             "producers": {"missing": served.missing, "dropped": dict(served.lost)},
             "refused": dict(served.refused),
-            "labels": dict(served.labels),
+            "labels": {**served.labels, "waiting": served.labels_waiting},
             "journal": {"bytes": served.size, **self._journal(), "resets": served.resets},
             "builds": [list(found) for found in reading.builds],
         }
