@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragmon.capture.decorator import trace
+    from ragmon.capture.labels import label
     from ragmon.capture.processor import RagmonSpanProcessor
     from ragmon.capture.said import propagate, record, stage, trace_id
     from ragmon.gates import Policy
@@ -35,6 +36,7 @@ _HOMES = {
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",
     "install_signal_handlers": "ragmon.installation",
+    "label": "ragmon.capture.labels",
     "propagate": "ragmon.capture.said",
     "record": "ragmon.capture.said",
     "register": "ragmon.metrics.base",
@@ -54,6 +56,7 @@ __all__ = [
     "evaluate",
     "install",
     "install_signal_handlers",
+    "label",
     "propagate",
     "record",
     "register",

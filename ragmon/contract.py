@@ -214,10 +214,13 @@ class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", 
     answer: Record | None = None
 
 
+Line = Record | Totals | Label
+"""What a line of a trace log holds."""
+
 _encoder = msgspec.json.Encoder()
 
 
-def encode(line: Record | Totals | Label) -> bytes:
+def encode(line: Line) -> bytes:
     r"""One line of a trace log, newline included.
 
     >>> encode(Record(v=1, qid="a", answer_json=Answer(claim="yes", citations=[])))

@@ -33,6 +33,7 @@ class Redacting:
         self._sink = sink
         self._redact = redact
         self.report = sink.report
+        self.label = sink.label
         self.close = sink.close
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:

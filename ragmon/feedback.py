@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ragmon import names
 from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.capture.sinks import BatchSink, Sink, holds, report
-from ragmon.contract import Record, Totals
+from ragmon.capture.sinks import BatchSink, Sink, holds, label, report
+from ragmon.contract import Label, Record, Totals
 from ragmon.metrics import Metric
 from ragmon.scorer import Scorer
 
@@ -77,6 +77,10 @@ class Feedback:
     def report(self, totals: Sequence[Totals]) -> bool:
         """Hand on a producer's counts of all calls; returns whether they arrived."""
         return report(self._sink, totals)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Hand on what people say of answers; returns whether it arrived."""
+        return label(self._sink, labels)
 
     def holds(self, trace_id: str) -> bool | None:
         """Whether the record of a trace arrived; None where nobody can tell."""

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ragmon.accounts import Accounts
-from ragmon.capture import runtime, signals, sinks
+from ragmon.capture import labels, runtime, signals, sinks
 from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
 from ragmon.capture.folders import default_folder
@@ -95,6 +95,8 @@ class Installation:
         self._accounts.redactions = self._redact
         self._requests: Requests | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
+        self._labels = labels.Labels(taken=not settings.disabled)
+        self._accounts.labels = self._labels
         self._process = os.getpid()
         self._ends_with_children = False
 
@@ -104,6 +106,7 @@ class Installation:
         Raises:
             RagmonError: The monitor's address is taken.
         """
+        labels.current = self._labels
         if self.settings.disabled:
             runtime.expect_none()
             return runtime.current
@@ -160,6 +163,8 @@ class Installation:
         _started.discard(self)
         if runtime.current is self._runtime:
             runtime.use(None)
+        if labels.current is self._labels:
+            labels.current = None
         if _current is self:
             _current = None
         for _, processor in self._watched:
@@ -190,6 +195,10 @@ class Installation:
         self._runtime = self._runtime.begin_again()
         self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
         self._accounts.redactions = self._redact
+        was, self._labels = self._labels, labels.Labels()
+        self._accounts.labels = self._labels
+        if labels.current is was:
+            labels.current = self._labels
         if self._requests is not None:
             self._requests.begin_again()
             self._accounts.requests = self._requests

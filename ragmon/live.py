@@ -212,6 +212,8 @@ class Live:
             builds=tuple(self._builds),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
+            labels=dict(self.labels.book.results + Counter(captured.labels if captured is not None else {})),
+            labels_waiting=self.labels.book.waiting,
         )
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:

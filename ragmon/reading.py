@@ -49,6 +49,7 @@ class Captured:
         orphans: What was said outside a traced call.
         withheld: Records that went without their text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
+        labels: Labels that were lost on their way, by reason.
     """
 
     books: Books = field(default_factory=Books)
@@ -58,6 +59,7 @@ class Captured:
     orphans: int = 0
     withheld: int = 0
     spans: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,6 @@ class Served:
         missing: Records that producers sent and that have not come.
         lost: Records that producers lost and know of, by reason.
         unknown: How often a field is unknown because spans do not tell it, by field and reason.
-        labels: What became of labels.
-        labels_waiting: Labels that wait for their traces.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -87,8 +87,6 @@ class Served:
     missing: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    labels: Mapping[str, int] = field(default_factory=dict)
-    labels_waiting: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,6 +103,8 @@ class Reading:
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         alarms: Every alarm, firing or not.
         served: How the server fares; None where there is none.
+        labels: What became of labels.
+        labels_waiting: Labels that wait for their answers.
     """
 
     snapshot: Snapshot
@@ -116,3 +116,5 @@ class Reading:
     last_scored: float | None = None
     alarms: Sequence[AlarmState] = ()
     served: Served | None = None
+    labels: Mapping[str, int] = field(default_factory=dict)
+    labels_waiting: int = 0

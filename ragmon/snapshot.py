@@ -86,6 +86,7 @@ class Snapshot:
         golds: The gold sets in use.
         builds: `(pipeline, build, index_hash)` seen, in the order of their names.
         gold_metrics: The metrics that need a gold item.
+        maturity: Of labels by the time of their answers: the share of those to come that is here; None elsewhere.
     """
 
     now: float
@@ -93,6 +94,7 @@ class Snapshot:
     golds: tuple[GoldInfo, ...] = ()
     builds: tuple[tuple[str, str, str], ...] = ()
     gold_metrics: frozenset[str] = frozenset()
+    maturity: float | None = None
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""

@@ -22,9 +22,8 @@ FLOORS = {
     "memory": "rows tables traffic weighting windows scores gold snapshot",
     "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading labels journal",
-    "app": "config assembly privacy feedback delivery terms accounts "
-    "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
-    "remote verifying",
+    "app": "config assembly privacy feedback delivery terms accounts admission live monitor offline questions parallel "
+    "baseline arming watching releasing checkup hosts acks installation server remote verifying",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -91,6 +90,7 @@ APART = {
     "capture.jsonl": {"errors", "contract", "capture.notices"},
     "capture.forked": {"names", "contract", "capture.notices"},
     "capture.folders": set(),
+    "capture.labels": {"capture.notices"},
     "capture.pages": {"names", "capture.folders"},
     "capture.adoption": {"capture.folders", "capture.pages"},
     "capture.totals": {"names", "contract", "stats", "capture.calls", "capture.pages", "capture.runtime"},
@@ -102,6 +102,7 @@ APART = {
     "capture.otlp.peer": {"errors", "names", "capture.notices", "capture.otlp.connection", "capture.otlp.endpoint"},
     "capture.otlp.scores": {"attributes", "names", "capture.otlp.peer", "capture.otlp.wire"},
     "capture.otlp.sink": {
+        "errors",
         "names",
         "contract",
         "capture.notices",

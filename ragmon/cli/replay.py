@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from ragmon.cli.runs import (
     config_option,
     duplicates_option,
     jobs_option,
+    labels_option,
     output_option,
     score,
     settings_and_gold,
@@ -29,6 +31,7 @@ from ragmon.config.settings import Settings
 from ragmon.export.markdown import render
 from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
+from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
 from ragmon.watching import Watching
 
@@ -68,6 +71,7 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 @click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
 @jobs_option
 @duplicates_option
+@labels_option
 @click.option(
     "--questions",
     metavar="N|all",
@@ -99,6 +103,7 @@ def replay(
     windows: bool,
     jobs: int,
     duplicates: Duplicates,
+    labels: tuple[str, ...],
     questions: int | None,
     alerts_out: str | None,
     compat: str | None,
@@ -119,7 +124,7 @@ def replay(
         return _compat(compat, traces, gold, output, published)
     settings, sets = settings_and_gold(config, gold)
     watching = None if alerts_out is None else Watching(settings, ScorerPlan(settings, sets)())
-    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching)
+    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching, labels=labels)
     notes = [] if watching is None else watching.notes()
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
     if watching is not None:
@@ -143,11 +148,15 @@ def _journal(
     """Score a server's journal again."""
     from ragmon.server.keeping.opening import replay as score_again  # noqa: PLC0415 - loads what the server needs
 
+    labels = Settled()
     with open_readonly(Path(folder)) as rows:
-        ledger = score_again(settings, rows)
-    counts, live = ledger.counts, ledger.live
+        ledger = score_again(settings, rows, labels)
+    counts, live, digest = ledger.counts, ledger.live, ledger.live.scorer.state.digest()
     run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped)))
+    if labels:
+        run.settle(labels)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
+    report = replace(report, digest=digest)  # the server's own, which heard labels as they came
     if alerts_out is not None:
         write("".join(json.dumps(plain(edge), ensure_ascii=False) + "\n" for edge in live.edges), alerts_out)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)

@@ -19,8 +19,9 @@ _AGAIN: Final = (names.MATCH, names.LABEL)
 
 
 def families(reading: Reading) -> Iterator[Metric]:
-    """Accounting, unassessed requests, gold, builds and the version."""
+    """Accounting, labels, unassessed requests, gold, builds and the version."""
     yield from accounting(reading)
+    yield from labels(reading)
     yield from unassessed(reading)
     yield from known(reading)
 
@@ -53,6 +54,16 @@ def accounting(reading: Reading) -> Iterator[Metric]:
     failures = reading.captured.withheld
     withheld = CounterMetricFamily("ragmon_redaction_failures", "Records without text: a redactor failed", failures)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, withheld)
+
+
+def labels(reading: Reading) -> Iterator[Metric]:
+    """What became of the labels people gave, and how many wait for their answers."""
+    given = CounterMetricFamily("ragmon_labels", "Labels people gave", labels=("result",))
+    for result, n in sorted(reading.labels.items()):
+        given.add_metric((result,), n)
+    waiting = GaugeMetricFamily("ragmon_labels_waiting", "Labels that wait for their answers")
+    waiting.add_metric((), reading.labels_waiting)
+    yield from (given, waiting)
 
 
 def unassessed(reading: Reading) -> Iterator[Metric]:

@@ -12,6 +12,7 @@ from ragmon import names, stats
 from ragmon.alarms import Reach
 from ragmon.compare import Drop
 from ragmon.gates import Outcome, Verdict
+from ragmon.labels.settled import Labelled
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -58,6 +59,7 @@ class Report:
         drops: Against a baseline.
         notes: What a reader should know, one line each.
         reach: What live alarms on the gates would find in what time, where the run has times.
+        labelled: What people said of its answers; None where nobody did.
     """
 
     version: str
@@ -75,6 +77,7 @@ class Report:
     drops: Sequence[Drop] = ()
     notes: Sequence[str] = ()
     reach: Sequence[Reach] = ()
+    labelled: Labelled | None = None
 
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
@@ -113,6 +116,7 @@ class Report:
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
             **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
+            **({"labels": self.labelled._asdict()} if self.labelled else {}),
             **({"detectable": [detectable(found) for found in self.reach]} if self.reach else {}),
             "verdict": self.verdict,
             "digest": self.digest,

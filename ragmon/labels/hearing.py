@@ -26,10 +26,12 @@ class Hearing:
 
     Attributes:
         book: What was said so far.
+        heard: Told of every label whose answer is known, with the answer and when it came.
     """
 
     def __init__(self, scorer: Scorer, admit: Callable[[Record, float], Record], *, answers: int = 0) -> None:
         self.book = Book()
+        self.heard: Callable[[Label, Record, float], None] | None = None
         self._scorer = scorer
         self._admit = admit
         self._most = answers
@@ -66,6 +68,8 @@ class Hearing:
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
         """Score an answer with what is said of it."""
+        if self.heard is not None:
+            self.heard(label, answer, now)
         if not joins(answer):
             self.book.results[PROBED] += 1
             return

@@ -8,16 +8,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from ragmon import names
-from ragmon.contract import Label, Record
+from ragmon.contract import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, encode
+from ragmon.labels.given import as_label
 from ragmon.labels.words import REJECTED
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
@@ -29,7 +28,6 @@ BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
 TOO_MANY: Final = "too_many_messages"
 """Why a request is not taken apart: what it holds would fill the memory."""
-_SAID: Final = "correct, answerable or relevant_ids"
 
 
 class Whole(NamedTuple):
@@ -162,8 +160,8 @@ def of_labels(labels: Sequence[Any]) -> Request:
     request, first = Request(), ""
     for place, told in enumerate(labels, 1):
         try:
-            label = _label(told)
-        except (msgspec.ValidationError, ValueError) as error:
+            label = as_label(told)
+        except ValueError as error:
             count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"
         else:
@@ -172,21 +170,3 @@ def of_labels(labels: Sequence[Any]) -> Request:
     request.size = sum(len(encode(entry)) for entry in request.entries)
     request.taken = Taken(bad, first)
     return request
-
-
-def _label(told: Any) -> Label:
-    """One label.
-
-    Raises:
-        ValueError: It is none.
-    """
-    label = msgspec.convert({**told, "kind": "label", "answer": None} if isinstance(told, dict) else told, Label)
-    label.trace_id = label.trace_id.lower()
-    correct = label.correct
-    if not label.trace_id or not label.rater:
-        raise ValueError("a label names its trace_id and its rater")
-    if isinstance(correct, float | int) and not 0 <= correct <= 1:
-        raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
-    if correct is None and label.answerable is None and label.relevant_ids is None:
-        raise ValueError(f"a label says something: {_SAID}")
-    return label

@@ -122,6 +122,7 @@ class Ledger:
             latency=self.producers.latency(),
             errors=self.live.errors,
             spans=dict(self.counts.spans),
+            labels=dict(self.counts.labels),
         )
         return self.live.reading(now, {STAGE: self.books(pending)}, captured)
 

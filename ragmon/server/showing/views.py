@@ -60,8 +60,6 @@ class Views:
             missing=ledger.producers.missing(counts.own),
             lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
-            labels={**ledger.live.labels.book.results, **counts.labels},
-            labels_waiting=ledger.live.labels.book.waiting,
         )
 
     def trouble(self) -> str:
@@ -95,7 +93,7 @@ class Views:
             "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
             "producers": {"missing": served.missing, "dropped": dict(served.lost)},
             "refused": dict(served.refused),
-            "labels": {**served.labels, "waiting": served.labels_waiting},
+            "labels": {**reading.labels, "waiting": reading.labels_waiting},
             "journal": {"bytes": served.size, **self._journal(), "resets": served.resets},
             "builds": [list(found) for found in reading.builds],
         }
