@@ -112,7 +112,7 @@ class Predicted:
         lower: Lower bound.
         upper: Upper bound.
         n: Labels.
-        n_eff: How many labels alone would tell as much: at least `n`, at most the records.
+        n_eff: How many labels alone would tell as much: at least `n`, and never more than there are records.
         gain: `n_eff / n`: how many labels each label is worth; None without a label.
         se: The standard error of the value; None with fewer than two labels.
         rho: The correlation of label and proxy; None where the labels cannot tell: fewer than 20, or all of them or
@@ -145,16 +145,16 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
     one side: one that was right thirty times may be wrong once in ten. So what the labels leave open is never taken as
     it was found, but as Wilson's interval takes a share, with z² labels more that vary by 1/4, the most there is; and
     where next to no errors were seen, by so much more that it reaches as far as the rule of three, 3 / n. Thirty labels
-    that a proxy meets without an error are worth some seventy, a hundred some seven hundred.
-    Where that makes a label worth less than one label, it counts as one and λ is smaller in proportion.
+    that a proxy meets without an error are worth some seventy, a hundred some seven hundred. Where a label would be
+    worth less than one label, it counts as one and λ is smaller in proportion.
 
     Args:
         sums: Of labels and proxies.
         z: Normal quantile of the level.
 
-    Source: Angelopoulos, Duchi and Zrnic, "PPI++" (arXiv 2311.01453), its λ (1 + n / N) being this λ where all N
-    records count and not only those without a label. Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209. Rule of three:
-    Hanley and Lippman-Hand, J. Am. Med. Assoc. 249 (1983), p. 1743.
+    Source: Angelopoulos, Duchi and Zrnic, "PPI++" (arXiv 2311.01453). There only the N records without a label are
+    compared with the labelled ones: the same estimate, by a λ that is smaller by 1 + n / N. Wilson, J. Am. Stat. Assoc.
+    22 (1927), p. 209. Rule of three: Hanley and Lippman-Hand, J. Am. Med. Assoc. 249 (1983), p. 1743.
 
     >>> judge = Sums(100, 80 * MICRO, 80 * MICRO**2, 76 * MICRO, 76 * MICRO**2, 72 * MICRO**2, 10_000, 7_300 * MICRO)
     >>> found = predicted(judge)
