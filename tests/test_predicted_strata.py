@@ -89,7 +89,7 @@ def test_a_stratum_with_too_few_labels_lets_them_speak_alone():
     enough = counts(60, 20, 5, 15, 5000, 3500)
     found = stratified([Part("few", 1000, 1000, few), Part("enough", 9000, 5000, enough)])
     assert found.strata["few"].gain == 1.0
-    assert found.strata["enough"].gain > 1.2
+    assert found.strata["enough"].gain > 1.1
     assert found.value == pytest.approx(0.1 * 12 / 19 + 0.9 * predicted(enough).value)
 
 

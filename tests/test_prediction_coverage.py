@@ -22,7 +22,6 @@ from ragmon.text import fold
 Z = 1.959963984540054
 RUNS = 20_000
 RECORDS = 10_000
-ERROR = 3 * math.sqrt(0.95 * 0.05 / RUNS)  # three standard errors of a coverage of 0.95
 
 # --- the second implementation ----------------------------------------------------------------------------------------
 
@@ -57,10 +56,11 @@ def estimate(n, y, yy, f, ff, yf, records, proxies, *, naive=False):
     slope = np.where(ok, np.clip(cov / vf, 0, 1), 0)
     left = np.where(ok, (vy - 2 * slope * cov + slope**2 * vf) / vy, 1)
     if not naive:
-        unseen = Z * Z / 4 + ((math.log(0.05) / Z) ** 2 - Z * Z / 4) * np.exp(-n * left * mean * (1 - mean))
-        left = (n * left + unseen / (mean * (1 - mean))) / (n + Z * Z)
-    variance = vy * left * (1 / n - 1 / records) + vy / records
-    gain = np.where(slope > 0, np.clip(vy / n / variance, 1, n), 1)
+        unseen = Z * Z / 4 + ((math.log(0.05) / Z) ** 2 - Z * Z / 4) * np.exp(-n * left * vy)
+        left = (n * left + unseen / vy) / (n + Z * Z)
+    gain = vy / n / (vy * left * (1 / n - 1 / records) + vy / records)
+    slope = np.where(slope > 0, slope * np.clip(gain, 0, 1), 0)
+    gain = np.where(slope > 0, np.maximum(gain, 1), 1)
     value = np.clip(mean + slope * (proxies / np.maximum(records, 1) - f / n), 0, 1)
     share = np.where(mean * (1 - mean) > 0, vy / (mean * (1 - mean)), 1)
     return value, *interval(value, n * gain, share), n * gain, slope
@@ -127,19 +127,32 @@ def alone(sample):
 
 KINDS = ("noisy", "strict", "trusting", "scale")
 """A rule that errs both ways, one that finds fault with right answers, one that lets wrong ones pass, a judge."""
-HALVES = (
-    np.array([0, 0, 0.5, 0.5, 0.5, 1, 1, 1.0]),
-    np.array([0, 0.5, 0, 0.5, 1, 0, 0.5, 1]),
-    np.array([0.06, 0.04, 0.03, 0.15, 0.02, 0.05, 0.15, 0.5]),
-)
-"""Labels of 0, a half and 1."""
+GRADED = {
+    "halves": (
+        np.array([0, 0, 0.5, 0.5, 0.5, 1, 1, 1.0]),
+        np.array([0, 0.5, 0, 0.5, 1, 0, 0.5, 1]),
+        np.array([0.06, 0.04, 0.03, 0.15, 0.02, 0.05, 0.15, 0.5]),
+    ),
+    # The proxy is the label, but for one record in twenty: there it is 0, far more than labels ever differ.
+    "rarely far off": (
+        np.array([0.4, 0.6, 0.8, 1, 0.4, 0.6, 0.8, 1]),
+        np.array([0.4, 0.6, 0.8, 1, 0, 0, 0, 0]),
+        np.array([0.02, 0.02, 0.1, 0.81, 0.001, 0.001, 0.005, 0.043]),
+    ),
+    "rarely far off in the middle": (
+        np.array([0.4, 0.6, 0.4, 0.6]),
+        np.array([0.4, 0.6, 0, 0]),
+        np.array([0.475, 0.475, 0.025, 0.025]),
+    ),
+}
+"""Labels between 0 and 1."""
 
 
 @pytest.mark.parametrize("n", [1, 19, 20, 30, 100, 300])
-@pytest.mark.parametrize("kind", [*KINDS, "halves"])
+@pytest.mark.parametrize("kind", [*KINDS, *GRADED])
 def test_the_second_implementation_agrees(kind, n):
     for rho in (0.3, 0.9):
-        table = HALVES if kind == "halves" else cells(0.8, rho, kind)
+        table = GRADED[kind] if kind in GRADED else cells(0.8, rho, kind)
         for records in (n, n + 1, 10 * n, RECORDS):
             sample = draw(table, n, records, runs=15)
             expected = zip(*estimate(*sample), strict=True)
@@ -173,13 +186,13 @@ def test_a_useless_proxy_costs_nothing(n):
     assert width(found) <= 1.001 * width(alone(sample))
 
 
-@pytest.mark.parametrize("good", [0.05, 0.2, 0.5, 0.65, 0.95])
+@pytest.mark.parametrize("good", [0.02, 0.2, 0.5, 0.65, 0.95])
 @pytest.mark.parametrize("n", [20, 25, 50, 100])
 def test_it_covers_whatever_the_truth(n, good):
     for kind in ("noisy", "strict", "trusting"):
         for rho in (0.5, 0.7, 0.85, 0.9, 0.95):
             sample = draw(cells(good, rho, kind), n, RECORDS)
-            assert coverage(estimate(*sample), good) >= 0.93 - ERROR, (kind, rho)
+            assert coverage(estimate(*sample), good) >= 0.93, (kind, rho)
 
 
 def test_errors_that_are_rare_and_on_one_side_need_more_than_the_variance_as_it_is_found():
@@ -216,13 +229,16 @@ def test_it_makes_no_difference_whether_labelled_records_are_counted_among_all(r
         assert coverage(apart, 0.8) >= 0.93
 
 
-@pytest.mark.parametrize("n", [30, 100, 300])
-def test_labels_between_nought_and_one_are_covered(n):
-    y, _, share = HALVES
-    sample = draw(HALVES, n, RECORDS)
+@pytest.mark.parametrize("n", [20, 30, 100, 300])
+@pytest.mark.parametrize("name", GRADED)
+def test_labels_between_nought_and_one_are_covered(name, n):
+    y, _, share = GRADED[name]
+    sample = draw(GRADED[name], n, RECORDS)
     found = estimate(*sample)
     assert coverage(found, share @ y) >= 0.93
-    assert width(found) < width(alone(sample))
+    assert width(found) <= 1.005 * width(alone(sample))
+    if (name, n) == ("halves", 300):
+        assert width(found) < 0.85 * width(alone(sample))
 
 
 # --- real answers -----------------------------------------------------------------------------------------------------

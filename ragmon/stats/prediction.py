@@ -112,12 +112,12 @@ class Predicted:
         lower: Lower bound.
         upper: Upper bound.
         n: Labels.
-        n_eff: How many labels alone would tell as much: at least `n`, at most the records.
+        n_eff: How many labels alone would tell as much: at least `n`, and never more than there are records.
         gain: `n_eff / n`: how many labels each label is worth; None without a label.
         se: The standard error of the value; None with fewer than two labels.
         rho: The correlation of label and proxy; None where the labels cannot tell: fewer than 20, or all of them or
             their proxies alike.
-        weight: The share λ in [0, 1] of the proxies' difference that is believed; 0 where the labels speak alone.
+        weight: λ in [0, 1], how much of the proxies' difference is believed; 0 where the labels speak alone.
     """
 
     value: float | None
@@ -137,24 +137,24 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         value = mean label + λ (mean proxy of all records - mean proxy of the labelled ones)
 
     λ is the slope of the label on the proxy, clipped to [0, 1]; λ = 0 is the estimate from labels alone, to the last
-    bit. The labels speak alone where they are fewer than 20, all alike, do not rise with the proxy (its correlation is
-    nought or negative, or it is the same for all of them), or where no record is without a label. The value is clipped
-    to [0, 1].
+    bit. The labels speak alone where they are fewer than 20, all alike, do not rise with the proxy (their correlation
+    is nought or negative, or the proxy is the same for all of them), and where no record is without a label. The value
+    is clipped to [0, 1].
 
     The interval is that of a sample of `n_eff` labels with this mean. The error of a good proxy is rare, and often to
     one side: one that was right thirty times may be wrong once in ten. So what the labels leave open is never taken as
     it was found, but as Wilson's interval takes a share, with z² labels more that vary by 1/4, the most there is; and
     where next to no errors were seen, by so much more that it reaches as far as the rule of three, 3 / n. Thirty labels
-    that a proxy meets without an error are worth some seventy, a hundred some seven hundred. For labels between 0 and 1
-    all of it is scaled as their variance is.
+    that a proxy meets without an error are worth some seventy, a hundred some seven hundred. Where a label would be
+    worth less than one label, it counts as one and λ is smaller in proportion.
 
     Args:
         sums: Of labels and proxies.
         z: Normal quantile of the level.
 
-    Source: Angelopoulos, Duchi and Zrnic, "PPI++" (arXiv 2311.01453), its λ (1 + n / N) being this λ where all N
-    records count and not only those without a label. Wilson, J. Am. Stat. Assoc. 22 (1927), p. 209. Rule of three:
-    Hanley and Lippman-Hand, J. Am. Med. Assoc. 249 (1983), p. 1743.
+    Source: Angelopoulos, Duchi and Zrnic, "PPI++" (arXiv 2311.01453). There only the N records without a label are
+    compared with the labelled ones: the same estimate, by a λ that is smaller by 1 + n / N. Wilson, J. Am. Stat. Assoc.
+    22 (1927), p. 209. Rule of three: Hanley and Lippman-Hand, J. Am. Med. Assoc. 249 (1983), p. 1743.
 
     >>> judge = Sums(100, 80 * MICRO, 80 * MICRO**2, 76 * MICRO, 76 * MICRO**2, 72 * MICRO**2, 10_000, 7_300 * MICRO)
     >>> found = predicted(judge)
@@ -175,7 +175,7 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         gain=sample.n / labels,
         se=math.sqrt(sums.variance / (labels * (labels - 1) * sample.n)) / MICRO if labels > 1 else None,
         rho=_rho(sums),
-        weight=float(_slope(sums)),
+        weight=float(_believed(sums, z)[0]),
     )
 
 
@@ -202,44 +202,34 @@ def alike(sums: Sums, *, z: float = Z95) -> Sample:
         sums: With at least one label.
         z: Normal quantile of the level.
     """
-    labels, slope = sums.labels, _slope(sums)
-    total, squares = sums.y / MICRO, sums.yy / MICRO**2
+    labels, p = sums.labels, sums.y / (sums.labels * MICRO)
+    slope, gain = _believed(sums, z)
     if not slope:
-        return Sample(sums.y / (labels * MICRO), float(labels), total, squares)
+        return Sample(p, float(labels), sums.y / MICRO, sums.yy / MICRO**2)
     off = Fraction(sums.proxies, sums.records) - Fraction(sums.f, labels)
     value = float(min(max((Fraction(sums.y, labels) + slope * off) / MICRO, Fraction(0)), Fraction(1)))
-    n = labels * _gain(sums, slope, z)
+    n = labels * gain
     # Labels between 0 and 1 vary less than 0 and 1 would with the same mean; at this mean in the same proportion.
     share = sums.variance / (sums.y * (labels * MICRO - sums.y))
     return Sample(value, n, value * n, value * n * (value + share * (1 - value)))
 
 
-def _slope(sums: Sums) -> Fraction:
-    """λ: that of the label on the proxy, within [0, 1]."""
-    if sums.labels < FEWEST or sums.records <= sums.labels or not sums.spread or sums.covariance <= 0:
-        return Fraction(0)
-    return min(Fraction(sums.covariance, sums.spread), Fraction(1))
-
-
-def _rho(sums: Sums) -> float | None:
-    if sums.labels < FEWEST or not sums.variance or not sums.spread:
-        return None
-    found = sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread)
-    return min(max(found, -1.0), 1.0)
-
-
-def _gain(sums: Sums, slope: Fraction, z: float) -> float:
-    """The variance of the mean label over that of the value, at least 1.
+def _believed(sums: Sums, z: float) -> tuple[Fraction, float]:
+    """λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where the labels speak alone.
 
     With V the variance of the labels and R that of what the proxy leaves open, the value's is
     R (1 / n - 1 / N) + V / N: the N records are a sample too.
     """
-    labels, p = sums.labels, sums.y / (sums.labels * MICRO)
-    binary = p * (1 - p)
+    labels, alone = sums.labels, (Fraction(0), 1.0)
+    if labels < FEWEST or sums.records <= labels or not sums.spread or sums.covariance <= 0:
+        return alone
+    slope = min(Fraction(sums.covariance, sums.spread), Fraction(1))
     left = float(1 - slope * (2 * sums.covariance - slope * sums.spread) / sums.variance)
-    left = (labels * left + _unseen(labels * left * binary, z) / binary) / (labels + z * z)
+    variance = sums.variance / (labels * MICRO) ** 2
+    left = (labels * left + _unseen(labels * left * variance, z) / variance) / (labels + z * z)
     known = labels / sums.records
-    return max(1.0, 1 / (left * (1 - known) + known))
+    gain = 1 / (left * (1 - known) + known)
+    return (slope, gain) if gain > 1 else (slope * Fraction(gain), 1.0)
 
 
 def _unseen(errors: float, z: float) -> float:
@@ -250,3 +240,10 @@ def _unseen(errors: float, z: float) -> float:
     wilson = z * z / 4
     three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
     return wilson + (three - wilson) * math.exp(-errors)
+
+
+def _rho(sums: Sums) -> float | None:
+    if sums.labels < FEWEST or not sums.variance or not sums.spread:
+        return None
+    found = sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread)
+    return min(max(found, -1.0), 1.0)
