@@ -28,6 +28,7 @@ from ragmon.gates import Outcome, Policy
 from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.labels.hearing import Hearing
+from ragmon.pairs import Prediction, predictions
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
@@ -214,7 +215,13 @@ class Live:
             alarms=self.alarms.states(),
             labels=dict(self.labels.book.results + Counter(captured.labels if captured is not None else {})),
             labels_waiting=self.labels.book.waiting,
+            predictions=self._predictions(now),
         )
+
+    def _predictions(self, now: float) -> Sequence[Prediction]:
+        """What labels and proxies say together in every window."""
+        scorer, windows = self.scorer, self.settings.windows
+        return predictions(scorer.state, scorer.table, windows, now, lambda name: self.settings.of(name).proxy)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates.

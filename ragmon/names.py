@@ -52,6 +52,9 @@ INDEX_HASH: Final = "index_hash"
 ALARM_LOG: Final = "ragmon.alarms"
 """The logger that is told of alarms: pages are warnings."""
 
+JUDGE: Final = "judge_"
+"""How the scores of judges begin; they are proxies, and never gate alone."""
+
 # How urgent an alarm is: at once, today, this week.
 PAGE: Final = "page"
 LOOK: Final = "look"

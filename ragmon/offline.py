@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,10 +21,11 @@ from ragmon.ingest.files import Intake
 from ragmon.ingest.rejected import Rejected
 from ragmon.judging import evaluate
 from ragmon.labels.settled import Labelled, Settled
+from ragmon.pairs import Prediction, predictions
 from ragmon.presets import default
 from ragmon.questions import questions_of, repeated, unscorable
 from ragmon.scorer import Scorer
-from ragmon.snapshot import Snapshot
+from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import STEP
 from ragmon.version import current
 from ragmon.windows import FOLDED, State
@@ -98,6 +99,7 @@ class Run:
     Attributes:
         labels: What people said of answers, until it is joined to them.
         labelled: What became of that; None where nobody said anything.
+        predictions: What labels and proxies say together.
     """
 
     def __init__(self, scorer: Scorer, intake: Intake | None = None, duplicates: Duplicates = "all") -> None:
@@ -109,6 +111,7 @@ class Run:
         self._left_out = 0
         self.labels: list[Label] = []
         self.labelled: Labelled | None = None
+        self.predictions: Sequence[Prediction] = ()
 
     def feed(self, records: Iterable[Line]) -> None:
         """Score records; totals lines and labels carry no request.
@@ -144,9 +147,16 @@ class Run:
         self._held[key] = record
         return True
 
-    def settle(self, labels: Settled) -> None:
-        """Count labels at the time of their answers, in place of those that were counted as they came."""
-        self.labelled = labels.settle(self.scorer)
+    def settle(self, labels: Settled, proxy: Callable[[str], str]) -> None:
+        """Count labels at the time of their answers, in place of those that were counted as they came.
+
+        Args:
+            labels: The labels.
+            proxy: The score by which those of a pipeline are made more certain.
+        """
+        scorer = self.scorer
+        self.labelled = labels.settle(scorer)
+        self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
 
     def counted(self) -> Counted:
         """What this run counted, to be merged elsewhere."""
@@ -201,6 +211,7 @@ class Run:
             notes=notes,
             reach=_reach(self.scorer, policy, outcomes),
             labelled=self.labelled,
+            predictions=self.predictions,
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ragmon.alarms import AlarmState
 from ragmon.gates import Outcome
+from ragmon.pairs import Prediction
 from ragmon.snapshot import Snapshot
 
 
@@ -105,6 +106,7 @@ class Reading:
         served: How the server fares; None where there is none.
         labels: What became of labels.
         labels_waiting: Labels that wait for their answers.
+        predictions: What labels and proxies say together.
     """
 
     snapshot: Snapshot
@@ -118,3 +120,4 @@ class Reading:
     served: Served | None = None
     labels: Mapping[str, int] = field(default_factory=dict)
     labels_waiting: int = 0
+    predictions: Sequence[Prediction] = ()

@@ -9,11 +9,12 @@ from types import MappingProxyType
 from ragmon import names, stats
 from ragmon.alarms.steps import Steps
 from ragmon.contract import Record, Sampling
-from ragmon.facts import Key
+from ragmon.facts import SHIPPED, Key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import Groundedness
+from ragmon.pairs import pairs
 from ragmon.reader import redacted
 from ragmon.rows import CELLS
 from ragmon.rules import Rules, Stream
@@ -130,7 +131,8 @@ class Scorer:
         stream = self._stream(record)
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        return self._count(stream, names.LABEL, record, item, key, measured)
+        beside = pairs(measured) if key[0] & SHIPPED else {}
+        return self._count(stream, names.LABEL, record, item, key, {**measured, **beside})
 
     def scores(self, record: Record) -> dict[str, float]:
         """What each metric says of one record, by metric; nothing is counted."""

@@ -19,7 +19,7 @@ FLOORS = {
     "words": "errors names attributes version",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
-    "memory": "rows tables traffic weighting windows scores gold snapshot",
+    "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
     "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading labels journal",
     "app": "config assembly privacy feedback delivery terms accounts admission live monitor offline questions parallel "

@@ -88,6 +88,7 @@ max_per_day = 7
 [labels]
 column = { trace_id = "Trace", correct = "Correct?" }
 values = { true = ["ja"], false = ["nein"] }
+proxy = "judge_faithfulness"
 [links]
 trace = "https://traces.example/{trace_id}"
 runbook = "https://wiki.example/runbook#{alert}"

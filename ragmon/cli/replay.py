@@ -154,7 +154,7 @@ def _journal(
     counts, live, digest = ledger.counts, ledger.live, ledger.live.scorer.state.digest()
     run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped)))
     if labels:
-        run.settle(labels)
+        run.settle(labels, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
     report = replace(report, digest=digest)  # the server's own, which heard labels as they came
     if alerts_out is not None:

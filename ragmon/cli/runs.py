@@ -144,7 +144,7 @@ def score(
         with bar(size) as progress:
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
     _tell_rejected(run)
-    _settle(run, traces, [*run.labels, *said])
+    _settle(run, traces, [*run.labels, *said], settings)
     return run
 
 
@@ -158,7 +158,7 @@ def spelling(table: Labels, rater: str | None = None) -> Words:
     return Words(dict(table.column), table.values.true, table.values.false, rater)
 
 
-def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label]) -> None:
+def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings) -> None:
     """Join labels to their answers: the traces are read once more, since labels come after what they are about."""
     if not labels:
         return
@@ -168,7 +168,7 @@ def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label]) -> None:
     for label in labels:
         settled.hear(label)
     settled.meet(read_files([path for path in traces if path != STDIN], Intake()))
-    run.settle(settled)
+    run.settle(settled, lambda pipeline: settings.of(pipeline).proxy)
 
 
 class Follower(Protocol):

@@ -26,6 +26,8 @@ from ragmon.config.kinds import (
     wrong,
 )
 from ragmon.errors import nearest
+from ragmon.metrics.grounding import Groundedness
+from ragmon.names import JUDGE
 
 RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
 """What can be read from a reply; `ragmon.record` takes the same names."""
@@ -122,11 +124,25 @@ class LabelValues(Table):
         return self
 
 
+def _proxy(value: str) -> str:
+    if value != Groundedness.name and not value.startswith(JUDGE):
+        raise wrong("names no score that every answer has", f'"{JUDGE}…" for a judge, or "{Groundedness.name}"')
+    return value
+
+
 class Labels(Table):
-    """How label files are read."""
+    """How label files are read, and what labels are made more certain by.
+
+    Attributes:
+        column: Which column of a file holds which field.
+        values: Words that stand for true and false.
+        proxy: The score that says something of all answers, where labels say it of some: `judge_…`, or `groundedness`.
+            None takes the first judge there is, else groundedness.
+    """
 
     column: Columns = Columns()
     values: LabelValues = LabelValues()
+    proxy: Annotated[Text, AfterValidator(_proxy)] | None = None
 
 
 def _trace_link(value: str) -> str:

@@ -14,6 +14,8 @@ from ragmon.errors import ConfigError
 from ragmon.gates import LABELLED, Gate, Mode, Policy
 from ragmon.item import Match
 from ragmon.metrics import Metric, base, build
+from ragmon.metrics.grounding import Groundedness
+from ragmon.names import JUDGE
 from ragmon.refusal import RefusalRule
 
 
@@ -85,6 +87,12 @@ class PipelineSettings:
     links: Links
     export: Export
     probed: bool = False
+
+    @property
+    def proxy(self) -> str:
+        """The score by which labels are made more certain."""
+        judges = [f"{JUDGE}{name}" for name in sorted(self.judges)]
+        return self.labels.proxy or next(iter(judges), Groundedness.name)
 
 
 @dataclass(frozen=True)

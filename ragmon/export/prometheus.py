@@ -43,6 +43,7 @@ def families(reading: Reading) -> Iterator[Metric]:
     for part in (
         quality.families(reading.snapshot),
         quality.slices(reading.snapshot, reading.outcomes),
+        quality.predicted(reading.predictions),
         traffic.families(reading),
         verdicts.families(reading.outcomes),
         verdicts.alarms(reading.alarms),

@@ -11,6 +11,7 @@ from ragmon import metrics, stats
 from ragmon.export.labels import label
 from ragmon.gates import LABELLED, Outcome
 from ragmon.names import LABEL
+from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -121,6 +122,27 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
         spoken = series.source != LABEL or series.gold or key in LABELLED
         if spoken and (key in snapshot.gold_metrics) == bool(series.gold):
             yield key, stat
+
+
+def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
+    """What labels and a proxy say together: the estimate with its interval, and how much the proxy helps."""
+    says = f"of rag_{METRIC} from labels and a proxy (prediction-powered)"
+    value = GaugeMetricFamily(f"rag_{METRIC}_ppi", f"Estimate {says}", labels=_WINDOWED)
+    lower = GaugeMetricFamily(f"rag_{METRIC}_ppi_lower", f"Lower 95 % bound {says}", labels=_WINDOWED)
+    upper = GaugeMetricFamily(f"rag_{METRIC}_ppi_upper", f"Upper 95 % bound {says}", labels=_WINDOWED)
+    gain = GaugeMetricFamily(
+        "ragmon_proxy_gain",
+        "How many labels each label is worth beside this proxy",
+        labels=("pipeline", "window", "proxy"),
+    )
+    for one in told:
+        here = (label(one.pipeline), LABEL, "", label(one.window))
+        found = one.told
+        if found.value is not None and found.gain is not None:
+            for family, number in ((value, found.value), (lower, found.lower), (upper, found.upper)):
+                family.add_metric(here, number)
+            gain.add_metric((label(one.pipeline), label(one.window), one.proxy), found.gain)
+    yield from (value, lower, upper, gain)
 
 
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ from ragmon.alarms import Reach
 from ragmon.compare import Drop
 from ragmon.gates import Outcome, Verdict
 from ragmon.labels.settled import Labelled
+from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -60,6 +61,7 @@ class Report:
         notes: What a reader should know, one line each.
         reach: What live alarms on the gates would find in what time, where the run has times.
         labelled: What people said of its answers; None where nobody did.
+        predictions: What labels and proxies say together.
     """
 
     version: str
@@ -78,6 +80,7 @@ class Report:
     notes: Sequence[str] = ()
     reach: Sequence[Reach] = ()
     labelled: Labelled | None = None
+    predictions: Sequence[Prediction] = ()
 
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
@@ -117,6 +120,7 @@ class Report:
             "gates": [gate(outcome) for outcome in self.outcomes],
             **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
             **({"labels": self.labelled._asdict()} if self.labelled else {}),
+            **({"predicted": [_predicted(found) for found in self.predictions]} if self.predictions else {}),
             **({"detectable": [detectable(found) for found in self.reach]} if self.reach else {}),
             "verdict": self.verdict,
             "digest": self.digest,
@@ -249,3 +253,10 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
 
 def _ms(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
+
+
+def _predicted(found: Prediction) -> dict[str, Any]:
+    """What labels and a proxy say together, as plain JSON data."""
+    told = found.told
+    numbers = {name: rounded(getattr(told, name)) for name in ("value", "lower", "upper", "n_eff", "gain", "rho")}
+    return {"pipeline": found.pipeline, "metric": METRIC, "proxy": found.proxy, "n": told.n, **numbers}

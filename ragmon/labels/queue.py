@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import joins
+from ragmon.names import JUDGE
 
 _SALT: Final = b"ragmon label queue"
-JUDGE: Final = "judge_"
-"""How scores of judges are named."""
 _SURE: Final = 0.25
 """A score of a half says as little as can be: p (1 - p) is a quarter."""
 
