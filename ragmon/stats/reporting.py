@@ -22,7 +22,7 @@ class Delays:
         reports: For each report how long it took, and how long it could have taken at most to be here now, in seconds.
 
     >>> Delays([(1.0, 9.0), (1.0, 9.0), (5.0, 9.0), (1.0, 2.0)]).share(1.0)
-    0.6666666666666666
+    0.6666666666666667
     """
 
     def __init__(self, reports: Sequence[tuple[float, float]]) -> None:
