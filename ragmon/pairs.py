@@ -9,14 +9,17 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from ragmon import names
+from ragmon.facts import OUTCOME_UNKNOWN
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable
+from ragmon.stats.predicted_strata import Part, Stratified, stratified
 from ragmon.stats.prediction import FEWEST, Predicted, Sums, predicted
-from ragmon.windows import SeriesKey, State
+from ragmon.windows import State
 
 METRIC: Final = AnswerCorrect.name
 """The metric whose labels are made more certain."""
+_SOURCES: Final = (names.LIVE, names.LABEL)
 _LABEL, _PROXY, _BOTH = (f"~{METRIC}", f"~{METRIC}~proxy", f"~{METRIC}~both")
 
 
@@ -27,13 +30,13 @@ class Prediction(NamedTuple):
         pipeline: Whose answers.
         window: Over which window.
         proxy: The score that every answer has.
-        told: The mean of the labels all answers would have.
+        told: The mean of the labels all answers would have; of several strata, put together.
     """
 
     pipeline: str
     window: str
     proxy: str
-    told: Predicted
+    told: Predicted | Stratified
 
 
 def pairs(measured: Mapping[str, int]) -> dict[str, int]:
@@ -78,6 +81,7 @@ def predictions(
 ) -> list[Prediction]:
     """What labels and proxies say together, of the audit members of every pipeline that has labels.
 
+    Each stratum is estimated on its own and weighs what it holds of them: whoever labels may prefer some answers.
     Labels of a window are those that came in it, answers those that were given in it: what a proxy's score says of an
     answer is taken to be the same for both.
 
@@ -92,22 +96,25 @@ def predictions(
     labelled = sorted({key.pipeline for key in state.series if key.source == names.LABEL})
     for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled):
         for window, span in windows.items():
-            here, all_of_them = (_row(state, pipeline, source, span, now) for source in (names.LABEL, names.LIVE))
-            told = sums_of(here, all_of_them, name, table)
-            if told.labels >= FEWEST:
-                found.append(Prediction(pipeline, window, name, predicted(told)))
+            parts = _parts(state, table, pipeline, name, span, now)
+            if sum(part.sums.labels for part in parts) >= FEWEST:
+                told = predicted(parts[0].sums) if len(parts) == 1 else stratified(parts)
+                found.append(Prediction(pipeline, window, name, told))
     return found
 
 
-def _row(state: State, pipeline: str, source: str, span: int | None, now: float) -> Row:
-    """The audit members of a pipeline and source in one window."""
-    whole = Row()
+def _parts(state: State, table: ScoreTable, pipeline: str, proxy: str, span: int | None, now: float) -> list[Part]:
+    """What is known of each stratum in one window."""
+    rows: dict[str, dict[str, Row]] = {}
     for key, series in state.series.items():
-        if _is_meant(key, pipeline, source):
-            for row in state.window(series, span, now):
-                whole.merge(row)
-    return whole
-
-
-def _is_meant(key: SeriesKey, pipeline: str, source: str) -> bool:
-    return (key.pipeline, key.source) == (pipeline, source) and key.drawn and not key.slice
+        if key.pipeline == pipeline and key.source in _SOURCES and key.drawn and not key.slice:
+            row = rows.setdefault(key.stratum, {source: Row() for source in _SOURCES})[key.source]
+            for found in state.window(series, span, now):
+                row.merge(found)
+    parts = []
+    for stratum, by_source in sorted(rows.items()):
+        answers = by_source[names.LIVE]
+        sums = sums_of(by_source[names.LABEL], answers, proxy, table)
+        known = sum(n for facts, n in answers.cells.items() if not facts[0] & OUTCOME_UNKNOWN)
+        parts.append(Part(stratum, answers.count, max(known, sums.records, sums.labels), sums))
+    return [part for part in parts if part.total or part.sums.labels]

@@ -121,3 +121,36 @@ def test_refused_answers_are_in_no_pair():
     live.observe(make_record(trace_id=trace(1), claim="not in context", **told), NOW)
     live.take(Label(trace_id=trace(1), rater="ada", correct=True), NOW)
     assert sums_of(_merged(live, "label"), Row(), PROXY, live.scorer.table) == Sums()
+
+
+def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels():
+    """Whoever labels picked slow answers, which are mostly wrong; of a hundred answers ten are slow."""
+    live, rng = Live(defaults(), answers=3000), random.Random(3)
+    for number in range(2000):
+        slow = number % 10 == 0
+        right = rng.random() < (0.2 if slow else 0.9)
+        drawn = Sampling(stratum="slow" if slow else "rest")
+        told = {"ts": NOW + number % 60, "source": "live", "measures": {PROXY: 0.9 if right else 0.4}}
+        live.observe(make_record(trace_id=trace(number), sampling=drawn, **told), NOW + 60)
+        if number < 400 and (slow or number % 4 == 1):
+            live.take(Label(trace_id=trace(number), rater="ada", correct=right), NOW + 60)
+    scorer = live.scorer
+    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW + 60, lambda _: PROXY)
+    alone = scorer.snapshot().find("default", "label").metrics[METRIC].value
+    assert told.told.lower < 0.83 < told.told.upper
+    assert alone < told.told.lower
+
+
+def test_refusals_weigh_nothing_in_what_is_correct():
+    live, rng = Live(defaults(), answers=3000), random.Random(4)
+    for number in range(300):
+        refused = number % 3 == 0
+        drawn = Sampling(stratum="refusal" if refused else "rest")
+        told = {"ts": NOW, "source": "live", "claim": "not in context" if refused else "an answer"}
+        told["measures"] = {PROXY: rng.random()}
+        live.observe(make_record(trace_id=trace(number), sampling=drawn, **told), NOW)
+        if number < 100:
+            live.take(Label(trace_id=trace(number), rater="ada", correct=True), NOW)
+    scorer = live.scorer
+    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    assert (told.told.value, told.told.unobserved) == (1.0, 0.0)

@@ -258,5 +258,5 @@ def _ms(value: float | None) -> float | None:
 def _predicted(found: Prediction) -> dict[str, Any]:
     """What labels and a proxy say together, as plain JSON data."""
     told = found.told
-    numbers = {name: rounded(getattr(told, name)) for name in ("value", "lower", "upper", "n_eff", "gain", "rho")}
+    numbers = {name: rounded(getattr(told, name)) for name in ("value", "lower", "upper", "n_eff", "gain")}
     return {"pipeline": found.pipeline, "metric": METRIC, "proxy": found.proxy, "n": told.n, **numbers}
