@@ -123,12 +123,14 @@ class Accounts:
     def _label(self, told: Given) -> Label | None:
         """A label as the application gave it; what is none is counted, once it was."""
         try:
-            ids = told["relevant_ids"]
-            return as_label({**told, "relevant_ids": None if ids is None else [str(one) for one in ids]})
+            ids, comment = told["relevant_ids"], told["comment"]
+            label = as_label({**told, "relevant_ids": None if ids is None else [str(one) for one in ids]})
         except (ValueError, TypeError) as error:
             self.labels.lost[REJECTED] += 1
             warn_once(f"ragmon.label was given what is no label: {error}")
             return None
+        label.comment = comment if self.redactions is None else self.redactions.comment(comment)
+        return label
 
     def _report(self) -> None:
         """Tell of all calls."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ragmon.assembly import load_gold, rules
+from ragmon.capture.patterns import redact
 from ragmon.capture.redact import Redaction
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
@@ -40,6 +41,13 @@ class Redactions:
         if redaction is None:
             redaction = self._of[pipeline] = self._redaction(self._settings.of(pipeline))
         return redaction(record)
+
+    def comment(self, text: str | None) -> str | None:
+        """What may leave of words that somebody said of an answer: as much as of user traffic."""
+        content = self._settings.common.capture.content
+        if text is None or content in ("none", "hash"):
+            return None
+        return text if content == "full" else redact(text)
 
     @property
     def failed(self) -> int:

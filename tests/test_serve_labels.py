@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
 from keepers import Hand
 from otlp_requests import export
-from serving import accounted, asked, digest, foreign, post, process, replayed, send_body, serving, wait_for, whole
+from serving import (
+    accounted,
+    asked,
+    digest,
+    foreign,
+    journalled,
+    post,
+    process,
+    replayed,
+    send_body,
+    serving,
+    wait_for,
+    whole,
+)
 
 from ragmon.journal import forget, open_readonly
 from ragmon.journal.entries import Label, decode
@@ -146,6 +160,28 @@ def test_live_and_replay_agree_on_labels_also_after_a_kill(tmp_path):
         assert labels(running, 40) == {"joined": 40, "waiting": 0}
         assert running.metrics()[PRECISION] == 0.5
         assert digest(running) == replayed(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["none", "full"])
+def test_what_raters_wrote_is_kept_where_text_of_users_is(tmp_path, content):
+    with serving(tmp_path, f'[capture]\ncontent = "{content}"\n') as running:
+        send_labels(running, [label(1, comment="what a user wrote")])
+        labels(running, 1)
+    (kept,) = journalled(tmp_path, Label)
+    assert kept.comment == ("what a user wrote" if content == "full" else None)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_few_labels_and_many_find_their_answers_in_a_row_of_many(tmp_path, n):
+    """Tags and labels that hold a trace's id are not its answer."""
+    with Hand(tmp_path) as keeper:
+        records = [asked(i, tags={"trace_id": trace(i + 1)}) for i in range(60)]
+        keeper.take(of_traces(whole(records), PROTOBUF))
+        for _ in range(2):
+            keeper.take(of_labels([label(i) for i in range(n)]))
+        assert keeper.ledger.live.labels.book.results == {"joined": n, "duplicate": n}
+        held = [one.answer.qid for one in journalled(tmp_path, Label)]
+        assert held == [f"q{i}" for i in range(n)] * 2
 
 
 def test_forgetting_a_trace_takes_its_labels_and_the_answer_in_them(tmp_path):

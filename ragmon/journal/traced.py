@@ -19,7 +19,7 @@ from ragmon.journal.entries import decode
 WIDTH: Final = 8
 """Bytes of a trace id that are kept: its end, which is random whoever makes ids."""
 FEW: Final = 16
-"""Ids up to which searching each beats taking the blob apart."""
+"""Ids up to which searching each beats taking everything apart."""
 
 
 def ends(trace_ids: Iterable[str | None]) -> bytes:
@@ -53,9 +53,8 @@ def answers(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[
     found: dict[str, Record] = {}
     for seq, held in _rows(connection, set(wanted)):
         (lines,) = connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
-        for trace_id in (one for end in held for one in wanted[end] if one not in found):
-            if (record := _in(lines, trace_id)) is not None:
-                found[trace_id] = record
+        here = {one for end in held for one in wanted[end] if one not in found}
+        found |= _among(lines, here) if len(here) > FEW else _one_by_one(lines, here)
         if len(found) == len(trace_ids):
             break
     return found
@@ -81,6 +80,21 @@ def _is_in(blob: bytes, end: bytes) -> bool:
     while at >= 0 and at % WIDTH:
         at = blob.find(end, at + 1)
     return at >= 0
+
+
+def _among(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
+    """The last records of many traces among the lines of a row."""
+    found = {}
+    for line in lines.splitlines():
+        with suppress(msgspec.DecodeError):
+            record = decode(line)
+            if isinstance(record, Record) and record.trace_id in trace_ids:
+                found[record.trace_id] = record
+    return found
+
+
+def _one_by_one(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
+    return {trace_id: record for trace_id in trace_ids if (record := _in(lines, trace_id)) is not None}
 
 
 def _in(lines: bytes, trace_id: str) -> Record | None:

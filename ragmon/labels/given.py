@@ -9,6 +9,10 @@ import msgspec
 from ragmon.contract import Label
 from ragmon.labels.words import FIELDS
 
+LONGEST: Final = 1024
+"""Characters of a trace id, a rater or a document's id."""
+MOST: Final = 1000
+"""Documents a label names."""
 _SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
 
 
@@ -33,6 +37,9 @@ def as_label(told: Any) -> Label:
         raise ValueError("a label names its trace_id and its rater")
     if isinstance(correct, float | int) and not 0 <= correct <= 1:
         raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
+    names = (label.trace_id, label.rater, *(label.relevant_ids or ()))
+    if max(map(len, names)) > LONGEST or len(names) > MOST:
+        raise ValueError(f"a label names at most {MOST} documents, in at most {LONGEST} characters each")
     if correct is None and label.answerable is None and label.relevant_ids is None:
         raise ValueError(f"a label says something: {_SAID}")
     return label

@@ -155,8 +155,13 @@ def of_metrics(body: bytes, form: Form) -> Request:
     return Request(size=len(body), entries=list(found), taken=Taken(rejected, first))
 
 
-def of_labels(labels: Sequence[Any]) -> Request:
-    """Labels people gave; one that is none is left out and counted."""
+def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
+    """Labels people gave; one that is none is left out and counted.
+
+    Args:
+        labels: What was sent.
+        comments: Keep what raters wrote in their own words.
+    """
     request, first = Request(), ""
     for place, told in enumerate(labels, 1):
         try:
@@ -165,6 +170,7 @@ def of_labels(labels: Sequence[Any]) -> Request:
             count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"
         else:
+            label.comment = label.comment if comments else None
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
     request.size = sum(len(encode(entry)) for entry in request.entries)

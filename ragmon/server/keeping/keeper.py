@@ -105,7 +105,7 @@ class Keeper:
     def labels(self, labels: Sequence[Any]) -> Future[Taken]:
         """Hand in labels."""
         self._has_room()
-        return self._hand_in(accepting.of_labels(labels))
+        return self._hand_in(accepting.of_labels(labels, comments=self.ledger.keeps_text))
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
         """Silence an alarm; the result is whether it fired.

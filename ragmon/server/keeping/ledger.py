@@ -54,6 +54,11 @@ class Ledger:
         self._failing = Failing(self.live.scorer.table, self.live.policy)
         self.live.scorer.watch = self._failing
 
+    @property
+    def keeps_text(self) -> bool:
+        """Whether what users wrote may be kept as it is."""
+        return self.live.settings.common.capture.content == "full"
+
     def take(self, seq: int, arrival: float, counts: Counts, entries: Sequence[Entry]) -> None:
         """Take in a row of the journal.
 
