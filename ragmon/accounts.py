@@ -14,6 +14,7 @@ from ragmon.capture.pages import Departed
 from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_departed
 from ragmon.capture.worker import Worker
+from ragmon.judges.panel import Panel
 from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
 
@@ -33,6 +34,7 @@ class Accounts:
     Attributes:
         redactions: What takes text out of records, where they leave the process.
         requests: Requests that are gathered from the application's own spans, where they are.
+        judges: Score answers, where anybody does.
     """
 
     def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
@@ -45,6 +47,7 @@ class Accounts:
         self._due = 0.0
         self.redactions: Redactions | None = None
         self.requests: Requests | None = None
+        self.judges: Panel | None = None
 
     def books(self) -> Books:
         """What capture took in and what became of it, and what was lost in processes that are gone."""
@@ -69,6 +72,7 @@ class Accounts:
             orphans=runtime.orphans(),
             spans=spans,
             withheld=0 if self.redactions is None else self.redactions.failed,
+            judged={} if self.judges is None else self.judges.calls(),
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:

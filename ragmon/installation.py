@@ -26,6 +26,7 @@ from ragmon.config.settings import Settings
 from ragmon.delivery import identity, server, together, trace_log, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
+from ragmon.judges.panel import Panel
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions
 from ragmon.reading import Books
@@ -50,10 +51,11 @@ class Installation:
     Attributes:
         settings: The configuration in force.
         monitor: The monitor in this process, where there is one.
+        judges: Score answers where their text is.
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: The trace log cannot be written, or `capture.id_from` is no path.
+        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key or httpx.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Installation:
     ) -> None:
         self.settings = settings
         known = terms(settings)
-        self._own = self._log = self._redact = None
+        self._own = self._log = self._redact = self.judges = None
         self._mine: list[object] = []
         if not settings.disabled:
             redact = cache(lambda: Redactions(settings))
@@ -80,9 +82,14 @@ class Installation:
         self.monitor = target if isinstance(target, Monitor) else None
         self._sink = with_feedback(settings, together(target, self._log))
         self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
+        self.judges = None if settings.disabled else Panel(settings, folder=folder)
         self._folder = folder
         self._worker = Worker(
-            partial(to_record, build=settings.build or None), self._sink, folder=folder, every=self._look_around
+            partial(to_record, build=settings.build or None),
+            self._sink,
+            folder=folder,
+            every=self._look_around,
+            detour=self.judges,
         )
         self._runtime = runtime.Runtime(
             self._worker.submit,
@@ -91,12 +98,16 @@ class Installation:
             terms=known,
             keep_all=keep_all,
         )
-        self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
-        self._accounts.redactions = self._redact
+        self._accounts = self._open_accounts()
         self._requests: Requests | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
         self._ends_with_children = False
+
+    def _open_accounts(self) -> Accounts:
+        found = Accounts(self._worker, self._runtime, self._sink, self._folder)
+        found.redactions, found.judges = self._redact, self.judges
+        return found
 
     def start(self) -> runtime.Runtime | None:
         """Start capturing, in place of whoever captured before, whose runtime is returned.
@@ -175,6 +186,8 @@ class Installation:
     def _close(self) -> None:
         if self._worker.is_told:
             self._worker.page.close()
+        if self.judges is not None:
+            self.judges.close()
         for sink in self._mine:
             sinks.close(sink)
 
@@ -185,11 +198,13 @@ class Installation:
         if self.monitor is not None:  # whoever reads it reads the parent's
             self._own = self.monitor = None
             self._sink = Forked() if self._log is None else self._log
-        self._worker.begin_again(self._sink)
+        if self.judges is not None:
+            self.judges.begin_again()
+        # What nobody will see is not judged.
+        self._worker.begin_again(self._sink, None if isinstance(self._sink, Forked) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
-        self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
-        self._accounts.redactions = self._redact
+        self._accounts = self._open_accounts()
         if self._requests is not None:
             self._requests.begin_again()
             self._accounts.requests = self._requests

@@ -103,6 +103,20 @@ FORKED: Final = "forked"
 PROCESS_DIED: Final = "process_died"
 SCORER_ERROR: Final = "scorer_error"
 
+JUDGE_PREFIX: Final = "judge_"
+"""What the metric of a judge is called, before the judge's name."""
+
+# What became of a request that a judge was to look at; `queue_full` as well.
+SCORED: Final = "scored"
+CACHED: Final = "cached"
+JUDGE_ERROR: Final = "judge_error"
+TIMEOUT: Final = "timeout"
+RATE_LIMITED: Final = "rate_limited"
+BUDGET: Final = "budget"
+SKIPPED: Final = "skipped"
+"""There was nothing to judge, or nobody waited for it any longer."""
+JUDGE_RESULTS: Final = (SCORED, CACHED, JUDGE_ERROR, TIMEOUT, RATE_LIMITED, BUDGET, QUEUE_FULL, SKIPPED)
+
 # Endings Prometheus or ragmon itself gives a meaning to; no metric may be called so.
 RESERVED_ENDINGS: Final = (
     "_lower",

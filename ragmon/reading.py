@@ -49,6 +49,7 @@ class Captured:
         orphans: What was said outside a traced call.
         withheld: Records that went without their text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
+        judged: What became of requests that judges were to look at, by judge and result.
     """
 
     books: Books = field(default_factory=Books)
@@ -58,6 +59,7 @@ class Captured:
     orphans: int = 0
     withheld: int = 0
     spans: Mapping[str, int] = field(default_factory=dict)
+    judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ FLOORS = {
     "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading journal",
     "app": "config assembly privacy feedback delivery terms accounts "
-    "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
-    "remote verifying",
+    "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks judges "
+    "installation server remote verifying",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -148,6 +148,10 @@ INTO_CAPTURE = {
     "accounts",
     "delivery",
     "feedback",
+    "judges.budget",
+    "judges.judge",
+    "judges.panel",
+    "judges.seat",
     "privacy",
     "terms",
     "monitor",
