@@ -22,6 +22,8 @@ from ragmon.version import current
 if TYPE_CHECKING:
     import httpx
 
+QUIET: Final = 3600.0
+"""Seconds a server is left alone at most, whatever it asks."""
 LARGEST: Final = 1 << 20
 """Bytes of an answer that are read; a longer one is none."""
 ATTEMPTS: Final = 3
@@ -119,8 +121,8 @@ class Endpoint:
         return not was_plain
 
     def quiet(self, seconds: float) -> None:
-        """Leave the server alone for a while."""
-        self._quiet_until = max(self._quiet_until, monotonic() + seconds)
+        """Leave the server alone for a while; for no longer than `QUIET` without asking again."""
+        self._quiet_until = max(self._quiet_until, monotonic() + min(seconds, QUIET))
 
     async def turn(self, deadline: float) -> None:
         """Wait until the server may be asked, and pay for it.
