@@ -8,7 +8,9 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-SECTION = re.compile(r"<<<(?P<label>[A-Z0-9 ]+) (?P<word>[0-9a-f]{16})>>>\n(?P<text>.*?)\n<<<END (?P=word)>>>", re.DOTALL)
+SECTION = re.compile(
+    r"<<<(?P<label>[A-Z0-9 ]+) (?P<word>[0-9a-f]{16})>>>\n(?P<text>.*?)\n<<<END (?P=word)>>>", re.DOTALL
+)
 
 
 class Asked:
@@ -23,10 +25,6 @@ class Asked:
 
     def texts(self, label):
         return [text for name, text in self.sections if name.split()[0] == label]
-
-    @property
-    def wants_claims(self):
-        return "claims" in self.body.get("response_format", {}).get("json_schema", {}).get("name", self.system)
 
 
 class ChatModel:
@@ -45,7 +43,9 @@ class ChatModel:
 
     def reply(self, asked):
         if not asked.texts("EXPECTED") and not asked.texts("CLAIM"):
-            return json.dumps({"claims": [part.strip() for part in asked.texts("ANSWER")[0].split(".") if part.strip()]})
+            return json.dumps(
+                {"claims": [part.strip() for part in asked.texts("ANSWER")[0].split(".") if part.strip()]}
+            )
         judged = asked.texts("CLAIM") or asked.texts("CONTEXT")
         return verdicts(*("yes" if "good" in text else "no" for text in judged))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +65,7 @@ def test_yesterdays_file_is_removed(tmp_path):
 
 def test_where_nothing_can_be_written_the_process_counts_for_itself(tmp_path):
     (tmp_path / "a").mkdir()
-    os.chmod(tmp_path / "a", 0o777)  # anybody's: what lies there may be anybody's
+    (tmp_path / "a").chmod(0o777)  # anybody's: what lies there may be anybody's
     budget = Budget(2, clock=FakeClock(NOON), folder=tmp_path / "a")
     assert [budget.spend() for _ in range(3)] == [True, True, False]
     assert not list((tmp_path / "a").iterdir())

@@ -45,7 +45,9 @@ def record(*contexts, claim="good one. bad one."):
 
 
 def precision(model, **terms):
-    return Judge("p", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m", key="sesame"), "contextual_precision"))
+    return Judge(
+        "p", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m", key="sesame"), "contextual_precision")
+    )
 
 
 def faithful(model, **terms):
@@ -94,7 +96,7 @@ class TestGoodVerdicts:
         assert (told["metric"], told["threshold"], told["success"]) == ("judge_p", 0.5, True)
         assert told["latency_ms"] > 0
         assert told["metadata"]["verdicts"][1] == {"verdict": "no", "reason": "because 2"}
-        assert told["reason"] == "0.83: 2 of 3 contexts are relevant. 2: because 2"
+        assert told["reason"] == "2 of 3 contexts are relevant. 2: because 2"
 
     def test_without_reasons_none_are_asked_for_and_none_are_kept(self, model):
         found = judged(precision(model, include_reason=False))
@@ -140,7 +142,7 @@ GARBAGE = {
     "too few": verdicts("yes", "yes"),
     "none": verdicts(),
     "too many": verdicts("yes", "yes", "yes", "yes"),
-    "out of order": '{"verdicts": [{"number": 2, "verdict": "yes"}, {"number": 1, "verdict": "no"}, {"verdict": "no"}]}',
+    "out of order": '{"verdicts": [{"verdict": "no"}, {"number": 3, "verdict": "no"}, {"number": 2, "verdict": "no"}]}',
     "deep": "[" * 100_000,
 }
 

@@ -6,7 +6,7 @@ import asyncio
 import re
 
 import pytest
-from chat_model import SECTION, Asked, serving
+from chat_model import Asked, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +34,9 @@ def read(prompt):
     return Asked("", {}, body)
 
 
-text = st.text() | st.sampled_from(HOSTILE) | st.builds("".join, st.lists(st.sampled_from([*HOSTILE, "\n", "<<<", ">>>"])))
+text = (
+    st.text() | st.sampled_from(HOSTILE) | st.builds("".join, st.lists(st.sampled_from([*HOSTILE, "\n", "<<<", ">>>"])))
+)
 
 
 @given(question=text, expected=text, contexts=st.lists(text, min_size=1))
@@ -77,12 +79,8 @@ def test_a_document_that_orders_its_own_verdict_is_judged_like_any_other(order):
         judge = Judge("p", Terms(timeout=20), (Endpoint(model.url, "m"), "contextual_precision"))
         found = asyncio.run(judge.judge(record, item, FactReader()))
         assert found.score == 0.5
-        assert [match["label"] for match in SECTION.finditer(model.asked[0].user) if match["word"] == model.asked[0].word] == [
-            "QUESTION",
-            "EXPECTED OUTPUT",
-            "CONTEXT 1",
-            "CONTEXT 2",
-        ]
+        labels = [label for label, _ in model.asked[0].sections]
+        assert labels == ["QUESTION", "EXPECTED OUTPUT", "CONTEXT 1", "CONTEXT 2"]
 
 
 @given(st.lists(text), st.lists(text))

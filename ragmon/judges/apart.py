@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,14 +13,18 @@ from ragmon.attributes import RAGMON_INTERNAL
 def apart(name: str) -> Iterator[None]:
     """Put what a judge's clients trace below a span that says whose work it is, and that nobody takes for a request.
 
+    Where the application uses no OpenTelemetry there is nothing to keep apart.
+
     Args:
         name: The judge's.
     """
-    from opentelemetry import trace  # noqa: PLC0415 - loaded with the first judgement
-    from opentelemetry.context import Context  # noqa: PLC0415
+    trace = sys.modules.get("opentelemetry.trace")
+    tracer = getattr(trace, "get_tracer", None)
+    if tracer is None:
+        yield
+        return
+    from opentelemetry.context import Context  # noqa: PLC0415 - loaded already
 
-    tracer = trace.get_tracer("ragmon")
-    with tracer.start_as_current_span(
-        f"judge {name}", Context(), attributes={RAGMON_INTERNAL: True}, record_exception=False
-    ):
+    internal = {RAGMON_INTERNAL: True}
+    with tracer("ragmon").start_as_current_span(f"judge {name}", Context(), attributes=internal):
         yield

@@ -16,7 +16,7 @@ from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.item import GoldItem
 from ragmon.judges.budget import Budget
-from ragmon.judges.endpoint import Endpoint
+from ragmon.judges.endpoint import Endpoint, read_key
 from ragmon.judges.judge import Judge, Terms
 from ragmon.judges.kinds import CONTEXTUAL_PRECISION
 from ragmon.judges.registry import functions
@@ -106,7 +106,9 @@ class Court:
         key = name, table, function is not None
         seat = self._seats.get(key)
         if seat is None:
-            mark = sha256(f"{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
+            path = self._settings.path
+            place = "" if path is None else str(path.resolve())  # two applications may have judges of one name
+            mark = sha256(f"{place}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
             budget = Budget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{mark}")
             judge = _judge(name, table, budget)
             seat = self._seats[key] = Seat(judge, table.concurrency, self._tell)
@@ -134,16 +136,5 @@ def _judge(name: str, table: Table, budget: Budget) -> Judge:
     if function is not None:
         hint = f"rename one of them, or leave url and model out of [judges.{name}]"
         raise RagmonError(f"judge {name} is a function and a model", hint=hint)
-    key = None if table.api_key_file is None else _key(table.api_key_file, name)
+    key = None if table.api_key_file is None else read_key(table.api_key_file, f"check `[judges.{name}] api_key_file`")
     return Judge(name, terms, (Endpoint(table.url, table.model, key=key, spend=budget.spend), kind))
-
-
-def _key(path: Path, name: str) -> str:
-    try:
-        found = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RagmonError(f"{path}: the key cannot be read ({told})", hint=f"check `[judges.{name}]`") from None
-    if not found or not found.isascii() or not found.isprintable():
-        raise RagmonError(f"{path}: there is no key in it", hint="one line: the key alone")
-    return found

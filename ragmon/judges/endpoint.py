@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -200,6 +201,26 @@ class Session:
             headers = response.headers
             pause = _seconds(headers.get("retry-after"))
             return Answer(response.status_code, bytes(held), pause, headers.get("location"))
+
+
+def read_key(path: Path, hint: str) -> str:
+    """The key in a file.
+
+    Args:
+        path: The file; white space around the key does not count.
+        hint: What to check where there is none.
+
+    Raises:
+        RagmonError: It cannot be read, or holds no key.
+    """
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RagmonError(f"{path}: the key cannot be read ({told})", hint=hint) from None
+    if not found or not found.isascii() or not found.isprintable():
+        raise RagmonError(f"{path}: there is no key in it", hint="one line: the key alone")
+    return found
 
 
 def _gave_up(answer: Answer | None) -> NoJudgementError:

@@ -53,7 +53,7 @@ async def contextual_precision(asked: Asked, case: Case, *, reasons: bool) -> Op
         NoJudgementError: The model gives no usable verdict on each of them.
     """
     if not case.contexts:
-        return Opinion(0.0, "0.00: nothing was retrieved." if reasons else None, context_count=0)
+        return Opinion(0.0, "Nothing was retrieved." if reasons else None, context_count=0)
     prompt = prompts.relevance(case.question, case.expected, case.contexts, reasons=reasons)
     found = replies.findings(await asked.ask(prompt), len(case.contexts), reasons=reasons)
     relevant = sum(1 << place for place, finding in enumerate(found) if finding.is_yes)
@@ -85,7 +85,7 @@ def _opinion(score: float, found: Sequence[Finding], contexts: int, what: str | 
     if what is not None:
         against = [f"{n}: {one.reason}" for n, one in enumerate(found, start=1) if one.reason and not one.is_yes]
         yes = sum(finding.is_yes for finding in found)
-        reason = " ".join([f"{score:.2f}: {yes} of {len(found)} {what}.", *against])
+        reason = " ".join([f"{yes} of {len(found)} {what}.", *against])
     return Opinion(score, reason, tuple(found), contexts)
 
 
