@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from ragmon.errors import RagmonError
 from ragmon.judges.prompts import Prompt
@@ -71,12 +72,14 @@ class Endpoint:
         unreachable: What httpx raises where nobody answers.
 
     Raises:
-        RagmonError: httpx is not installed.
+        RagmonError: The address names a user, or httpx is not installed.
     """
 
     def __init__(
         self, url: str, model: str, *, key: str | None = None, spend: Callable[[], bool] = lambda: True
     ) -> None:
+        if "@" in urlsplit(url).netloc:  # what stands before it may be a password, and httpx logs addresses
+            raise RagmonError("a judge's address names a user", hint="put its key into a file: api_key_file")
         self._httpx = _httpx()
         self.unreachable: tuple[type[Exception], ...] = (self._httpx.TransportError, OSError)
         self.url = f"{url.rstrip('/')}/chat/completions"
