@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -95,8 +96,8 @@ def status(code, **headers):
 
 
 @contextmanager
-def serving(model=None):
-    """Serve a model on a free port of this machine."""
+def serving(model=None, tls=None):
+    """Serve a model on a free port of this machine; over TLS with a certificate and its key."""
     model = ChatModel() if model is None else model
 
     class Handler(BaseHTTPRequestHandler):
@@ -112,11 +113,15 @@ def serving(model=None):
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     server.daemon_threads = True
     server.block_on_close = False
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
-    model.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    model.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}/v1"
     try:
         yield model
     finally:

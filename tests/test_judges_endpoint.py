@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from datetime import UTC, datetime, timedelta
@@ -10,52 +9,15 @@ from email.utils import format_datetime
 
 import pytest
 from chat_model import completion, send, serving, status, verdicts
+from model_judges import faithful, judged, precision, record, short_pauses  # noqa: F401 - a fixture
 
 from ragmon import names
-from ragmon.capture import notices
-from ragmon.contract import Answer, Record
-from ragmon.item import GoldItem
-from ragmon.judges import endpoint as asking
-from ragmon.judges.endpoint import Endpoint
-from ragmon.judges.judge import Judge, Terms
-from ragmon.reader import FactReader
-
-ITEM = GoldItem(qid="a", question="Who?", answerable=True, gold_claim="Einstein won in 1921.")
 
 
 @pytest.fixture
 def model():
     with serving() as found:
         yield found
-
-
-@pytest.fixture
-def fresh_notices(monkeypatch):
-    """Whatever was said before is said again."""
-    monkeypatch.setattr(notices, "_said", set())
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(asking, "PAUSES", (0.01, 0.01))
-
-
-def record(*contexts, claim="good one. bad one."):
-    return Record(q="Who?", contexts=list(contexts), answer_json=Answer(claim=claim), trace_id="0" * 32)
-
-
-def precision(model, **terms):
-    return Judge(
-        "p", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m", key="sesame"), "contextual_precision")
-    )
-
-
-def faithful(model, **terms):
-    return Judge("f", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m"), "faithfulness"))
-
-
-def judged(judge, what=None):
-    return asyncio.run(judge.judge(what or record("good a", "b", "good c"), ITEM, FactReader()))
 
 
 class TestGoodVerdicts:
@@ -266,46 +228,3 @@ class TestAskingAgain:
             ["messages", "model"],
         ]
         assert "JSON" in model.asked[1].system
-
-
-class TestRedirects:
-    @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-    @pytest.mark.parametrize(
-        ("target", "why"),
-        [
-            ("http://169.254.169.254/latest/meta-data", "private address"),
-            ("http://[::1]:1/", "private address"),
-            ("http://localhost:1/", "private address"),
-            ("http://10.0.0.1/", "private address"),
-            ("https://example.com/", "another origin"),
-            ("//example.com/", "another origin"),
-            ("http://[broken", "no address"),
-        ],
-    )
-    def test_a_redirect_elsewhere_is_refused_by_name(self, model, caplog, fresh_notices, code, target, why):
-        model.script = [status(code, Location=target)]
-        assert judged(precision(model)).result == names.JUDGE_ERROR
-        assert why in caplog.text
-        assert len(model.asked) == 1
-
-    def test_another_port_of_this_machine_gets_neither_text_nor_key(self, model):
-        with serving() as other:
-            model.script = [status(307, Location=f"{other.url}/chat/completions")]
-            assert judged(precision(model)).result == names.JUDGE_ERROR
-            assert other.asked == []
-
-    def test_a_redirect_on_the_same_server_is_followed(self, model):
-        model.script = [status(308, Location="/v2/chat/completions")]
-        assert judged(precision(model)).result == names.SCORED
-        assert [asked.path for asked in model.asked] == ["/v1/chat/completions", "/v2/chat/completions"]
-        assert model.asked[1].headers["Authorization"] == "Bearer sesame"
-
-    def test_redirects_in_circles_end(self, model):
-        model.script = [status(307, Location="/v1/chat/completions")] * 20
-        assert judged(precision(model)).result == names.JUDGE_ERROR
-        assert len(model.asked) == 4
-
-    def test_the_proxies_of_the_environment_play_no_part(self, model, monkeypatch):
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
-        monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
-        assert judged(precision(model)).result == names.SCORED

@@ -72,16 +72,22 @@ class Court:
         own = functions()
         tables = {**{name: Table() for name in own}, **self._settings.of(pipeline).judges}
         with self._lock:
-            return tuple(self._seat(name, table) for name, table in tables.items() if table.url or name in own)
+            found = tuple(self._seat(name, table) for name, table in tables.items() if table.url or name in own)
+        if found:
+            self._known(pipeline)
+        return found
 
     def about(self, record: Record) -> tuple[GoldItem | None, FactReader]:
         """The gold item of a record, and what counts as an answer in its pipeline."""
-        pipeline = record.pipeline or DEFAULT_PIPELINE
+        gold, reader = self._known(record.pipeline or DEFAULT_PIPELINE)
+        return gold.match(record), reader
+
+    def _known(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
         found = self._about.get(pipeline)
         if found is None:
             one = self._settings.of(pipeline)
             found = self._about[pipeline] = self._gold_of(one), rules(one).facts
-        return found[0].match(record), found[1]
+        return found
 
     def begin_again(self) -> None:
         """Begin anew in a forked child."""

@@ -10,7 +10,7 @@ from time import monotonic, time
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.capture.notices import warn_once
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
@@ -87,7 +87,7 @@ class Panel:
             Those that go on now: the others of these, and earlier ones whose judges are done or late.
         """
         now = monotonic()
-        onward = [record for record in records if not self._set_aside(record, now)]
+        onward = [record for record in records if not self._is_aside(record, now)]
         return [*onward, *self._back(now, until)] if self._held else onward
 
     def judge(
@@ -124,6 +124,13 @@ class Panel:
     ) -> None:
         self.close()
 
+    def _is_aside(self, record: Record, now: float) -> bool:
+        try:
+            return self._set_aside(record, now)
+        except Exception as error:  # noqa: BLE001 - no thread can be started; the record must go on, and only once
+            warn_once(f"a record goes on unjudged: {whereabouts(error)}")
+            return False
+
     def _set_aside(self, record: Record, now: float) -> bool:
         seats = [seat for seat in self._chosen(record) if seat.judge.draws(record)]
         if not seats:
@@ -132,9 +139,9 @@ class Panel:
         if self._weight + ticket.weight > HELD:
             self._give_up(ticket, QUEUE_FULL)
             return False
+        self._put(ticket, seats)
         self._weight += ticket.weight
         self._held.add(ticket)
-        self._put(ticket, seats)
         return True
 
     def _back(self, now: float, until: float) -> list[Record]:

@@ -83,13 +83,11 @@ class Seat:
             return False
         self._queue.put(ticket)
         with self._lock:
-            if not self._threads:
-                self._threads = [
-                    Thread(target=self._serve, args=(self._queue,), name=f"ragmon-judge-{self.judge.name}", daemon=True)
-                    for _ in range(self._concurrency)
-                ]
-                for thread in self._threads:
-                    thread.start()
+            while len(self._threads) < self._concurrency:
+                name = f"ragmon-judge-{self.judge.name}"
+                thread = Thread(target=self._serve, args=(self._queue,), name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
         return True
 
     def close(self) -> None:
