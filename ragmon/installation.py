@@ -68,7 +68,8 @@ class Installation:
     ) -> None:
         self.settings = settings
         known = terms(settings)
-        self._own = self._log = self._redact = self.judges = None
+        self.judges = None if settings.disabled else Panel(settings, folder=folder)
+        self._own = self._log = self._redact = None
         self._mine: list[object] = []
         if not settings.disabled:
             redact = cache(lambda: Redactions(settings))
@@ -82,7 +83,6 @@ class Installation:
         self.monitor = target if isinstance(target, Monitor) else None
         self._sink = with_feedback(settings, together(target, self._log))
         self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
-        self.judges = None if settings.disabled else Panel(settings, folder=folder)
         self._folder = folder
         self._worker = Worker(
             partial(to_record, build=settings.build or None),
