@@ -17,6 +17,7 @@ from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_departed
 from ragmon.capture.worker import Worker
 from ragmon.contract import Label
+from ragmon.judges.panel import Panel
 from ragmon.labels.given import as_label
 from ragmon.labels.words import REJECTED
 from ragmon.privacy import Redactions
@@ -43,6 +44,7 @@ class Accounts:
         redactions: What takes text out of records, where they leave the process.
         requests: Requests that are gathered from the application's own spans, where they are.
         labels: What people say of answers, on its way.
+        judges: Score answers, where anybody does.
     """
 
     def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
@@ -56,6 +58,7 @@ class Accounts:
         self.redactions: Redactions | None = None
         self.requests: Requests | None = None
         self.labels = Labels()
+        self.judges: Panel | None = None
 
     def books(self) -> Books:
         """What capture took in and what became of it, and what was lost in processes that are gone."""
@@ -81,6 +84,7 @@ class Accounts:
             spans=spans,
             labels=dict(self.labels.lost),
             withheld=0 if self.redactions is None else self.redactions.failed,
+            judged={} if self.judges is None else self.judges.calls(),
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:

@@ -26,6 +26,7 @@ from ragmon.config.settings import Settings
 from ragmon.delivery import identity, server, together, trace_log, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
+from ragmon.judges.panel import Panel
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions
 from ragmon.reading import Books
@@ -50,10 +51,11 @@ class Installation:
     Attributes:
         settings: The configuration in force.
         monitor: The monitor in this process, where there is one.
+        judges: Score answers where their text is.
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: The trace log cannot be written, or `capture.id_from` is no path.
+        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key or httpx.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Installation:
     ) -> None:
         self.settings = settings
         known = terms(settings)
+        self.judges = None if settings.disabled else Panel(settings, folder=folder)
         self._own = self._log = self._redact = None
         self._mine: list[object] = []
         if not settings.disabled:
@@ -82,7 +85,11 @@ class Installation:
         self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
         self._folder = folder
         self._worker = Worker(
-            partial(to_record, build=settings.build or None), self._sink, folder=folder, every=self._look_around
+            partial(to_record, build=settings.build or None),
+            self._sink,
+            folder=folder,
+            every=lambda asked: self._accounts.look_around(asked),  # noqa: PLW0108 - a forked child has others
+            detour=self.judges,
         )
         self._runtime = runtime.Runtime(
             self._worker.submit,
@@ -91,14 +98,17 @@ class Installation:
             terms=known,
             keep_all=keep_all,
         )
-        self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
-        self._accounts.redactions = self._redact
+        self._labels = labels.Labels(taken=not settings.disabled)
+        self._accounts = self._open_accounts()
         self._requests: Requests | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
-        self._labels = labels.Labels(taken=not settings.disabled)
-        self._accounts.labels = self._labels
         self._process = os.getpid()
         self._ends_with_children = False
+
+    def _open_accounts(self) -> Accounts:
+        found = Accounts(self._worker, self._runtime, self._sink, self._folder)
+        found.redactions, found.judges, found.labels = self._redact, self.judges, self._labels
+        return found
 
     def start(self) -> runtime.Runtime | None:
         """Start capturing, in place of whoever captured before, whose runtime is returned.
@@ -163,8 +173,7 @@ class Installation:
         _started.discard(self)
         if runtime.current is self._runtime:
             runtime.use(None)
-        if labels.current is self._labels:
-            labels.current = None
+        labels.leave(self._labels)
         if _current is self:
             _current = None
         for _, processor in self._watched:
@@ -180,6 +189,8 @@ class Installation:
     def _close(self) -> None:
         if self._worker.is_told:
             self._worker.page.close()
+        if self.judges is not None:
+            self.judges.close()
         for sink in self._mine:
             sinks.close(sink)
 
@@ -190,23 +201,19 @@ class Installation:
         if self.monitor is not None:  # whoever reads it reads the parent's
             self._own = self.monitor = None
             self._sink = Forked() if self._log is None else self._log
-        self._worker.begin_again(self._sink)
+        if self.judges is not None:
+            self.judges.begin_again()
+        # What nobody will see is not judged.
+        self._worker.begin_again(self._sink, None if isinstance(self._sink, Forked) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
-        self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
-        self._accounts.redactions = self._redact
-        was, self._labels = self._labels, labels.Labels()
-        self._accounts.labels = self._labels
-        if labels.current is was:
-            labels.current = self._labels
+        self._labels = labels.renew(self._labels)
+        self._accounts = self._open_accounts()
         if self._requests is not None:
             self._requests.begin_again()
             self._accounts.requests = self._requests
         if was_current:
             runtime.use(self._runtime)
-
-    def _look_around(self, asked: bool) -> None:
-        self._accounts.look_around(asked)
 
     def _awaken(self) -> None:
         """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""

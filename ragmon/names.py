@@ -52,9 +52,6 @@ INDEX_HASH: Final = "index_hash"
 ALARM_LOG: Final = "ragmon.alarms"
 """The logger that is told of alarms: pages are warnings."""
 
-JUDGE: Final = "judge_"
-"""How the scores of judges begin; they are proxies, and never gate alone."""
-
 # How urgent an alarm is: at once, today, this week.
 PAGE: Final = "page"
 LOOK: Final = "look"
@@ -105,6 +102,20 @@ FORKED: Final = "forked"
 """Captured in a forked process that has nowhere to send it."""
 PROCESS_DIED: Final = "process_died"
 SCORER_ERROR: Final = "scorer_error"
+
+JUDGE_PREFIX: Final = "judge_"
+"""What the metric of a judge is called, before the judge's name."""
+
+# What became of a request that a judge was to look at; `queue_full` as well.
+SCORED: Final = "scored"
+CACHED: Final = "cached"
+JUDGE_ERROR: Final = "judge_error"
+TIMEOUT: Final = "timeout"
+RATE_LIMITED: Final = "rate_limited"
+BUDGET: Final = "budget"
+SKIPPED: Final = "skipped"
+"""There was nothing to judge, or nobody waited for it any longer."""
+JUDGE_RESULTS: Final = (SCORED, CACHED, JUDGE_ERROR, TIMEOUT, RATE_LIMITED, BUDGET, QUEUE_FULL, SKIPPED)
 
 # Endings Prometheus or ragmon itself gives a meaning to; no metric may be called so.
 RESERVED_ENDINGS: Final = (

@@ -51,6 +51,7 @@ class Captured:
         withheld: Records that went without their text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
         labels: Labels that were lost on their way, by reason.
+        judged: What became of requests that judges were to look at, by judge and result.
     """
 
     books: Books = field(default_factory=Books)
@@ -61,6 +62,7 @@ class Captured:
     withheld: int = 0
     spans: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
+    judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ FLOORS = {
     "brain": "rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading labels journal",
     "app": "config assembly privacy feedback delivery terms accounts admission live monitor offline questions parallel "
-    "baseline arming watching releasing checkup hosts acks installation server remote verifying",
+    "baseline arming watching releasing checkup hosts acks judges installation server remote verifying",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -149,6 +149,10 @@ INTO_CAPTURE = {
     "accounts",
     "delivery",
     "feedback",
+    "judges.budget",
+    "judges.judge",
+    "judges.panel",
+    "judges.seat",
     "privacy",
     "terms",
     "monitor",

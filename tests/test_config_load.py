@@ -83,8 +83,14 @@ on_look = false
 url = "https://judge.example/v1"
 model = "small"
 api_key_file = "judge.key"
+kind = "faithfulness"
 sample = 0.5
 max_per_day = 7
+threshold = 0.8
+include_reason = false
+strict = true
+timeout = "9s"
+concurrency = 4
 [labels]
 column = { trace_id = "Trace", correct = "Correct?" }
 values = { true = ["ja"], false = ["nein"] }

@@ -59,6 +59,22 @@ current: Labels | None = None
 """Where labels go in this process; None before `ragmon.install`."""
 
 
+def renew(was: Labels) -> Labels:
+    """Other ones for a forked child: what waits is its parent's to hand on."""
+    global current  # noqa: PLW0603 - one process has one installation
+    found = Labels()
+    if current is was:
+        current = found
+    return found
+
+
+def leave(these: Labels) -> None:
+    """Take no more, where these are the ones that take."""
+    global current  # noqa: PLW0603 - as above
+    if current is these:
+        current = None
+
+
 def label(
     trace_id: str,
     *,

@@ -1,4 +1,4 @@
-"""Where records go: the two forms a sink can have, and several sinks as one. All are called off the request path."""
+"""Where records go, and where they may stay before. All of it is called off the request path."""
 
 from __future__ import annotations
 
@@ -31,6 +31,22 @@ class BatchSink(Protocol):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
+
+
+class Detour(Protocol):
+    """Where records may stay a while on their way to the sink."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether any are there."""
+
+    def take(self, records: Sequence[Record], until: float) -> list[Record]:
+        """Take records; returns those that go on now, earlier ones among them. Never blocks, loses none.
+
+        Args:
+            records: Each may stay.
+            until: When all must be back, by the monotonic clock.
+        """
 
 
 class Door:

@@ -37,7 +37,7 @@ from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-000": ("k", "gates"),
-    "seed-001": ("threshold", "strict"),
+    "seed-001": ("threshold", "strict", "judge_url", "model", "judge_key_file", "no_reason"),
     "seed-002": (),
     "seed-003": (),
     "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
@@ -91,6 +91,10 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 @click.option("--include-details", is_flag=True, help="seed-004: results per query.")
 @click.option("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
 @click.option("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
+@click.option("--judge-url", metavar="URL", help="seed-001: an OpenAI-compatible API; asked where no verdicts are.")
+@click.option("--model", metavar="NAME", help="seed-001: the judge's model there.")
+@click.option("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
+@click.option("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
 @click.pass_context
 def replay(
     context: click.Context,
@@ -180,6 +184,10 @@ def _check_options(context: click.Context, compat: str | None, form: str) -> Non
         allowed, where = {*_JOURNAL}, "with --journal"
     for name in sorted(given - allowed):
         raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
+    if compat and ("judge_url" in given) != ("model" in given):
+        raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
+    if "judge_url" not in given and given & {"judge_key_file", "no_reason"}:
+        raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
     if not compat and form == "md" and "windows" in given:
         raise click.UsageError("--windows does nothing with --format md", context)
     if "alerts_out" in given and context.params["alerts_out"] in (STDIN, context.params["output"]):
@@ -194,6 +202,11 @@ def _compat(
     """What the published scorer prints; where it would crash, why, and exit code 3."""
     from ragmon.compat import Options, run  # noqa: PLC0415 - a room of its own, loaded only for this
 
+    asking = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
+    if asking["judge_url"] is not None:
+        from ragmon.cli.seed_judge import seed_judge  # noqa: PLC0415 - needs httpx
+
+        published["ask"] = seed_judge(**asking)  # type: ignore[arg-type]
     result = run(mode, traces, gold, Options(**published))  # type: ignore[arg-type]
     if result.error is not None:
         error, _, hint = result.error.partition("\nhint: ")

@@ -15,7 +15,8 @@ from ragmon.gates import LABELLED, Gate, Mode, Policy
 from ragmon.item import Match
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
-from ragmon.names import JUDGE
+from ragmon.metrics.judged import judged
+from ragmon.names import JUDGE_PREFIX
 from ragmon.refusal import RefusalRule
 
 
@@ -91,7 +92,7 @@ class PipelineSettings:
     @property
     def proxy(self) -> str:
         """The score by which labels are made more certain."""
-        judges = [f"{JUDGE}{name}" for name in sorted(self.judges)]
+        judges = [f"{JUDGE_PREFIX}{name}" for name in sorted(self.judges)]
         return self.labels.proxy or next(iter(judges), Groundedness.name)
 
 
@@ -180,10 +181,13 @@ class Settings:
         )
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Every metric that is counted, by key: all registered ones at the configured cuts, and what gates name."""
-        ks = sorted({k for one in (self.common, *self.pipelines.values()) for k in one.metrics.k})
+        """Every metric that is counted, by key: all registered ones at the configured cuts, judges', and gates'."""
+        shared = (self.common, *self.pipelines.values())
+        ks = sorted({k for one in shared for k in one.metrics.k})
+        judges = (judged(name)() for name in sorted({name for one in shared for name in one.judges}))
         gates = (gate for one in self.pipelines.values() for gate in one.gates if gate.kind == "threshold")
-        return {**build(ks), **{gate.metric: base.parse(gate.metric) for gate in gates}}
+        scores = {metric.key: metric for metric in judges}
+        return {**build(ks), **scores, **{gate.metric: base.parse(gate.metric) for gate in gates}}
 
 
 def default_source(gate: Gate, *, probed: bool) -> str:

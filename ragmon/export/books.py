@@ -51,9 +51,12 @@ def accounting(reading: Reading) -> Iterator[Metric]:
     spans = CounterMetricFamily("ragmon_spans_dropped", "Spans that belong to no record", labels=("reason",))
     for reason, n in sorted(reading.captured.spans.items()):
         spans.add_metric((reason,), n)
+    judged = CounterMetricFamily("ragmon_judge_calls", "Requests before a judge", labels=("judge", "result"))
+    for told, n in sorted(reading.captured.judged.items()):
+        judged.add_metric(told, n)
     failures = reading.captured.withheld
     withheld = CounterMetricFamily("ragmon_redaction_failures", "Records without text: a redactor failed", failures)
-    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, withheld)
+    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
 
 
 def labels(reading: Reading) -> Iterator[Metric]:

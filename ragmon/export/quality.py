@@ -10,7 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from ragmon import metrics, stats
 from ragmon.export.labels import label
 from ragmon.gates import LABELLED, Outcome
-from ragmon.names import LABEL
+from ragmon.metrics.judged import judged
+from ragmon.names import JUDGE_PREFIX, LABEL
 from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
@@ -103,7 +104,9 @@ class _Family:
 
 def families(snapshot: Snapshot) -> Iterator[Metric]:
     """Every metric: gauges per window, counters over all time."""
-    found = {name: _Family(family) for name, family in sorted(metrics.families().items())}
+    seen = {key for series in snapshot.series for key in series.metrics if key.startswith(JUDGE_PREFIX)}
+    judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # a name in ragmon.toml makes a metric
+    found = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
     for series in snapshot.series:
         if not series.slice:
             for key, stat in _own(series, snapshot):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import joins
-from ragmon.names import JUDGE
+from ragmon.names import JUDGE_PREFIX
 
 _SALT: Final = b"ragmon label queue"
 _SURE: Final = 0.25
@@ -60,7 +60,7 @@ def worth(trace_id: str, record: Record) -> Worth:
 
 def _known(measures: Mapping[str, float]) -> float:
     """How much scores say of an answer: nothing where there is none, all where one is 0 or 1."""
-    told = [score for name, score in measures.items() if name.startswith(JUDGE)] or [*measures.values()]
+    told = [score for name, score in measures.items() if name.startswith(JUDGE_PREFIX)] or [*measures.values()]
     return min((1.0 - score * (1.0 - score) / _SURE for score in told), default=0.0)
 
 
