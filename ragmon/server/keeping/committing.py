@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -37,8 +37,11 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     row = Row(now)
     row.counts.add(loose)
     _whole(batch, requests, row, min(now, wall) - OLDEST)
-    _complete(batch, traces, row)
-    answers = _answers(batch, requests, row)
+    labels = _complete(batch, traces, row)
+    answers = _answers(batch, [*labels, *_labels(requests)], row)
+    for label in labels:
+        joined = msgspec.structs.replace(label, answer=answers.get(label.trace_id))
+        row.put(joined, encode(joined))
     for request in requests:
         row.counts.add(request.counts)
         for entry in request.entries:
@@ -57,9 +60,13 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     return row
 
 
-def _answers(batch: Batch, requests: Sequence[Request], row: Row) -> dict[str, Record]:
+def _labels(requests: Sequence[Request]) -> list[Label]:
+    return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
+
+
+def _answers(batch: Batch, labels: Iterable[Label], row: Row) -> dict[str, Record]:
     """The answers that labels are about, as far as they came: with this row, or before it."""
-    wanted = {entry.trace_id for request in requests for entry in request.entries if isinstance(entry, Label)}
+    wanted = {label.trace_id for label in labels}
     if not wanted:
         return {}
     here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
@@ -86,11 +93,11 @@ def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -
             row.own.append(one.trace_id)
 
 
-def _complete(batch: Batch, traces: Traces, row: Row) -> None:
-    """The traces that are complete, each once."""
+def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
+    """The traces that are complete, each once; returns what people say on their spans."""
     ready = traces.ready
     if not ready:
-        return
+        return []
     done = batch.known(found.trace_id for found in ready)
     forgotten = sum(arrival < 0 for arrival in done.values())
     count(row.counts.ignored, FORGOTTEN, forgotten)
@@ -108,6 +115,7 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> None:
         row.counts.add(found.counts)
     batch.remember([found.trace_id for found in ready if not found.made], row.arrival)
     batch.remember([found.trace_id for found in ready if found.made], row.arrival, recorded=True)
+    return [label for found in fresh for label in found.labels]
 
 
 def _too_old(found: Assembled) -> bool:
