@@ -9,6 +9,9 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
+
+TABLE = '[judges.faithfulness]\nurl = "{url}"\nmodel = "m"\nsample = 1.0\ntimeout = "20s"\n'
 SECTION = re.compile(
     r"<<<(?P<label>[A-Z0-9 ]+) (?P<word>[0-9a-f]{16})>>>\n(?P<text>.*?)\n<<<END (?P=word)>>>", re.DOTALL
 )
@@ -128,3 +131,22 @@ def serving(model=None, tls=None):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@pytest.fixture
+def judge(monkeypatch):
+    """`ragmon.judge`, forgotten after the test."""
+    import ragmon  # noqa: PLC0415 - most tests have no judge
+    from ragmon.judges import registry  # noqa: PLC0415
+    from ragmon.metrics import base  # noqa: PLC0415
+
+    monkeypatch.setattr(registry, "_functions", {})
+    monkeypatch.setattr(base, "_families", dict(base._families))
+    return ragmon.judge
+
+
+@pytest.fixture
+def model():
+    """A model that answers as it is told to."""
+    with serving() as found:
+        yield found

@@ -14,35 +14,18 @@ import urllib.request
 from time import time
 
 import pytest
-from chat_model import serving
+from chat_model import TABLE
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
 from ragmon.contract import Answer, Record
 from ragmon.installation import Installation
-from ragmon.judges import registry
 from ragmon.judges.panel import Panel
-from ragmon.metrics import base
 from ragmon.monitor import Monitor
 from ragmon.testing import Collected
 
 ALL = '[sampling]\nrate = 1.0\n[serve]\nadmin = "127.0.0.1:0"\n'
-TABLE = '[judges.faithfulness]\nurl = "{url}"\nmodel = "m"\nsample = 1.0\ntimeout = "20s"\n'
-
-
-@pytest.fixture
-def judge(monkeypatch):
-    """`ragmon.judge`, forgotten after the test."""
-    monkeypatch.setattr(registry, "_functions", {})
-    monkeypatch.setattr(base, "_families", dict(base._families))
-    return ragmon.judge
-
-
-@pytest.fixture
-def model():
-    with serving() as found:
-        yield found
 
 
 @pytest.fixture

@@ -7,36 +7,19 @@ import threading
 from time import monotonic
 
 import pytest
-from chat_model import serving, status
+from chat_model import TABLE, status
 
 import ragmon
 from ragmon import names
 from ragmon.contract import Answer, Record
 from ragmon.errors import RagmonError
-from ragmon.judges import registry
 from ragmon.judges.judge import Judge, Terms
 from ragmon.judges.panel import Panel
 from ragmon.judges.seat import WAITING
-from ragmon.metrics import base
 from ragmon.reader import FactReader
 from ragmon.testing import FakeClock
 
 FOREVER = float("inf")
-TABLE = '[judges.faithfulness]\nurl = "{url}"\nmodel = "m"\nsample = 1.0\ntimeout = "20s"\n'
-
-
-@pytest.fixture
-def judge(monkeypatch):
-    """`ragmon.judge`, forgotten after the test."""
-    monkeypatch.setattr(registry, "_functions", {})
-    monkeypatch.setattr(base, "_families", dict(base._families))
-    return ragmon.judge
-
-
-@pytest.fixture
-def model():
-    with serving() as found:
-        yield found
 
 
 def record(n=0, claim="good.", contexts=("c",), **fields):
