@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.gold.frozen import check, read_frozen
+from ragmon.keys import read_key
 from ragmon.reader import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
@@ -17,13 +19,29 @@ def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
     """Read the gold sets of a configuration.
 
     Raises:
-        GoldError: One of the files is broken.
+        GoldError: One of the files is broken, or is not what was frozen.
+        RagmonError: The key of a frozen set cannot be read.
     """
     return tuple(_load_set(spec) for spec in specs)
 
 
-def _load_set(spec: GoldSpec) -> GoldSet:
+def read_gold(spec: GoldSpec) -> GoldSet:
+    """The items of a gold set as its files say them, for any pipeline and use.
+
+    Raises:
+        GoldError: A file is broken, or is not what was frozen.
+        RagmonError: The key of a frozen set cannot be read.
+    """
     read = GoldSet.load(list(spec.paths), spec.name, match=spec.match)
+    if spec.frozen is not None:
+        key = None if spec.key_file is None else read_key(spec.key_file, f"[gold.{spec.name}] key_file")
+        files = " ".join(str(path) for path in spec.paths)
+        check(read, read_frozen(spec.frozen, key), at=files, file=str(spec.frozen), with_key=key is not None)
+    return read
+
+
+def _load_set(spec: GoldSpec) -> GoldSet:
+    read = read_gold(spec)
     return GoldSet(read.name, read.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
 
 

@@ -16,7 +16,7 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names attributes version",
+    "words": "errors names attributes version keys",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores gold snapshot",
@@ -81,6 +81,7 @@ APART = {
         "facts",
         "gold",
         "item",
+        "keys",
         "metrics",
         "reader",
         "capture.calls",

@@ -41,6 +41,8 @@ class Gold(Table):
         use: Which records may match it.
         tags: Slices every item of it belongs to.
         match: How gold texts are compared with contexts.
+        frozen: What `ragmon gold freeze` wrote of it; files that differ are refused.
+        key_file: The secret that is signed with.
     """
 
     path: Files = Field(description='path = "gold.jsonl"')
@@ -48,6 +50,14 @@ class Gold(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
+    frozen: File | None = None
+    key_file: File | None = None
+
+    @model_validator(mode="after")
+    def _key_of_something(self) -> Gold:
+        if self.key_file is not None and self.frozen is None:
+            raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
+        return self
 
 
 class GateTable(Table):

@@ -142,13 +142,14 @@ def _guarded(watch: Watch) -> Watch:
 
 
 def _files(settings: Settings) -> Iterator[Path]:
-    """What a configuration is read from: its files, gold, frozen baselines."""
+    """What a configuration is read from: its files, gold, what was frozen, keys."""
     if settings.path is not None:
         yield from _chain(settings.path)
     for gold in settings.gold:
         for path in gold.paths:
             yield path
             yield from _inside(path)
+        yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
     shared = (settings.common, *settings.pipelines.values())
     yield from sorted({file for one in shared if (file := one.alarms.baseline.file) is not None})
 
