@@ -15,7 +15,7 @@ from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
 _WINDOWED: Final = ("pipeline", "source", "gold", "window")
 _COUNTED: Final = ("pipeline", "source", "gold", "gold_version")
-_SLICED: Final = ("pipeline", "metric", "source", "slice")
+_SLICED: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
 _BINARY: Final = frozenset(
     {
         "answer_precision",
@@ -78,6 +78,12 @@ class _Family:
         """Add what one series says of the metric, unless it says nothing.
 
         Gauges tell of all calls where they are known; counters count audit members, which add up over replicas.
+
+        Args:
+            series: The series.
+            k: The metric's cut; "" where it has none.
+            key: The metric.
+            stat: What the series says of it.
         """
         found = series.estimate(key)
         if found.value is None:
@@ -102,13 +108,31 @@ class _Family:
 def families(snapshot: Snapshot) -> Iterator[Metric]:
     """Every metric: gauges per window, counters over all time."""
     found = {name: _Family(family) for name, family in sorted(metrics.families().items())}
+    versions = _Versions(snapshot)
     for series in snapshot.series:
-        if not series.slice:
+        if not series.slice and versions.show(series):
             for key, stat in _own(series, snapshot):
                 name, _, k = key.partition("@")
                 found[name].add(series, k, key, stat)
     for family in found.values():
         yield from family
+
+
+class _Versions:
+    """Which versions of the gold sets are shown: gauges of the one in force, counters as long as a window has it.
+
+    Args:
+        snapshot: What was counted.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._present = {(gold.name, gold.version) for gold in snapshot.golds}
+        self._windowed = {(one.gold, one.gold_version) for one in snapshot.series if one.window != ALL}
+
+    def show(self, series: SeriesStats) -> bool:
+        """Whether a series is exported."""
+        version = (series.gold, series.gold_version)
+        return not series.gold or version in self._present or (series.window == ALL and version in self._windowed)
 
 
 def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
@@ -119,16 +143,18 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
 
 
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
-    """The gated metrics of every slice, over all time; gold sets are added up, they have no label here."""
+    """The gated metrics of every slice, over all time."""
     gated = {(outcome.gate.pipeline, outcome.gate.metric) for outcome in outcomes}
-    sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    versions = _Versions(snapshot)
+    sums: dict[tuple[str, ...], tuple[int, int]] = {}
     for series in snapshot.series:
-        if not series.slice or series.window != ALL:
+        if not series.slice or series.window != ALL or not versions.show(series):
             continue
+        golden = (label(series.gold), series.gold_version)
         for key, stat in _own(series, snapshot):
             if stat.n and (series.pipeline, key) in gated:
-                labels = (label(series.pipeline), key, series.source, label(series.slice))
-                total, n = sums.get(labels, (0, 0))
+                labels: tuple[str, ...] = (label(series.pipeline), key, series.source, label(series.slice), *golden)
+                total, n = sums.get(labels, (0, 0))  # labels of long names are cut, and may be the same
                 sums[labels] = (total + stat.sum, n + stat.n)
     score = CounterMetricFamily("rag_slice_score", "Sum of a metric's scores in a slice", labels=_SLICED)
     scored = CounterMetricFamily("rag_slice_scored", "Requests a metric scored in a slice", labels=_SLICED)

@@ -49,7 +49,7 @@ class Reloading:
         self.since: float | None = None
         self._settings = self._read = settings
         self._keeper = keeper
-        self._seen = self._still = self._signature()
+        self._seen = self._still = self._before = self._signature()
 
     def look(self) -> bool:
         """Read the configuration again if a file changed and is not being written; returns whether it did so.
@@ -65,15 +65,16 @@ class Reloading:
 
     def reload(self) -> bool:
         """Read the configuration again; returns whether it is in force now."""
-        before = self._signature()
+        self._before = self._signature()
         try:
             return self._reload()
         finally:
-            self._seen = {path: before.get(path, found) for path, found in self._signature().items()}
+            self._seen = {path: self._before.get(path, found) for path, found in self._signature().items()}
 
     def _reload(self) -> bool:
         try:
             settings = self._read = load(self._settings.path)
+            self._before = {**self._signature(), **self._before}  # before the gold it names is read, which may come now
             ledger = Ledger(settings)
             self._keeper.errand(lambda: self._go_on_with(ledger)).result()
         except RagmonError as error:
