@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
+from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.frozen import check, read_frozen
 from ragmon.keys import read_key
@@ -13,6 +17,8 @@ from ragmon.reader import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.windows import State
+
+_log: Final = logging.getLogger("ragmon")
 
 
 def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
@@ -43,6 +49,23 @@ def read_gold(spec: GoldSpec) -> GoldSet:
 def _load_set(spec: GoldSpec) -> GoldSet:
     read = read_gold(spec)
     return GoldSet(read.name, read.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+
+
+def hash_keys(settings: Settings) -> dict[str | None, bytes]:
+    """The secrets of question hashes by pipeline, under None that of all others, as far as this process has them.
+
+    Where one is not to be had, hashed questions match nothing, and are counted so: whoever replays traces elsewhere
+    need not have the secret of those who wrote them.
+    """
+    shared: list[tuple[str | None, PipelineSettings]] = [(None, settings.common), *settings.pipelines.items()]
+    files = {name: file for name, one in shared if (file := one.capture.hash_key_file) is not None}
+    found: dict[Path, bytes] = {}
+    for file in sorted({*files.values()}):
+        try:
+            found[file] = read_key(file, "[capture] hash_key_file")
+        except RagmonError as error:
+            _log.warning("hashed questions match no gold item: %s", error)
+    return {name: found[file] for name, file in files.items() if file in found}
 
 
 def rules(pipeline: PipelineSettings) -> Rules:
@@ -77,7 +100,7 @@ class ScorerPlan:
         common = rules(settings.common)
         own = {name: found for name, one in settings.pipelines.items() if (found := rules(one)) != common}
         return Scorer(
-            GoldIndex(self.gold),
+            GoldIndex(self.gold, hash_keys(settings)),
             metrics=settings.build_metrics(),
             rules=common,
             by_pipeline=own,

@@ -120,6 +120,8 @@ class Redaction:
         except BaseException as error:  # noqa: BLE001 - some of them are written in Rust, whose panics are no Exception
             self._count(record, error)
             content, shown = "none", _treated(record, item, _WITHHOLD)
+        if item is not None and record.qid != item.qid:
+            shown.matched = self.gold.how(record)
         changed = _changed(record, shown) if content == "redacted" else None
         if changed == []:
             return shown

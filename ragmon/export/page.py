@@ -14,6 +14,7 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from ragmon.coverage import sentence
 from ragmon.export.markdown import one_line
 
 REFRESH: Final = 10
@@ -55,6 +56,7 @@ def page(status: Mapping[str, Any]) -> str:
         f"<p>{_escape(_trust(status))}</p>",
         "<h2>Gates</h2>",
         _gates(status["gates"], now),
+        *_gold(status["gold"]),
         "<h2>Books</h2>",
         _books(status["books"]),
         f"<p>{_escape(_producers(status))}</p>",
@@ -119,6 +121,22 @@ def _gate(one: Mapping[str, Any], now: float) -> list[Cell]:
     plain = [value, between, limit, one["n"], one["source"], one["reason"]]
     told = [_text(one["pipeline"]), _text(one["gate"]), (_escape(one["verdict"]), _escape(one["verdict"]))]
     return [*told, (fires, "fail"), *map(_text, plain), (links, "")]
+
+
+def _gold(gold: Mapping[str, Any]) -> list[str]:
+    """How much of the gold was asked, and how much of the traffic it covers; nothing where there is none."""
+    head = ("pipeline", "gold", "version", "source", "window", "items asked")
+    told = ("pipeline", "gold", "version", "source", "window")
+    rows = [[*(_text(one[key]) for key in told), _text(f"{one['seen']} of {one['items']}")] for one in gold["sets"]]
+    lines = [f"{one['pipeline']}, {one['window']}: {_matched(one)}" for one in gold["traffic"]]
+    lines += [f"{pipeline}, since it began: {sentence(ways)}" for pipeline, ways in gold["ways"].items()]
+    parts = [_table(head, rows)] if rows else []
+    parts += [f"<p>{_escape(line)}.</p>" for line in [*lines, gold["note"]] if lines]
+    return ["<h2>Gold</h2>", *parts] if parts else []
+
+
+def _matched(one: Mapping[str, Any]) -> str:
+    return f"{one['matched']} of {one['records']} audit records of users match a gold item"
 
 
 def _books(books: Mapping[str, Mapping[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ragmon import names, stats
 from ragmon.alarms import Reach
 from ragmon.compare import Drop
+from ragmon.coverage import ways
 from ragmon.gates import Outcome, Verdict
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
@@ -112,6 +113,7 @@ class Report:
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
+            **({"matches": ways(self.snapshot)} if ways(self.snapshot) else {}),
             **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
             **({"detectable": [detectable(found) for found in self.reach]} if self.reach else {}),
             "verdict": self.verdict,

@@ -153,6 +153,7 @@ def _files(settings: Settings) -> Iterator[Path]:
         yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
     shared = (settings.common, *settings.pipelines.values())
     yield from sorted({file for one in shared if (file := one.alarms.baseline.file) is not None})
+    yield from sorted({file for one in shared if (file := one.capture.hash_key_file) is not None})
 
 
 def _chain(path: Path) -> list[Path]:
