@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.errors import RagmonError
@@ -66,6 +67,29 @@ def hash_keys(settings: Settings) -> dict[str | None, bytes]:
         except RagmonError as error:
             _log.warning("hashed questions match no gold item: %s", error)
     return {name: found[file] for name, file in files.items() if file in found}
+
+
+def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
+    """The function a configuration names as `module:function`.
+
+    Args:
+        path: Where it is.
+        setting: The key that names it, for messages.
+        example: What would be right, for messages.
+
+    Raises:
+        RagmonError: It is not there.
+    """
+    module, _, name = path.partition(":")
+    try:
+        found: Any = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise RagmonError(f"{setting}: {path} is not there ({error})", hint=example) from error
+    if not callable(found):
+        raise RagmonError(f"{setting}: {path} is no function", hint=example)
+    return cast("Callable[..., Any]", found)
 
 
 def rules(pipeline: PipelineSettings) -> Rules:

@@ -23,7 +23,7 @@ from ragmon.capture.sinks import BatchSink, Sink
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.delivery import identity, server, together, trace_log, with_feedback
+from ragmon.delivery import identity, server, together, trace_log, with_embeddings, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
 from ragmon.monitor import Monitor
@@ -78,8 +78,9 @@ class Installation:
             self._mine = [one for one in (there, self._log) if one is not None]
         target = self._own if sink is None else sink
         self.monitor = target if isinstance(target, Monitor) else None
-        self._sink = with_feedback(settings, together(target, self._log))
-        self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
+        told = with_feedback(settings, together(target, self._log))
+        self._mine += [told] if isinstance(told, Feedback) else []
+        self._sink = told if settings.disabled else with_embeddings(settings, told)
         self._folder = folder
         self._worker = Worker(
             partial(to_record, build=settings.build or None), self._sink, folder=folder, every=self._look_around

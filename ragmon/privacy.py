@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
 
-from ragmon.assembly import load_gold, read_gold, rules
+from ragmon.assembly import function_at, load_gold, read_gold, rules
 from ragmon.capture.redact import Redaction
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
-from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.keys import read_key
 from ragmon.names import DEFAULT_PIPELINE
@@ -57,24 +53,10 @@ class Redactions:
             grounded_threshold=known.grounded_threshold,
             measured=self._measured,
             key=None if capture.hash_key_file is None else read_key(capture.hash_key_file, "[capture] hash_key_file"),
-            redactors=[_function(path) for path in capture.redactors],
+            redactors=[function_at(path, "capture.redactors", '"myapp.privacy:clear"') for path in capture.redactors],
         )
 
     def _set_in(self, path: Path) -> GoldSet:
         """The gold set in a file: where it is one of the configured ones, what was frozen of that holds here too."""
         spec = next((spec for spec in self._settings.gold if spec.paths == (path,)), None)
         return GoldSet.load(path) if spec is None else read_gold(spec)
-
-
-def _function(path: str) -> Callable[[str], str]:
-    """The function a configuration names as `module:function`."""
-    module, _, name = path.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise RagmonError(f"capture.redactors: {path} is not there ({error})", hint='"myapp.privacy:clear"') from error
-    if not callable(found):
-        raise RagmonError(f"capture.redactors: {path} is no function", hint="a callable that takes and returns a text")
-    return cast("Callable[[str], str]", found)

@@ -22,7 +22,7 @@ FLOORS = {
     "memory": "rows tables traffic weighting windows scores gold snapshot",
     "brain": "coverage rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading journal",
-    "app": "config assembly privacy feedback delivery terms accounts "
+    "app": "config assembly privacy embedding feedback delivery terms accounts "
     "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
     "remote verifying",
     "shell": "cli __main__ demo",
@@ -148,6 +148,7 @@ PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "a
 INTO_CAPTURE = {
     "accounts",
     "delivery",
+    "embedding",
     "feedback",
     "privacy",
     "terms",

@@ -44,6 +44,7 @@ pipeline = "support"
 use = ["probe"]
 tags = { product = "x" }
 match = "contains"
+embed = "json:dumps"
 frozen = "gold.frozen.json"
 key_file = "gold.key"
 [gates]

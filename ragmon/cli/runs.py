@@ -18,7 +18,7 @@ from ragmon.contract import Record, Totals
 from ragmon.errors import RagmonError
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
-from ragmon.parallel import MakeScorer, run_files
+from ragmon.parallel import Follow, MakeScorer, run_files
 from ragmon.scorer import Scorer
 
 LONG: Final = 64 << 20
@@ -124,7 +124,10 @@ def score(
         InputError: A file cannot be opened.
     """
     plan = ScorerPlan(settings, gold) if follower is None else _scorer_of(follower)
-    follow = None if follower is None else follower.follow
+    follow = _follow(settings, gold, follower)
+    if follow is not None and jobs > 1:
+        click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
+        jobs = 1
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < LONG or not sys.stderr.isatty():
         run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
@@ -135,6 +138,19 @@ def score(
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
     _tell_rejected(run)
     return run
+
+
+def _follow(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:
+    """What looks at every record on its way: an embedder, where a gold set names one, then a follower."""
+    after = None if follower is None else follower.follow
+    if not any(spec.embed is not None for spec in settings.gold):
+        return after
+    from ragmon.embedding import Embeddings, nearest_of  # noqa: PLC0415 - few have one
+
+    match = Embeddings(gold, nearest_of(settings, gold))
+    if not match:
+        return after
+    return match.follow if after is None else lambda records: after(match.follow(records))
 
 
 class Follower(Protocol):

@@ -19,6 +19,7 @@ from ragmon.config.kinds import (
     Share,
     Table,
     Text,
+    function,
     unique,
     wrong,
 )
@@ -41,6 +42,7 @@ class Gold(Table):
         use: Which records may match it.
         tags: Slices every item of it belongs to.
         match: How gold texts are compared with contexts.
+        embed: The function that makes vectors of texts, for matching by meaning; None: wordings alone are matched.
         frozen: What `ragmon gold freeze` wrote of it; files that differ are refused.
         key_file: The secret that is signed with.
     """
@@ -50,6 +52,7 @@ class Gold(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
+    embed: Annotated[str, AfterValidator(function)] | None = None
     frozen: File | None = None
     key_file: File | None = None
 

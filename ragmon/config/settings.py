@@ -30,6 +30,7 @@ class GoldSpec:
         match: How gold texts are compared with contexts.
         frozen: What was frozen of it; None: whatever its files say is taken.
         key_file: The secret that is signed with.
+        embed: The function that makes vectors of texts; None: wordings alone are matched.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GoldSpec:
     match: Match
     frozen: Path | None = None
     key_file: Path | None = None
+    embed: str | None = None
 
 
 @dataclass(frozen=True)

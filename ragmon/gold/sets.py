@@ -103,6 +103,11 @@ class GoldSet:
         """The digits of the version that are shown."""
         return self.version[:SHOWN]
 
+    def judges(self, pipeline: str, source: str | None) -> bool:
+        """Whether records of a pipeline and source may belong to the set."""
+        use = names.MATCH if source == names.LIVE else source
+        return self.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in self.use)
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -139,7 +144,7 @@ class GoldIndex:
         if lookup is not None:
             return lookup
         name = pipeline or names.DEFAULT_PIPELINE
-        chosen = tuple(place for place, gold in enumerate(self.sets) if _may_match(gold, name, source))
+        chosen = tuple(place for place, gold in enumerate(self.sets) if gold.judges(name, source))
         which = (chosen, self._keys.get(name, self._keys.get(None)))
         if which not in self._shared:
             self._shared[which] = Items([self.sets[place] for place in chosen], which[1])
@@ -151,12 +156,6 @@ class GoldIndex:
     def infos(self) -> tuple[GoldInfo, ...]:
         """The sets as readers see them."""
         return tuple(GoldInfo(gold.name, gold.short_version, len(gold)) for gold in self.sets)
-
-
-def _may_match(gold: GoldSet, pipeline: str, source: str | None) -> bool:
-    """Whether records of a pipeline and source may belong to a set."""
-    use = names.MATCH if source == names.LIVE else source
-    return gold.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in gold.use)
 
 
 class Items:
