@@ -20,7 +20,7 @@ FLOORS = {
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores gold snapshot",
-    "brain": "coverage rules scorer gates judging presets compare alarms canary why",
+    "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading journal",
     "app": "config assembly privacy embedding feedback delivery terms accounts "
     "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from ragmon.coverage import sentence
 from ragmon.export.markdown import one_line
+from ragmon.names import GOLD_SET, QUESTIONS_LIKE_THESE
 
 REFRESH: Final = 10
 """Seconds after which a browser asks again."""
@@ -35,6 +36,7 @@ _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
 
+_ABOUT: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 Cell = tuple[str, str]
 """A cell as HTML, and its class."""
 
@@ -118,7 +120,8 @@ def _gate(one: Mapping[str, Any], now: float) -> list[Cell]:
     fires = "" if one["firing"] is None else f"since {_time(one['firing'])}, {_ago(one['firing'], now)}"
     asked = escape(urlencode({"pipeline": one["pipeline"], "gate": one["gate"]}))
     links = f'<a href="api/why?{asked}">why</a> <a href="api/records?{asked}">requests</a>'
-    plain = [value, between, limit, one["n"], one["source"], one["reason"]]
+    source = f"{one['source']}, {_ABOUT[one['estimand']]}" if one["estimand"] else one["source"]
+    plain = [value, between, limit, one["n"], source, one["reason"]]
     told = [_text(one["pipeline"]), _text(one["gate"]), (_escape(one["verdict"]), _escape(one["verdict"]))]
     return [*told, (fires, "fail"), *map(_text, plain), (links, "")]
 

@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ragmon import metrics, stats
+from ragmon.estimands import bounds
 from ragmon.export.labels import label
 from ragmon.gates import Outcome
 from ragmon.scores import Stat
@@ -16,6 +17,7 @@ from ragmon.snapshot import ALL, SeriesStats, Snapshot
 _WINDOWED: Final = ("pipeline", "source", "gold", "window")
 _COUNTED: Final = ("pipeline", "source", "gold", "gold_version")
 _SLICED: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
+_WHICH: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
 _BINARY: Final = frozenset(
     {
         "answer_precision",
@@ -56,12 +58,12 @@ class _Family:
             GaugeMetricFamily(f"rag_{name}", help_, labels=(*_WINDOWED, *cut)),
             GaugeMetricFamily(
                 f"rag_{name}_lower",
-                f"Lower 95 % bound of rag_{name}",
+                f"Lower 95 % bound of rag_{name}{_WHICH}",
                 labels=(*_WINDOWED, *cut),
             ),
             GaugeMetricFamily(
                 f"rag_{name}_upper",
-                f"Upper 95 % bound of rag_{name}",
+                f"Upper 95 % bound of rag_{name}{_WHICH}",
                 labels=(*_WINDOWED, *cut),
             ),
             GaugeMetricFamily(f"rag_{name}_samples", f"Scored requests in rag_{name}", labels=(*_WINDOWED, *cut)),
@@ -133,6 +135,27 @@ class _Versions:
         """Whether a series is exported."""
         version = (series.gold, series.gold_version)
         return not series.gold or version in self._present or (series.window == ALL and version in self._windowed)
+
+
+def estimands(snapshot: Snapshot) -> Iterator[Metric]:
+    """Both intervals of every gated metric over the gold sets in force, each under the name of what it is about."""
+    labels = ("pipeline", "metric", "source", "gold", "window", "estimand")
+    about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
+    families = (
+        GaugeMetricFamily("ragmon_gold_lower", f"Lower 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily("ragmon_gold_upper", f"Upper 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily("ragmon_gold_n_eff", f"How many plain samples it is worth ({about})", labels=labels),
+    )
+    present = {(gold.name, gold.version) for gold in snapshot.golds}
+    for series in snapshot.series:
+        if series.slice or series.window == ALL or (series.gold, series.gold_version) not in present:
+            continue
+        for metric in series.clusters:
+            where = (label(series.pipeline), metric, series.source, label(series.gold), label(series.window))
+            for estimand, found in bounds(series, metric).items():
+                for family, number in zip(families, found, strict=True):
+                    family.add_metric((*where, estimand), number)
+    yield from families
 
 
 def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:

@@ -12,6 +12,7 @@ from ragmon import names, stats
 from ragmon.alarms import Reach
 from ragmon.compare import Drop
 from ragmon.coverage import ways
+from ragmon.estimands import bounds
 from ragmon.gates import Outcome, Verdict
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
@@ -165,7 +166,16 @@ def metric(series: SeriesStats, name: str) -> dict[str, Any]:
         "n": stat.n,
         "sum": rounded(stat.sum / stats.MICRO),
         "unassessed": dict(sorted(stat.unassessed.items())),
+        **({"estimands": _estimands(series, name)} if name in series.clusters else {}),
         **({"weighted": {"n": found.n, "n_eff": round(found.n_eff, 1)}} if name in series.estimates else {}),
+    }
+
+
+def _estimands(series: SeriesStats, name: str) -> dict[str, dict[str, float | None]]:
+    """The intervals of a gold metric by what they are about."""
+    return {
+        estimand: {"lower": rounded(found.lower), "upper": rounded(found.upper), "n_eff": round(found.n_eff, 1)}
+        for estimand, found in bounds(series, name).items()
     }
 
 

@@ -134,7 +134,7 @@ def gates(
 
 def gate(outcome: Outcome) -> dict[str, Any]:
     """A gate as the status shows it."""
-    told = ("source", "gold", "value", "lower", "upper", "n", "verdict", "reason", "of")
+    told = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
     which = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}
     limit = {"threshold": outcome.gate.threshold, "direction": outcome.gate.direction, "window": outcome.gate.window}
     return {**which, **limit, **{name: getattr(outcome, name) for name in told}}
