@@ -54,14 +54,14 @@ class Matched(NamedTuple):
 def ways(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """How the gold items of user traffic were found, over all time, by pipeline; nothing where there is no gold.
 
-    Together they are all audit members of user traffic: those that have no item are `none`.
+    Together they are all audit members of user traffic: those that have no item are `none`. Of the records of one build
+    nobody knows how theirs were found, so nothing is said.
     """
-    if not snapshot.golds:
-        return {}
     found: dict[str, dict[str, int]] = {}
-    for series in _traffic(snapshot, LIVE, ALL):
-        told = {way: n for way in WAYS if (n := snapshot.matched.get((series.pipeline, way), 0))}
-        found[series.pipeline] = {**told, UNMATCHED: series.records - sum(told.values())}
+    for one in matched(snapshot, ALL):
+        told = {way: n for way in WAYS if (n := snapshot.matched.get((one.pipeline, way), 0))}
+        if told or not one.matched:
+            found[one.pipeline] = {**told, UNMATCHED: one.records - one.matched}
     return found
 
 

@@ -12,6 +12,7 @@ from serving import accounted, asked, get, replayed, send_body, serving, whole
 
 from ragmon import coverage
 from ragmon.assembly import ScorerPlan, load_gold
+from ragmon.canary.parts import part
 from ragmon.capture.redact import Redaction
 from ragmon.config.load import load
 from ragmon.contract import Record, Sampling, TextFacts, encode
@@ -148,9 +149,9 @@ def drawn(n, seed=1, **fields):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_counts_of_several_processes_add_up(tmp_path, jobs):
     records, hows = drawn(400)
-    paths = [tmp_path / f"{part}.jsonl" for part in range(2)]
-    for part, path in enumerate(paths):
-        path.write_bytes(b"".join(map(encode, records[part::2])))
+    paths = [tmp_path / "even.jsonl", tmp_path / "odd.jsonl"]
+    for first, path in enumerate(paths):
+        path.write_bytes(b"".join(map(encode, records[first::2])))
     run = run_files([str(path) for path in paths], scorer, jobs=jobs)
     assert ways(run.scorer) == Counter(hows)
 
@@ -249,6 +250,16 @@ def test_the_report_says_how_much_matched_and_of_which_questions_that_is(folder)
     text = ragmon("replay", "traces.jsonl", "--format", "md", cwd=folder).out
     assert f"{60 - Counter(hows)['none']} of 60 audit records of users match a gold item" in text
     assert "of head questions" in text
+
+
+def test_of_one_build_nobody_says_how_it_was_matched():
+    whole = scorer()
+    for told in ASKED.values():
+        assert whole.observe(Record(source="live", build="new", **told))
+    build = scorer()
+    build.state = part(whole.state, "build", "new")
+    assert coverage.ways(whole.snapshot())["default"] == dict.fromkeys(ASKED, 1)
+    assert coverage.ways(build.snapshot()) == {}
 
 
 def test_where_there_is_no_gold_or_no_traffic_of_users_nothing_is_said_of_it():
