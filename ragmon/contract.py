@@ -110,6 +110,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         pipeline: Which pipeline answered.
         source: live, probe, match, label; None is read as replay.
         qid: The gold question's id, where it is known.
+        matched: How the gold item was found, where that was done before the record came: `question`, `paraphrase`,
+            `embedding`; None: nobody looked, or it was known.
         q: The question's text.
         retrieved_ids: Ids in rank order; None: not captured; []: retrieval found nothing.
         candidate_ids: Ids in rank order before reranking.
@@ -160,6 +162,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     tags: dict[str, str] | None = None
     verdicts: list[bool] | None = None
     measures: dict[str, float] | None = None
+    matched: str | None = None
     probe: bool | None = None  # older logs say so instead of naming a source
 
 

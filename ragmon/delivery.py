@@ -68,6 +68,17 @@ def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSin
     return Feedback(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
 
 
+def with_embeddings(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSink:
+    """The sink, and before it what matches questions by meaning, where a gold set names an embedder."""
+    if not any(spec.embed is not None for spec in settings.gold):
+        return sink
+    from ragmon.embedding import Embeddings, Matching, nearest_of  # noqa: PLC0415 - few have one
+
+    sets = load_gold(settings.gold)
+    match = Embeddings(sets, nearest_of(settings, sets))
+    return Matching(sink, match) if match else sink
+
+
 def _resource(settings: Settings) -> dict[str, str]:
     """What this process says of itself."""
     found = {"service.name": settings.service or settings.pipeline}

@@ -23,7 +23,7 @@ from ragmon.capture.sinks import BatchSink, Sink
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.delivery import identity, server, together, trace_log, with_feedback
+from ragmon.delivery import identity, server, together, trace_log, with_embeddings, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
 from ragmon.judges.panel import Panel
@@ -67,7 +67,6 @@ class Installation:
         folder: Path | None = None,
     ) -> None:
         self.settings = settings
-        known = terms(settings)
         self.judges = None if settings.disabled else Panel(settings, folder=folder)
         self._own = self._log = self._redact = None
         self._mine: list[object] = []
@@ -81,8 +80,9 @@ class Installation:
             self._mine = [one for one in (there, self._log) if one is not None]
         target = self._own if sink is None else sink
         self.monitor = target if isinstance(target, Monitor) else None
-        self._sink = with_feedback(settings, together(target, self._log))
-        self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
+        told = with_feedback(settings, together(target, self._log))
+        self._mine += [told] if isinstance(told, Feedback) else []
+        self._sink = told if settings.disabled else with_embeddings(settings, told)
         self._folder = folder
         self._worker = Worker(
             partial(to_record, build=settings.build or None),
@@ -95,7 +95,7 @@ class Installation:
             self._worker.submit,
             awaken=self._awaken,
             pipeline=settings.pipeline,
-            terms=known,
+            terms=terms(settings),
             keep_all=keep_all,
         )
         self._labels = labels.Labels(taken=not settings.disabled)

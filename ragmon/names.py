@@ -27,6 +27,15 @@ LABEL: Final = "label"
 REPLAY: Final = "replay"
 SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
 
+# How the gold item of a user's question was found.
+BY_QID: Final = "qid"
+BY_QUESTION: Final = "question"
+BY_PARAPHRASE: Final = "paraphrase"
+BY_HASH: Final = "hash"
+BY_EMBEDDING: Final = "embedding"
+UNMATCHED: Final = "none"
+WAYS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
+
 # Strata: what a call was kept for.
 REST: Final = "rest"
 STRATA: Final = ("error", "refusal", "slow", REST)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
 
-from ragmon.assembly import load_gold, rules
+from ragmon.assembly import function_at, load_gold, read_gold, rules
 from ragmon.capture.patterns import redact
 from ragmon.capture.redact import Redaction
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
-from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.keys import read_key
 from ragmon.names import DEFAULT_PIPELINE
 
 
@@ -59,32 +56,15 @@ class Redactions:
         return Redaction(
             content=capture.content,
             probe_content=capture.probe_content,
-            gold=self._gold if capture.gold is None else GoldIndex(GoldSet.load(capture.gold)),
+            gold=self._gold if capture.gold is None else GoldIndex(self._set_in(capture.gold)),
             facts=known.facts,
             grounded_threshold=known.grounded_threshold,
             measured=self._measured,
-            key=None if capture.hash_key_file is None else _key(capture.hash_key_file),
-            redactors=[_function(path) for path in capture.redactors],
+            key=None if capture.hash_key_file is None else read_key(capture.hash_key_file, "[capture] hash_key_file"),
+            redactors=[function_at(path, "capture.redactors", '"myapp.privacy:clear"') for path in capture.redactors],
         )
 
-
-def _key(path: Path) -> bytes:
-    try:
-        return path.read_bytes().strip()
-    except OSError as error:
-        hint = "check `[capture] hash_key_file`"
-        raise RagmonError(f"{path}: the key cannot be read ({error.strerror})", hint=hint) from error
-
-
-def _function(path: str) -> Callable[[str], str]:
-    """The function a configuration names as `module:function`."""
-    module, _, name = path.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise RagmonError(f"capture.redactors: {path} is not there ({error})", hint='"myapp.privacy:clear"') from error
-    if not callable(found):
-        raise RagmonError(f"capture.redactors: {path} is no function", hint="a callable that takes and returns a text")
-    return cast("Callable[[str], str]", found)
+    def _set_in(self, path: Path) -> GoldSet:
+        """The gold set in a file: where it is one of the configured ones, what was frozen of that holds here too."""
+        spec = next((spec for spec in self._settings.gold if spec.paths == (path,)), None)
+        return GoldSet.load(path) if spec is None else read_gold(spec)

@@ -15,7 +15,6 @@ from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.pairs import pairs
-from ragmon.reader import redacted
 from ragmon.rows import CELLS
 from ragmon.rules import Rules, Stream
 from ragmon.scores import ScoreTable
@@ -96,8 +95,8 @@ class Scorer:
         if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
             return self._drop(names.TOO_FUTURE)
         item = stream.items.by_qid.get(record.qid)
-        if item is None and record.q is not None and not redacted(record, "q"):
-            item = stream.items.by_wording(record.q)
+        if item is None and (record.q is not None or record.facts is not None):
+            item = stream.items.by_text(record)
         told = record.facts
         measured, grounded = _NOTHING, told.grounded if told is not None else None
         if record.contexts is not None or record.measures is not None or self._always:
@@ -109,6 +108,8 @@ class Scorer:
             counted = self._count(stream, names.LIVE, record, None, plain, measured) and self._count(
                 stream, names.MATCH, record, item, key, measured
             )
+            if counted and (record.sampling is None or record.sampling.drawn):
+                self.state.matched[stream.pipeline, stream.items.how(record)] += 1
         else:
             counted = self._count(stream, stream.source, record, item, key, measured)
         if not counted:

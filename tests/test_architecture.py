@@ -16,14 +16,15 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names attributes version",
+    "words": "errors names attributes version keys",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
-    "brain": "rules scorer gates judging presets compare alarms canary why",
+    "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading labels journal",
-    "app": "config assembly privacy feedback delivery terms accounts admission live monitor offline questions parallel "
-    "baseline arming watching releasing checkup hosts acks judges installation server remote verifying",
+    "app": "config assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
+    "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
+    "verifying",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -80,6 +81,7 @@ APART = {
         "facts",
         "gold",
         "item",
+        "keys",
         "metrics",
         "reader",
         "capture.calls",
@@ -148,6 +150,7 @@ PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "a
 INTO_CAPTURE = {
     "accounts",
     "delivery",
+    "embedding",
     "feedback",
     "judges.budget",
     "judges.judge",

@@ -44,6 +44,9 @@ pipeline = "support"
 use = ["probe"]
 tags = { product = "x" }
 match = "contains"
+embed = "json:dumps"
+frozen = "gold.frozen.json"
+key_file = "gold.key"
 [gates]
 preset = "wfgy-eval"
 verdict = "point"
@@ -160,6 +163,7 @@ def test_refusals_become_the_rule_the_facts_use(full):
 
 def test_paths_are_relative_to_the_file_they_stand_in(full, tmp_path):
     assert full.gold[0].paths == (tmp_path / "gold.jsonl", tmp_path / "more.jsonl")
+    assert (full.gold[0].frozen, full.gold[0].key_file) == (tmp_path / "gold.frozen.json", tmp_path / "gold.key")
     assert full.common.capture.hash_key_file == tmp_path / "hash.key"
     assert full.judges["faithfulness"].api_key_file == tmp_path / "judge.key"
     assert full.serve.tls.key == tmp_path / "k.pem"

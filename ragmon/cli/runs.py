@@ -22,7 +22,7 @@ from ragmon.ingest.files import Intake, read_files
 from ragmon.labels.files import Words, read_labels
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
-from ragmon.parallel import MakeScorer, run_files
+from ragmon.parallel import Follow, MakeScorer, run_files
 from ragmon.scorer import Scorer
 
 LONG: Final = 64 << 20
@@ -134,7 +134,10 @@ def score(
     """
     said = [label for path in labels for label in read_labels(path, spelling(settings.labels))]
     plan = ScorerPlan(settings, gold) if follower is None else _scorer_of(follower)
-    follow = None if follower is None else follower.follow
+    follow = _follow(settings, gold, follower)
+    if follow is not None and jobs > 1:
+        click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
+        jobs = 1
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < LONG or not sys.stderr.isatty():
         run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
@@ -169,6 +172,19 @@ def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: 
         settled.hear(label)
     settled.meet(read_files([path for path in traces if path != STDIN], Intake()))
     run.settle(settled, lambda pipeline: settings.of(pipeline).proxy)
+
+
+def _follow(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:
+    """What looks at every record on its way: an embedder, where a gold set names one, then a follower."""
+    after = None if follower is None else follower.follow
+    if not any(spec.embed is not None for spec in settings.gold):
+        return after
+    from ragmon.embedding import Embeddings, nearest_of  # noqa: PLC0415 - few have one
+
+    match = Embeddings(gold, nearest_of(settings, gold))
+    if not match:
+        return after
+    return match.follow if after is None else lambda records: after(match.follow(records))
 
 
 class Follower(Protocol):

@@ -58,7 +58,8 @@ def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldS
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
-            found[name] = GoldSpec(name, table.path, table.pipeline or pipeline, table.use, table.tags, table.match)
+            rest = {key: value for key, value in table if key not in ("path", "pipeline")}
+            found[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **rest)
     return tuple(sorted(found.values(), key=lambda spec: spec.pipeline is None))
 
 

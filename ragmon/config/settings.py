@@ -31,6 +31,9 @@ class GoldSpec:
         use: Which records may match it.
         tags: Slices every item belongs to.
         match: How gold texts are compared with contexts.
+        frozen: What was frozen of it; None: whatever its files say is taken.
+        key_file: The secret that is signed with.
+        embed: The function that makes vectors of texts; None: wordings alone are matched.
     """
 
     name: str
@@ -39,6 +42,9 @@ class GoldSpec:
     use: tuple[str, ...]
     tags: Mapping[str, str]
     match: Match
+    frozen: Path | None = None
+    key_file: Path | None = None
+    embed: str | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ragmon import coverage as gold_coverage
 from ragmon import names
+from ragmon.coverage import HEAD
 from ragmon.export.labels import label
 from ragmon.reading import Reading
 from ragmon.snapshot import ALL
@@ -24,6 +26,7 @@ def families(reading: Reading) -> Iterator[Metric]:
     yield from labels(reading)
     yield from unassessed(reading)
     yield from known(reading)
+    yield from coverage(reading)
 
 
 def accounting(reading: Reading) -> Iterator[Metric]:
@@ -88,6 +91,28 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
     yield family
+
+
+def coverage(reading: Reading) -> Iterator[Metric]:
+    """How much of the traffic the gold covers, and how much of the gold each source touched."""
+    snapshot = reading.snapshot
+    matches = CounterMetricFamily(
+        "ragmon_gold_match",
+        f"Audit members of user traffic by how their gold item was found; {HEAD}",
+        labels=("pipeline", "how"),
+    )
+    for pipeline, ways in sorted(gold_coverage.ways(snapshot).items()):
+        for how, n in ways.items():
+            matches.add_metric((label(pipeline), how), n)
+    seen = GaugeMetricFamily(
+        "ragmon_gold_items_seen",
+        "Distinct items of the gold set in force that were asked in the window",
+        labels=("pipeline", "source", "gold", "window"),
+    )
+    for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
+        for one in gold_coverage.covered(snapshot, window):
+            seen.add_metric((label(one.pipeline), one.source, label(one.gold), label(window)), one.seen)
+    yield from (matches, seen)
 
 
 def known(reading: Reading) -> Iterator[Metric]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ragmon import names
+from ragmon import coverage, names
 from ragmon.alarms.reach import about
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
@@ -128,6 +128,10 @@ def _about(report: Report) -> list[str]:
         missing = gold["items"] - gold["traced"]
         seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
         entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
+    found = coverage.ways(report.snapshot)
+    entries += [f"{escape(pipeline)}: {coverage.sentence(ways)}" for pipeline, ways in sorted(found.items())]
+    if any(set(ways) - {names.UNMATCHED} for ways in found.values()):
+        entries.append(coverage.HEAD)
     return _list(entries)
 
 

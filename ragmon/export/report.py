@@ -11,6 +11,8 @@ from typing import Any, Final
 from ragmon import names, stats
 from ragmon.alarms import Reach
 from ragmon.compare import Drop
+from ragmon.coverage import ways
+from ragmon.estimands import bounds
 from ragmon.gates import Outcome, Verdict
 from ragmon.labels.settled import Labelled
 from ragmon.pairs import METRIC, Prediction
@@ -118,6 +120,7 @@ class Report:
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
+            **({"matches": ways(self.snapshot)} if ways(self.snapshot) else {}),
             **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
             **({"labels": self.labelled._asdict()} if self.labelled else {}),
             **({"predicted": [_predicted(found) for found in self.predictions]} if self.predictions else {}),
@@ -171,7 +174,16 @@ def metric(series: SeriesStats, name: str) -> dict[str, Any]:
         "n": stat.n,
         "sum": rounded(stat.sum / stats.MICRO),
         "unassessed": dict(sorted(stat.unassessed.items())),
+        **({"estimands": _estimands(series, name)} if name in series.clusters else {}),
         **({"weighted": {"n": found.n, "n_eff": round(found.n_eff, 1)}} if name in series.estimates else {}),
+    }
+
+
+def _estimands(series: SeriesStats, name: str) -> dict[str, dict[str, float | None]]:
+    """The intervals of a gold metric by what they are about."""
+    return {
+        estimand: {"lower": rounded(found.lower), "upper": rounded(found.upper), "n_eff": round(found.n_eff, 1)}
+        for estimand, found in bounds(series, name).items()
     }
 
 

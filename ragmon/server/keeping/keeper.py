@@ -135,13 +135,13 @@ class Keeper:
         return done
 
     def go_on_with(self, ledger: Ledger) -> None:
-        """Go on with another configuration: what was counted stays. An errand.
+        """Go on with another configuration: what was counted stays, after a crash as well. An errand.
 
         Args:
             ledger: One of that configuration, with nothing counted yet.
         """
         with self.lock:
-            ledger.load(self.ledger.dump())
+            ledger.load(self._housekeeping.secure(self.ledger))
             ledger.failures = self.ledger.failures
             self.waiting.configure(ledger.live.settings)
             self.ledger = ledger
