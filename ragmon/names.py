@@ -36,6 +36,9 @@ BY_EMBEDDING: Final = "embedding"
 UNMATCHED: Final = "none"
 WAYS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
 
+LABELS: Final = "labels"
+"""How series and gates call the gold that labels are; no gold set may be called so."""
+
 # Strata: what a call was kept for.
 REST: Final = "rest"
 STRATA: Final = ("error", "refusal", "slow", REST)

@@ -57,6 +57,9 @@ def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldS
             if name in found:
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
+            if name == names.LABELS:
+                hint = "what people say of answers is shown as gold of this name: choose another"
+                report(("gold", name), "is taken", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
             rest = {key: value for key, value in table if key not in ("path", "pipeline")}
             found[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **rest)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from ragmon.contract import Record
 from ragmon.item import GoldItem
 from ragmon.labels.words import Verdict
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.names import LABEL, PROBE
-
-SET: Final = "labels"
-"""How series and gates call the gold that labels are."""
+from ragmon.names import LABEL, LABELS, PROBE
 
 
 def joins(record: Record) -> bool:
@@ -51,5 +46,5 @@ def gold_item(trace_id: str, verdict: Verdict) -> GoldItem | None:
         question="",
         answerable=has_answer,
         citations=relevant or None,
-        set_name=SET,
+        set_name=LABELS,
     )
