@@ -262,6 +262,17 @@ def install(
         return _current
 
 
+def stand_in(installation: Installation) -> None:
+    """Let `install` return an installation that was made otherwise: whatever calls it in this process changes nothing.
+
+    Args:
+        installation: One that was started; until it is shut down.
+    """
+    global _current  # noqa: PLW0603 - as above
+    with _installing:
+        _current = installation
+
+
 def install_signal_handlers() -> None:
     """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
 

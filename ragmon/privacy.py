@@ -55,12 +55,17 @@ class Redactions:
             facts=known.facts,
             grounded_threshold=known.grounded_threshold,
             measured=self._measured,
-            key=None if capture.hash_key_file is None else _key(capture.hash_key_file),
+            key=None if capture.hash_key_file is None else read_key(capture.hash_key_file),
             redactors=[_function(path) for path in capture.redactors],
         )
 
 
-def _key(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
+    """The key a file holds.
+
+    Raises:
+        RagmonError: It cannot be read.
+    """
     try:
         return path.read_bytes().strip()
     except OSError as error:

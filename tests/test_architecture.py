@@ -24,7 +24,7 @@ FLOORS = {
     "edges": "ingest export reading journal",
     "app": "config assembly privacy feedback delivery terms accounts "
     "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
-    "remote verifying",
+    "remote verifying probes",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -34,6 +34,7 @@ APART = {
     "capture.paths": {"errors"},
     "capture.draws": set(),
     "capture.parents": {"capture.draws"},
+    "capture.baggage": set(),
     "capture.calls": {"names", "capture.draws", "capture.parents"},
     "capture.runtime": {"names", "capture.calls", "capture.draws", "capture.notices", "capture.parents"},
     "capture.begin": {"capture.calls", "capture.draws", "capture.notices", "capture.parents", "capture.runtime"},
@@ -156,6 +157,12 @@ INTO_CAPTURE = {
     "server.keeping.assembling",
     "installation",
     "testing",
+    "probes.asking",
+    "probes.endpoint",
+    "probes.functions",
+    "probes.marks",
+    "probes.outlet",
+    "probes.question",
 }
 # The parts of the server that may not import one another, and what of it they may import.
 SERVER = {
