@@ -15,6 +15,8 @@ from ragmon.probes.question import Sending
 
 _HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
 _BODY: Final = "body_iterator"
+_PATIENCE: Final = 1.0
+"""Seconds a loop may take to end."""
 
 
 class Function:
@@ -59,6 +61,7 @@ class Loop:
     def __init__(self) -> None:
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
 
     def run(self, awaited: Awaitable[Any], sending: Sending) -> Any:
         """What an awaitable gives; it is cancelled at the deadline.
@@ -69,7 +72,8 @@ class Loop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                Thread(target=self._loop.run_forever, name="ragmon-probe-loop", daemon=True).start()
+                self._thread = Thread(target=_turn, args=(self._loop,), name="ragmon-probe-loop", daemon=True)
+                self._thread.start()
 
         async def in_time() -> Any:
             return await asyncio.wait_for(awaited, sending.left())
@@ -77,11 +81,19 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(in_time(), self._loop).result()
 
     def close(self) -> None:
-        """End the thread; what still runs in it is left as it is."""
+        """End the thread, unless something in it holds it up; what waits there is dropped."""
         with self._lock:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
+            loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_PATIENCE)
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 def follow(found: Any, loop: Loop, sending: Sending) -> None:
