@@ -27,6 +27,9 @@ LABEL: Final = "label"
 REPLAY: Final = "replay"
 SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
 
+PROBE_TAG: Final = "ragmon.probe"
+"""The tag of a record that a prober made: the probe's name."""
+
 # Strata: what a call was kept for.
 REST: Final = "rest"
 STRATA: Final = ("error", "refusal", "slow", REST)

@@ -75,6 +75,7 @@ class Served:
         lost: Records that producers lost and know of, by reason.
         unknown: How often a field is unknown because spans do not tell it, by field and reason.
         labels: What became of labels.
+        probes: Gold questions that were due, by probe and what became of them.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -87,6 +88,7 @@ class Served:
     lost: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
+    probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -74,11 +74,20 @@ class Capture:
 
     def __init__(self, settings: Settings) -> None:
         self.returns = Returns()
+        self._installation = self._installed(settings)
+
+    def _installed(self, settings: Settings) -> Installation:
         bare = {name: replace(one, export=Export()) for name, one in settings.pipelines.items()}
         own = replace(settings, export=Export(), pipelines=bare, disabled=False)
-        self._installation = Installation(own, self.returns)
-        self._installation.start()
-        stand_in(self._installation)
+        found = Installation(own, self.returns)
+        found.start()
+        stand_in(found)
+        return found
+
+    def go_on_with(self, settings: Settings) -> None:
+        """Capture as another configuration says; questions under way come back all the same."""
+        before, self._installation = self._installation, self._installed(settings)
+        before.shutdown()
 
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
@@ -96,24 +105,34 @@ class Asker:
 
     Args:
         spec: The probe.
+        far: The target is elsewhere, and may tell of the request itself.
         capture: Captures the calls.
         loop: Where what is async runs.
         call: The traced target.
     """
 
     spec: ProbeSpec
+    far: bool
     capture: Capture
     loop: Loop
     call: Callable[[str, Sending], Any]
 
     @classmethod
-    def of(cls, spec: ProbeSpec, capture: Capture, *, key: bytes | None = None) -> Asker:
+    def of(
+        cls,
+        spec: ProbeSpec,
+        capture: Capture,
+        *,
+        key: bytes | None = None,
+        begun: Callable[[Sending], object] = lambda _: None,
+    ) -> Asker:
         """The asker of a probe.
 
         Args:
             spec: The probe.
             capture: Captures the calls.
             key: What proves to an application elsewhere that this is a probe.
+            begun: Told of every question in its own trace, before it is sent.
 
         Raises:
             RagmonError: Its target is not there, or `answer` holds no paths.
@@ -123,12 +142,13 @@ class Asker:
         def ask(question: str, sending: Sending) -> Any:
             sending.trace_id = trace_id() or ""
             capture.returns.expect(sending.trace_id)
+            begun(sending)
             return target(question, sending)
 
         paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
         own = target.site or Site(ask)
         site = Site(ask, spec.pipeline, extract=paths or own.extract, reduce=own.reduce, id_from=own.id_from)
-        return cls(spec, capture, Loop(), wrap(site))
+        return cls(spec, isinstance(target, Endpoint), capture, Loop(), wrap(site))
 
     def sending(self, question: Question) -> Sending:
         """A question about to be sent."""
@@ -148,6 +168,8 @@ class Asker:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the application's, and what is asked about
             failed = error
         record = self.capture.record(sending.trace_id)
+        if record is not None:
+            record.tags = {**(record.tags or {}), names.PROBE_TAG: self.spec.name}
         return self._told(question, sending, record, failed)
 
     def _told(
@@ -191,6 +213,7 @@ class Asker:
             qid=question.qid,
             q=question.text,
             latency_ms=Latency(total=round(self.spec.timeout * 1000, 3)),
+            tags={names.PROBE_TAG: self.spec.name},
         )
         told = msgspec.structs.replace(
             found, error=_LATE, answer_json=None, ended=None, partial=False, sampling=Sampling(stratum="error")

@@ -66,10 +66,13 @@ class Budget:
 
     Args:
         most: So many.
+
+    Attributes:
+        most: So many; may be set again.
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._day = -1
         self._spent = 0
 
@@ -81,7 +84,7 @@ class Budget:
         """
         if (day := int(now // DAY)) != self._day:
             self._day, self._spent = day, 0
-        return self._most - self._spent
+        return self.most - self._spent
 
     def spend(self, now: float) -> None:
         """Count one."""

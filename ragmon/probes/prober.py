@@ -35,6 +35,7 @@ class Prober:
         counts: Counts what becomes of questions.
         rng: Chance: the order of a round, the moment of a question.
         wall: Seconds since the epoch, for the day's budget.
+        budget: What may still be sent today, where another prober sent before it.
 
     Attributes:
         spec: The probe.
@@ -51,6 +52,7 @@ class Prober:
         counts: Counts,
         rng: random.Random | None = None,
         wall: Callable[[], float] = time,
+        budget: Budget | None = None,
     ) -> None:
         self.spec = spec
         self._questions = questions
@@ -62,7 +64,7 @@ class Prober:
         self._wall = wall
         self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
         self._pace = Pace(self.interval, monotonic(), self._rng.random)
-        self._budget = Budget(spec.max_per_day)
+        self._budget = budget or Budget(spec.max_per_day)
         self._back_off = BackOff(self._rng.random)
         self._cached = Cached()
         self._round: deque[Question] = deque()

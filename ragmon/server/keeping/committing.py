@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from ragmon import names
+from ragmon.contract import Record
 from ragmon.journal import Batch
 from ragmon.journal.entries import encode
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
+from ragmon.server.keeping.replies import is_a_probers, joined
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
 from ragmon.server.keeping.waiting import LATE
@@ -32,8 +34,9 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     """
     row = Row(now)
     row.counts.add(loose)
-    _whole(batch, requests, row, min(now, wall) - OLDEST)
+    _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
     _complete(batch, traces, row)
+    _alone(batch, traces, row)
     for request in requests:
         row.counts.add(request.counts)
         for entry in request.entries:
@@ -49,8 +52,11 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     return row
 
 
-def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -> None:
-    """The requests that came as one span, each once; a decorated call's spans may have become a record before it."""
+def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, oldest: float) -> None:
+    """The requests that came as one span, each once; a decorated call's spans may have become a record before it.
+
+    Of a probe's two records the first counts, where it did not wait for the other one.
+    """
     whole = [one for request in requests for one in request.whole]
     row.counts.received += len(whole)
     fresh = [one for one in whole if one.ended >= oldest]
@@ -61,11 +67,50 @@ def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -
     there = batch.recorded({one.trace_id for one in fresh})
     for place, one in enumerate(fresh):
         row.counts.own += place not in twice
-        if place in twice or one.trace_id in there:
+        probers = is_a_probers(one.record)
+        if place in twice or one.trace_id in there or (probers and _came(one.trace_id, traces, row)):
             row.counts.duplicate += 1
-        else:
+        elif not _answers(one.trace_id, one.record, batch, traces, row):
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
+            if probers:
+                there.add(one.trace_id)
+                batch.remember([one.trace_id], row.arrival, recorded=True)
+
+
+def _came(trace_id: bytes, traces: Traces, row: Row) -> bool:
+    return trace_id in row.own or traces.came(trace_id)
+
+
+def _answers(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
+    """Put the application's own record of a probe whose reply waits for it, and both are accounted for."""
+    reply = traces.replies.get(trace_id)
+    if reply is None:
+        return False
+    if trace_id in row.answered:
+        row.counts.duplicate += 1
+    else:
+        row.counts.received += reply.came
+        row.counts.duplicate += reply.came
+        row.answered.add(trace_id)
+        row.own.append(trace_id)
+        found = joined(record, reply.record)
+        row.put(found, encode(found))
+        batch.remember([trace_id], row.arrival, recorded=True)
+    return True
+
+
+def _alone(batch: Batch, traces: Traces, row: Row) -> None:
+    """The replies to probes of which the application tells nothing more; what it tells later is there already."""
+    found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
+    for trace_id, record in found:
+        row.counts.received += 1
+        row.answered.add(trace_id)
+        if _came(trace_id, traces, row):
+            row.counts.duplicate += 1
+        else:
+            row.put(record, encode(record))
+            batch.remember([trace_id], row.arrival, recorded=True)
 
 
 def _complete(batch: Batch, traces: Traces, row: Row) -> None:
@@ -84,7 +129,7 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> None:
     twice = batch.claim([one.key for one in made])
     row.counts.duplicate += len(twice)
     for place, one in enumerate(made):
-        if place not in twice:
+        if place not in twice and not _answers(one.key[1][:16], one.record, batch, traces, row):
             row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)
