@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from ragmon.assembly import load_gold, rules
-from ragmon.capture.redact import Redaction
+from ragmon.capture.redact import KEY_BYTES, Redaction
+from ragmon.config.sampling import Capture
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
@@ -58,6 +60,25 @@ class Redactions:
             key=None if capture.hash_key_file is None else read_key(capture.hash_key_file),
             redactors=[_function(path) for path in capture.redactors],
         )
+
+
+def probe_key(capture: Capture) -> bytes | None:
+    """What proves that a request is a probe: derived from the configured key, so that neither use tells of the other.
+
+    Args:
+        capture: What is configured; without a key, nobody is believed.
+
+    Raises:
+        RagmonError: The key cannot be read, or can be guessed.
+    """
+    path = capture.hash_key_file
+    if path is None:
+        return None
+    key = read_key(path)
+    if len(key) < KEY_BYTES:
+        hint = f"at least {KEY_BYTES} bytes: `head -c 32 /dev/urandom | base64 > {path.name}`"
+        raise RagmonError(f"{path}: the key has {len(key)} bytes and can be guessed", hint=hint)
+    return hmac.digest(key, b"ragmon.probe", "sha256")
 
 
 def read_key(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from ragmon.config.services import Probe
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.gold import GoldSet
-from ragmon.privacy import read_key
+from ragmon.privacy import probe_key
 from ragmon.probes.question import Question
 
 NAME = "probe"
@@ -92,5 +92,4 @@ def key_of(settings: Settings, pipeline: str) -> bytes | None:
     Raises:
         RagmonError: The key cannot be read.
     """
-    path = settings.of(pipeline).capture.hash_key_file
-    return None if path is None else read_key(path)
+    return probe_key(settings.of(pipeline).capture)
