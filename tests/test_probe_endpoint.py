@@ -213,3 +213,10 @@ def test_an_address_nobody_should_ask_is_refused_and_no_password_is_shown(url, t
     with pytest.raises(RagmonError, match=told) as refused:
         Endpoint(url, body="{question}", headers={}, key=None)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("headers", [{"Authorization": "Bearer hunter2\nX: y"}, {"A b": "c"}, {"X": "grün"}, {"": "x"}])
+def test_a_header_that_cannot_be_sent_is_refused_and_its_value_not_shown(headers):
+    with pytest.raises(RagmonError, match="cannot be sent") as refused:
+        Endpoint("http://127.0.0.1/", body="{question}", headers=headers, key=None)
+    assert "hunter2" not in str(refused.value)

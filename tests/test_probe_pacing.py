@@ -32,21 +32,26 @@ class TestPace:
         pace = Pace(turn, NOON, random.Random(seed).random)
         for number in range(50):
             assert NOON + number * turn - 1e-6 <= pace.due <= NOON + (number + 1) * turn + 1e-6
-            assert pace.take(pace.due) == 0
+            assert pace.missed(pace.due) == 0
+            pace.take()
 
     def test_the_moments_are_spread_over_the_turn(self):
         pace, moments = Pace(10.0, 0.0, random.Random(1).random), []
         for number in range(1000):
             moments.append(pace.due - 10 * number)
-            pace.take(pace.due)
+            pace.take()
         for low in (0.0, 2.5, 5.0, 7.5):
             assert 200 < sum(low <= moment < low + 2.5 for moment in moments) < 300
 
     def test_what_was_missed_is_counted_and_not_made_up_for(self):
         pace = Pace(10.0, 0.0, lambda: 0.5)
-        assert (pace.due, pace.take(5.0), pace.due) == (5.0, 0, 15.0)
-        assert (pace.take(75.0), pace.due) == (5, 75.0)
-        assert (pace.take(75.0), pace.due) == (0, 85.0)
+        assert [(pace.missed(at), pace.due) for at in (0.0, 5.0, 14.9, 75.0, 75.0)] == [
+            *[(0, 5.0)] * 3,
+            (7, 75.0),
+            (0, 75.0),
+        ]
+        pace.take()
+        assert pace.due == 85.0
 
 
 class TestBudget:

@@ -10,7 +10,9 @@ from time import monotonic
 
 from probed import asking, web
 
+from ragmon.alarms import Edge
 from ragmon.probes.counting import Counts
+from ragmon.probes.looks import Looks
 from ragmon.probes.prober import Prober
 from ragmon.probes.question import Question
 
@@ -179,7 +181,7 @@ def test_stopping_waits_for_nobody():
             started = monotonic()
         assert monotonic() - started < PATIENCE / 3
         held.set()
-    assert (inbox.records, results(counts)) == ([], {"lost": 2})
+    assert (inbox.records, results(counts)["lost"], "ok" in results(counts)) == ([], 2, False)
 
 
 def test_what_goes_wrong_with_a_record_does_not_end_the_prober():
@@ -194,3 +196,29 @@ def test_what_goes_wrong_with_a_record_does_not_end_the_prober():
         prober.start()
         until(lambda: len(broken) >= 2)
         prober.stop()
+
+
+class TestLooks:
+    def edge(self, ts, alert="coverage_low", **changed):
+        told = {"pipeline": "support", "metric": "coverage", "severity": "look", "state": "firing"}
+        return Edge(ts=ts, alert=alert, **{**told, **changed})
+
+    def test_an_alarm_that_begins_asks_once_and_not_again_within_the_hour(self):
+        looks, edges = Looks(), [self.edge(1.0)]
+        assert looks.see(edges, 0.0) == {"support"}
+        assert looks.see(edges, 1.0) == set()
+        edges.append(self.edge(2.0))
+        assert looks.see(edges, 3599.0) == set()
+        edges.append(self.edge(3.0))
+        assert looks.see(edges, 3600.0) == {"support"}
+
+    def test_every_alarm_asks_for_itself_and_its_own_pipeline(self):
+        looks, edges = Looks(), [self.edge(1.0)]
+        looks.see(edges, 0.0)
+        edges += [self.edge(1.0, "refusals"), self.edge(1.0, pipeline="sales")]
+        assert looks.see(edges, 1.0) == {"support", "sales"}
+
+    def test_pages_ends_and_what_was_before_ask_for_nothing(self):
+        looks = Looks([self.edge(1.0)])
+        edges = [self.edge(1.0), self.edge(2.0, severity="page"), self.edge(3.0, state="resolved")]
+        assert looks.see(edges, 0.0) == set()

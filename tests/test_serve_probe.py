@@ -55,6 +55,11 @@ def config(folder, target, every="500ms", more=""):
     return CONFIG.format(target, every) + more
 
 
+def prober(running):
+    """The prober of a server that runs."""
+    return wait_for(lambda: running.server.probing._running.get("support"), lambda found: found)[1]
+
+
 def counted(running, line=OK):
     """A sample of `/metrics`, 0 where there is none."""
     return running.metrics().get(line, 0)
@@ -87,7 +92,7 @@ class TestOverHttp:
             web(right) as there,
             serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=600.0) as running,
         ):
-            assert running.server.probing._running["support"][1].sweep()
+            assert prober(running).sweep()
             wait_for(lambda: counted(running), lambda n: n == 12)
             assert running.books()["received"] == 0, "the replies wait"
             traces = [request.headers["traceparent"].split("-")[1] for request in there.asked]
@@ -123,9 +128,10 @@ def test_a_probe_that_fails_harms_nobody(tmp_path):
 
 def test_a_target_that_is_not_there_is_said_and_everything_else_goes_on(tmp_path):
     with serving(tmp_path, config(tmp_path, "no_such_module:ask")) as running:
-        doubts = [found["what"] for found in running.status()["doubts"]]
-        assert any(
-            what.startswith("probe support does not run: no_such_module:ask cannot be probed") for what in doubts
+        told = "probe support does not run: no_such_module:ask cannot be probed: ModuleNotFoundError"
+        wait_for(
+            lambda: [found["what"] for found in running.status()["doubts"]],
+            lambda doubts: any(what.startswith(told) for what in doubts),
         )
         send_body(running, whole([asked(0)]))
         assert accounted(running)["scored"] == 1
@@ -144,6 +150,7 @@ def test_stopping_does_not_wait_for_answers(tmp_path):
 
 def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
     with web(right) as there, serving(tmp_path, config(tmp_path, there.url, "365d"), reply_wait=0.0) as running:
+        assert prober(running)
         edges = running.server.keeper.ledger.live.edges
         for at, state in ((1.0, "firing"), (2.0, "resolved"), (3.0, "firing")):
             edge = Edge(at, "support", "coverage_low", "coverage", "look", state)
@@ -179,18 +186,20 @@ def test_probes_come_change_and_go_with_the_configuration(tmp_path):
             put(tmp_path / "ragmon.toml", without + PORTS)
             reloaded(running)
             assert shown(running)[OK] > 10
-            assert not any("probe" in found["what"] for found in running.status()["doubts"])
+            wait_for(running.status, lambda found: not any("probe" in doubt["what"] for doubt in found["doubts"]))
             assert running.stop() == 0
 
 
 def test_a_probe_that_stays_as_it_is_goes_on_where_it_was(tmp_path):
     with web(right) as there, serving(tmp_path, config(tmp_path, there.url)) as running:
-        probing = running.server.probing
-        before = probing._running["support"][1]
+        before = prober(running)
         put(tmp_path / "ragmon.toml", (tmp_path / "ragmon.toml").read_text() + "# nothing\n")
+        capture = running.server.probing._capture._installation
         assert running.server.reloading.reload()
-        assert probing._running["support"][1] is before
-        wait_for(lambda: counted(running), lambda n: n >= 3)
+        wait_for(lambda: running.server.probing._capture._installation, lambda found: found is not capture)
+        n = counted(running)
+        wait_for(lambda: counted(running), lambda found: found >= n + 3)
+        assert prober(running) is before
 
 
 def test_the_books_of_producers_know_nothing_of_the_servers_own_probes(tmp_path):

@@ -93,8 +93,7 @@ class Plan:
         blind: Nobody looks at results: all that return are alike.
         on: A runtime is installed.
         probe_key: As told.
-        remembers: A call that lost the draw is remembered while it runs: for what is said inside, or because its thread
-            cannot be marked.
+        remembers: Calls that lost the draw are remembered: for what is said inside, or as threads cannot be marked.
         watch: Tells cheaply whether a call may have a parent; None while there can be none.
     """
 
@@ -274,9 +273,7 @@ def prepare(site: Site) -> Plan:
     """The plan of a function under the runtime that is installed now."""
     if current is None:
         _not_installed()
-        site.plan = NOWHERE
-    else:
-        site.plan = current.plan(site)
+    site.plan = NOWHERE if current is None else current.plan(site)
     return site.plan
 
 

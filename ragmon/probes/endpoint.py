@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -19,7 +20,7 @@ from ragmon.probes.marks import headers
 from ragmon.probes.question import Sending
 from ragmon.version import current
 
-LARGEST: Final = 8 << 20
+LARGEST: Final = 4 << 20
 """Bytes of a reply; one that is longer is none."""
 _LATER: Final = frozenset(
     {
@@ -32,6 +33,9 @@ _LATER: Final = frozenset(
 """What an application says that has too much to do."""
 _WAITING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Of these, what may come with a time to wait."""
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE: Final = re.compile(r"[\t -~]*")
+"""What may stand in a header (RFC 9110, section 5)."""
 _BROKE_OFF: Final = (ConnectionResetError, BrokenPipeError, IncompleteRead)
 """How it shows that somebody was there."""
 
@@ -71,7 +75,7 @@ class Endpoint:
         key: What proves to the application that this is a probe; None proves nothing.
 
     Raises:
-        RagmonError: The address cannot be asked.
+        RagmonError: The address cannot be asked, or a header not be sent.
     """
 
     site: Site | None = None
@@ -89,6 +93,10 @@ class Endpoint:
         self._tls = ssl.create_default_context() if tls else None
         self._body = body
         self._headers = _lowered({"Content-Type": "application/json", "Accept": "application/json", **headers})
+        for name, value in self._headers.items():
+            if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+                hint = "a name, and one line of printable ASCII"
+                raise RagmonError(f"the header {shorten(name)} of the target cannot be sent", hint=hint)
         self._key = key
 
     def __call__(self, text: str, sending: Sending) -> Any:

@@ -52,13 +52,20 @@ class Pace:
         self._turn = 0
         self.due = now + draw() * interval
 
-    def take(self, now: float) -> int:
-        """Go on to the next turn; returns how many turns passed without a question, since nothing could be sent."""
-        current = int((now - self._begin) // self._interval)
-        passed = max(0, current - self._turn - 1)
-        self._turn += 1 + passed
+    def take(self) -> None:
+        """Go on to the next turn."""
+        self._go_on(1)
+
+    def missed(self, now: float) -> int:
+        """How many turns passed since somebody asked last in which nothing could be sent; they are not made up for."""
+        turns = int((now - self.due) // self._interval)
+        if turns > 0:
+            self._go_on(turns)
+        return max(0, turns)
+
+    def _go_on(self, turns: int) -> None:
+        self._turn += turns
         self.due = self._begin + (self._turn + self._draw()) * self._interval
-        return passed
 
 
 class Budget:

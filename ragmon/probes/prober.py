@@ -100,6 +100,7 @@ class Prober:
     def _run(self) -> None:
         while not self._stopping:
             try:
+                self._counts.add(self.spec.name, SKIPPED, self._pace.missed(monotonic()))
                 while self._crew.free and (question := self._next()) is not None:
                     self._crew.send(question)
                 for answered in self._crew.wait(self._pause()):
@@ -126,7 +127,7 @@ class Prober:
     def _in_turn(self, now: float) -> Question | None:
         if now < self._pace.due:
             return None
-        self._counts.add(self.spec.name, SKIPPED, self._pace.take(now))
+        self._pace.take()
         if not self._round:
             self._round.extend(self._shuffled())
         return self._round.popleft()
