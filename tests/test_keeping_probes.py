@@ -146,6 +146,20 @@ def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(hand):
         assert (counted(hand), sources(hand)) == ((2 + 2 * n, 1 + n, 1 + n), {"probe": 1 + n})
 
 
+def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and_the_probe_is_not_lost(hand):
+    hand.send(span(own(), 1))
+    hand.send(span(reply(ts=BEGIN + 30), 2))
+    assert (counted(hand), sources(hand)) == ((2, 2, 0), {"live": 1, "probe": 1})
+
+
+def test_replies_do_not_fill_the_memory(hand, monkeypatch):
+    monkeypatch.setattr("ragmon.server.keeping.replies.MOST", 2)
+    assert [hand.keeper.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
+    hand.tick(WAIT + 1)
+    assert counted(hand) == (2, 2, 0)
+    assert hand.keeper.reply(reply(f"{3:032x}"), WAIT)
+
+
 def test_probes_an_application_sends_through_itself_in_one_trace_all_count(hand):
     for place in range(3):
         record = msgspec.structs.replace(asked(place, trace_id=TRACE, ts=BEGIN), source="probe", qid=f"a{place}")
@@ -155,7 +169,7 @@ def test_probes_an_application_sends_through_itself_in_one_trace_all_count(hand)
 
 def test_nothing_that_came_back_is_lost_when_the_server_stops(hand):
     hand.keeper.reply(reply(), WAIT)
-    hand.keeper.waiting.replies.hurry()
+    hand.keeper.waiting.replies.hurried = True
     hand.tick()
     assert counted(hand) == (1, 1, 0)
 

@@ -33,6 +33,7 @@ class Inbox:
         with self._changed:
             self.records.append(record)
             self._changed.notify_all()
+        return True
 
     def wait(self, n):
         """Wait for so many records."""
@@ -184,7 +185,7 @@ def test_stopping_waits_for_nobody():
     assert (inbox.records, results(counts)["lost"], "ok" in results(counts)) == ([], 2, False)
 
 
-def test_what_goes_wrong_with_a_record_does_not_end_the_prober():
+def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
     broken = []
 
     def take(record):
@@ -192,10 +193,12 @@ def test_what_goes_wrong_with_a_record_does_not_end_the_prober():
         raise LookupError(record.qid)
 
     with web(yes) as there, asking(there.url, **FAST) as asker:
-        prober = Prober(asker.spec, QUESTIONS, asker, take, counts=Counts())
+        counts = Counts()
+        prober = Prober(asker.spec, QUESTIONS, asker, take, counts=counts)
         prober.start()
         until(lambda: len(broken) >= 2)
         prober.stop()
+    assert counts.read().keys() <= {("support", "lost"), ("support", "skipped")}
 
 
 class TestLooks:

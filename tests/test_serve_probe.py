@@ -76,7 +76,7 @@ class TestOverHttp:
             assert after['rag_answer_precision{gold="support",pipeline="support",source="probe",window="5m"}'] == 1.0
             assert after['rag_over_refusal_rate{gold="support",pipeline="support",source="probe",window="5m"}'] == 0.0
             running.server.probing.stop()
-            running.server.keeper.waiting.replies.hurry()
+            running.server.keeper.waiting.replies.hurried = True
             books = wait_for(running.books, lambda books: not len(running.server.keeper.waiting.replies._waiting))
             assert (books["residual"], books["duplicate"]) == (0, 0)
             here = digest(running)

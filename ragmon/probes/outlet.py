@@ -21,6 +21,8 @@ from ragmon.probes.lines import STDOUT, Lines
 WAIT: Final = 10.0
 """Seconds an answer is held before it goes to a server: the application's own record of it knows more, and comes first.
 """
+MOST: Final = 10_000
+"""Records that are held at once."""
 
 
 class Outlet:
@@ -40,9 +42,12 @@ class Outlet:
         self._wait = wait
         self._held: deque[tuple[float, Record]] = deque()
 
-    def put(self, record: Record) -> None:
-        """Take a record, in any thread."""
+    def put(self, record: Record) -> bool:
+        """Take a record, in any thread; returns whether there was room."""
+        if len(self._held) >= MOST:
+            return False
         self._held.append((monotonic() + self._wait, record))
+        return True
 
     def deliver(self, *, everything: bool = False) -> None:
         """Hand on what was held long enough, or everything; in one thread."""

@@ -31,7 +31,7 @@ class Prober:
         spec: The probe.
         questions: What it asks.
         asker: Asks one of them.
-        take: Given the record of every answer, in the prober's thread.
+        take: Given the record of every answer, in the prober's thread; returns whether it could be kept.
         counts: Counts what becomes of questions.
         rng: Chance: the order of a round, the moment of a question.
         wall: Seconds since the epoch, for the day's budget.
@@ -47,7 +47,7 @@ class Prober:
         spec: ProbeSpec,
         questions: Sequence[Question],
         asker: Asker,
-        take: Callable[[Record], object],
+        take: Callable[[Record], bool],
         *,
         counts: Counts,
         rng: random.Random | None = None,
@@ -144,6 +144,8 @@ class Prober:
         result, record = answered.result, answered.record
         if result == OK and record is not None and self._cached.see(record):
             result, record = CACHED, None
+        if record is not None and not self._taken(record):
+            result = LOST
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
             self._again.append(replace(answered.question, tries=answered.question.tries + 1))
@@ -151,5 +153,10 @@ class Prober:
             self._back_off.failed(monotonic(), answered.wait)
         else:
             self._back_off.worked()
-        if record is not None:
-            self._take(record)
+
+    def _taken(self, record: Record) -> bool:
+        try:
+            return self._take(record)
+        except Exception as error:  # noqa: BLE001 - whatever takes it, the next question is asked
+            complain(f"probe {self.spec.name} cannot hand on an answer", error)
+            return False

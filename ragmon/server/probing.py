@@ -156,8 +156,8 @@ class Probing:
         take = partial(self._take, redact, self._wait if asker.far else 0.0)
         return Prober(spec, questions(gold), asker, take, counts=self._counts, budget=budget)
 
-    def _take(self, redact: Redactions, wait: float, record: Record) -> None:
-        self._keeper.reply(redact(record), wait)
+    def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
+        return self._keeper.reply(redact(record), wait)
 
     def _expect(self, spec: ProbeSpec, sending: Sending) -> None:
         """Say that a question is under way, before it is: the application may tell of it first."""

@@ -68,18 +68,21 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
     for place, one in enumerate(fresh):
         row.counts.own += place not in twice
         probers = is_a_probers(one.record)
-        if place in twice or one.trace_id in there or (probers and _came(one.trace_id, traces, row)):
+        known = _probed(one.trace_id, traces, row) if probers else one.trace_id in there
+        if place in twice or known:
             row.counts.duplicate += 1
         elif not _answers(one.trace_id, one.record, batch, traces, row):
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
+            if one.record.source == names.PROBE:
+                row.probed.add(one.trace_id)
             if probers:
                 there.add(one.trace_id)
                 batch.remember([one.trace_id], row.arrival, recorded=True)
 
 
-def _came(trace_id: bytes, traces: Traces, row: Row) -> bool:
-    return trace_id in row.own or traces.came(trace_id)
+def _probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
+    return trace_id in row.probed or traces.probed(trace_id)
 
 
 def _answers(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
@@ -94,6 +97,7 @@ def _answers(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row:
         row.counts.duplicate += reply.came
         row.answered.add(trace_id)
         row.own.append(trace_id)
+        row.probed.add(trace_id)
         found = joined(record, reply.record)
         row.put(found, encode(found))
         batch.remember([trace_id], row.arrival, recorded=True)
@@ -106,7 +110,7 @@ def _alone(batch: Batch, traces: Traces, row: Row) -> None:
     for trace_id, record in found:
         row.counts.received += 1
         row.answered.add(trace_id)
-        if _came(trace_id, traces, row):
+        if _probed(trace_id, traces, row):
             row.counts.duplicate += 1
         else:
             row.put(record, encode(record))

@@ -80,7 +80,7 @@ class Keeper:
     def stop(self) -> None:
         """Write what was handed in, then a checkpoint; what comes from now on is refused."""
         with self._changed:
-            self.waiting.replies.hurry()
+            self.waiting.replies.hurried = True
             self._stopping = True
             self._changed.notify()
         self._thread.join()
@@ -121,9 +121,9 @@ class Keeper:
             ack = ack_of(self.ledger.live, pipeline, alert, reason)
         return self._hand_in(Request(entries=[ack]))
 
-    def reply(self, record: Record, wait: float, *, came: bool = True) -> None:
+    def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
         """Hand in what a prober got, or that it asks."""
-        self.waiting.replies.put(record, self.clock.now() + wait, came=came)
+        return self.waiting.replies.put(record, self.clock.now() + wait, came=came)
 
     def refuse(self, reason: str) -> None:
         """Count a request that was turned away."""

@@ -18,7 +18,8 @@ from ragmon.names import PROBE_TAG
 
 WAIT: Final = 10.0
 """Seconds a reply waits for the application's own record, which is on its way for some seconds."""
-_AT_ONCE: Final = float("-inf")
+MOST: Final = 10_000
+"""Replies that wait at once."""
 
 
 class Reply(NamedTuple):
@@ -36,52 +37,58 @@ class Reply(NamedTuple):
 
 
 class Replies:
-    """Replies that wait, by trace."""
+    """Replies that wait, by trace.
+
+    Attributes:
+        hurried: Nothing is to be waited for any more.
+    """
 
     def __init__(self) -> None:
+        self.hurried = False
         self._lock = Lock()
         self._waiting: dict[bytes, Reply] = {}
 
-    def put(self, record: Record, due: float, *, came: bool) -> None:
+    def put(self, record: Record, due: float, *, came: bool) -> bool:
         """Take a reply, in any thread.
 
         Args:
             record: It, with a trace id.
             due: When it counts by itself, seconds since the epoch.
             came: False where it is only expected: the request is under way.
+
+        Returns:
+            Whether there was room.
         """
+        trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
-            self._waiting[bytes.fromhex(record.trace_id or "")] = Reply(record, due, came)
+            if len(self._waiting) >= MOST and trace_id not in self._waiting:
+                return False
+            self._waiting[trace_id] = Reply(record, due, came)
+        return True
 
     def get(self, trace_id: bytes) -> Reply | None:
         """The reply that waits for a trace's own record."""
-        with self._lock:
-            return self._waiting.get(trace_id)
+        return self._waiting.get(trace_id)
 
-    def due(self, now: float, *, held: Container[bytes], told: Container[bytes]) -> list[tuple[bytes, Record]]:
-        """The replies nothing more is to be waited for.
+    def due(self, now: float, told: Container[bytes]) -> list[tuple[bytes, Record]]:
+        """The replies nothing more is to be waited for; those that did not come in time are forgotten.
 
         Args:
             now: Seconds since the epoch.
-            held: Traces of which spans have come, and the rest is waited for.
             told: Traces of which the application has told already.
         """
+        if not self._waiting:
+            return []
         with self._lock:
-            found = self._waiting.items()
-            due = [(trace_id, reply) for trace_id, reply in found if reply.due <= now or trace_id in told]
-            for trace_id, reply in due:
-                if not reply.came and reply.due <= now:
-                    del self._waiting[trace_id]
+            late = [trace_id for trace_id, reply in self._waiting.items() if not reply.came and reply.due <= now]
+            for trace_id in late:
+                del self._waiting[trace_id]
+            found = [(trace_id, reply) for trace_id, reply in self._waiting.items() if reply.came]
         return [
             (trace_id, reply.record)
-            for trace_id, reply in due
-            if reply.came and (trace_id not in held or reply.due == _AT_ONCE)
+            for trace_id, reply in found
+            if reply.due <= now or trace_id in told or self.hurried
         ]
-
-    def hurry(self) -> None:
-        """Wait for nothing more: the server is being stopped."""
-        with self._lock:
-            self._waiting = {trace_id: reply._replace(due=_AT_ONCE) for trace_id, reply in self._waiting.items()}
 
     def settle(self, trace_ids: Iterable[bytes]) -> None:
         """It is on disk what became of some."""

@@ -54,6 +54,7 @@ class Traces:
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
         self._own: dict[bytes, None] = {}
+        self._probed: dict[bytes, None] = {}
 
     def configure(self, settings: Settings) -> None:
         """From now on read traces as another configuration says."""
@@ -75,12 +76,16 @@ class Traces:
 
     def alone(self, now: float) -> list[tuple[bytes, Record]]:
         """The replies to probes that nothing more is to be waited for."""
-        ready = {found.trace_id for found in self.ready}
-        return self.replies.due(now, held={*self._room.traces, *ready}, told=self._own)
+        found = self.replies.due(now, self._probed)
+        if not found:
+            return []
+        ready = {one.trace_id for one in self.ready}
+        held = [trace_id for trace_id, _ in found if trace_id in self._room.traces or trace_id in ready]
+        return [one for one in found if one[0] not in held or self.replies.hurried]
 
-    def came(self, trace_id: bytes) -> bool:
-        """Whether a whole record of a trace came lately."""
-        return trace_id in self._own
+    def probed(self, trace_id: bytes) -> bool:
+        """Whether a whole record of a trace came lately, and counted as a probe."""
+        return trace_id in self._probed
 
     def new(self, foreign: Sequence[Foreign]) -> set[bytes]:
         """The traces of some spans that neither wait nor are remembered as done: the journal knows whether they are."""
@@ -138,6 +143,8 @@ class Traces:
         self.replies.settle(row.answered)
         for trace_id in row.own:
             _remember(self._own, trace_id)
+        for trace_id in row.probed:
+            _remember(self._probed, trace_id)
         for trace_id in row.passed:
             _remember(self._done, trace_id)
         for request, pieces, seq in row.held:
