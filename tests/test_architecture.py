@@ -169,6 +169,7 @@ INTO_CAPTURE = {
     "probes.functions",
     "probes.marks",
     "probes.outlet",
+    "probes.prober",
     "probes.question",
 }
 # The parts of the server that may not import one another, and what of it they may import.

@@ -22,12 +22,13 @@ from test_serve_probe import config, right
 from test_serve_reload import put, shown
 
 import ragmon as library
-from ragmon.capture.baggage import QID, TOKEN, VALID, is_proved, sign
+from ragmon.capture.baggage import QID, TOKEN, VALID, asked, is_proved, sign
 from ragmon.capture.convert import to_record
 from ragmon.config.load import load
 from ragmon.errors import RagmonError
 from ragmon.installation import Installation
 from ragmon.privacy import probe_key
+from ragmon.probes.marks import headers
 from ragmon.testing import Collected
 
 KEY = b"k" * 32
@@ -103,6 +104,25 @@ class TestBelieved:
         token = sign(key, trace_id, qid, at)
         assert is_proved(key, trace_id, qid, token) == (abs(time() - int(at)) <= VALID)
         assert not is_proved(key + b"x", trace_id, qid, token)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=40))
+def test_a_question_of_any_name_comes_through_opentelemetrys_own_propagators(qid):
+    token = context.attach(propagate.extract(headers(qid, "support", f"{9:032x}", KEY)))
+    try:
+        assert asked(KEY, 9) == qid
+        assert trace.get_current_span().get_span_context().trace_id == 9
+    finally:
+        context.detach(token)
+
+
+def test_a_name_that_cannot_be_written_is_believed_by_nobody():
+    told = headers("\ud800", "support", f"{9:032x}", KEY)
+    token = context.attach(propagate.extract(told))
+    try:
+        assert asked(KEY, 9) is None
+    finally:
+        context.detach(token)
 
 
 def test_the_key_of_probes_tells_nothing_of_the_key_of_questions(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Final
@@ -128,7 +128,8 @@ def _round(
     with _capture(settings) as capture:
         for spec in specs:
             asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline))
-            _send_once(spec, _gold_of(spec, sets), asker, InOrder(keep))
+            with closing(asker):
+                _send_once(spec, _gold_of(spec, sets), asker, InOrder(keep))
     return found
 
 

@@ -29,6 +29,6 @@ def headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str,
         told[TOKEN] = sign(key, int(trace_id, 16), qid, time())
     return {
         "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
-        "baggage": ",".join(f"{name}={quote(value, safe='')}" for name, value in told.items()),
+        "baggage": ",".join(f"{name}={quote(value, safe='', errors='replace')}" for name, value in told.items()),
         "Cache-Control": "no-cache",
     }

@@ -10,6 +10,7 @@ from threading import Thread
 from time import monotonic, time
 from typing import Final
 
+from ragmon.capture.notices import warn_once
 from ragmon.config.settings import ProbeSpec
 from ragmon.contract import Record
 from ragmon.probes.asking import Asker
@@ -149,6 +150,8 @@ class Prober:
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
             self._again.append(replace(answered.question, tries=answered.question.tries + 1))
+        if answered.unreachable:
+            warn_once(f"probe {self.spec.name}: nobody answers ({answered.unreachable}); it is tried again and again")
         if answered.overloaded:
             self._back_off.failed(monotonic(), answered.wait)
         else:
