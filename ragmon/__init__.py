@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ragmon.capture.said import propagate, record, stage, trace_id
     from ragmon.gates import Policy
     from ragmon.gold import GoldSet
-    from ragmon.installation import install, install_signal_handlers
+    from ragmon.installation import install
     from ragmon.judges.registry import judge
     from ragmon.judges.results import Verdict
     from ragmon.judging import evaluate
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ragmon.monitor import Monitor
     from ragmon.offline import replay
     from ragmon.scorer import Scorer
+    from ragmon.termination import install_signal_handlers
 
 _HOMES = {
     "GoldSet": "ragmon.gold",
@@ -38,7 +39,7 @@ _HOMES = {
     "Verdict": "ragmon.judges.results",
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",
-    "install_signal_handlers": "ragmon.installation",
+    "install_signal_handlers": "ragmon.termination",
     "label": "ragmon.capture.labels",
     "judge": "ragmon.judges.registry",
     "propagate": "ragmon.capture.said",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import signal
 import sys
 import weakref
 from functools import cache, partial
@@ -13,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ragmon.accounts import Accounts
-from ragmon.capture import labels, runtime, signals, sinks
+from ragmon.capture import labels, runtime, sinks
 from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
 from ragmon.capture.folders import default_folder
@@ -278,23 +277,18 @@ def install(
         return _current
 
 
-def install_signal_handlers() -> None:
-    """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
+def stand_in(installation: Installation) -> None:
+    """Let `install` return an installation that was made otherwise: whatever calls it in this process changes nothing.
 
-    A second signal passes straight through. Servers that handle SIGTERM themselves need this not: they end the process
-    in order, and ragmon delivers then.
-
-    Raises:
-        RagmonError: This is not the main thread, where alone Python lets handlers be set.
+    Args:
+        installation: One that was started; until it is shut down.
     """
-    try:
-        signals.install(signal.SIGTERM, _drain)
-    except ValueError:
-        raise RagmonError(
-            "signal handlers cannot be installed in this thread", hint="call it in the main thread"
-        ) from None
+    global _current  # noqa: PLW0603 - as above
+    with _installing:
+        _current = installation
 
 
-def _drain() -> None:
+def drain() -> None:
+    """Deliver what is on its way, where anything is captured."""
     if _current is not None:
         _current.flush()

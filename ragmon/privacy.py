@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
 from pathlib import Path
+from typing import Final
 
 from ragmon.assembly import function_at, load_gold, read_gold, rules
 from ragmon.capture.patterns import redact
 from ragmon.capture.redact import Redaction
+from ragmon.config.sampling import Capture
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.keys import read_key
 from ragmon.names import DEFAULT_PIPELINE
+
+KEY_NAME: Final = "[capture] hash_key_file"
 
 
 class Redactions:
@@ -60,7 +65,7 @@ class Redactions:
             facts=known.facts,
             grounded_threshold=known.grounded_threshold,
             measured=self._measured,
-            key=None if capture.hash_key_file is None else read_key(capture.hash_key_file, "[capture] hash_key_file"),
+            key=None if capture.hash_key_file is None else read_key(capture.hash_key_file, KEY_NAME),
             redactors=[function_at(path, "capture.redactors", '"myapp.privacy:clear"') for path in capture.redactors],
         )
 
@@ -68,3 +73,18 @@ class Redactions:
         """The gold set in a file: where it is one of the configured ones, what was frozen of that holds here too."""
         spec = next((spec for spec in self._settings.gold if spec.paths == (path,)), None)
         return GoldSet.load(path) if spec is None else read_gold(spec)
+
+
+def probe_key(capture: Capture) -> bytes | None:
+    """What proves that a request is a probe: derived from the configured key, so that neither use tells of the other.
+
+    Args:
+        capture: What is configured; without a key, nobody is believed.
+
+    Raises:
+        RagmonError: The key cannot be read, or can be guessed.
+    """
+    path = capture.hash_key_file
+    if path is None:
+        return None
+    return hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")

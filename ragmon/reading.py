@@ -79,6 +79,7 @@ class Served:
         missing: Records that producers sent and that have not come.
         lost: Records that producers lost and know of, by reason.
         unknown: How often a field is unknown because spans do not tell it, by field and reason.
+        probes: Gold questions that were due, by probe and what became of them.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -90,6 +91,7 @@ class Served:
     missing: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from ragmon.capture.requests import Asked
 from ragmon.capture.runtime import Terms
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.names import DEFAULT_PIPELINE
+from ragmon.privacy import probe_key
 from ragmon.text import fold
 
 
@@ -16,7 +17,7 @@ def terms(settings: Settings) -> Callable[[str], Terms]:
     """What is asked of decorated functions, found before the first call needs it.
 
     Raises:
-        RagmonError: `capture.id_from` is no path.
+        RagmonError: `capture.id_from` is no path, or the key cannot be read.
     """
     common = _terms(settings.common)
     found = {name: _terms(pipeline) for name, pipeline in settings.pipelines.items()}
@@ -34,6 +35,7 @@ def _terms(pipeline: PipelineSettings) -> Terms:
         refusals=frozenset(fold(token.strip()) for token in pipeline.refusal.tokens),
         slow_above=pipeline.sampling.slow_above,
         id_from=None if id_from is None else parse(id_from, "capture.id_from"),
+        probe_key=probe_key(pipeline.capture),
     )
 
 

@@ -24,7 +24,7 @@ FLOORS = {
     "edges": "ingest export reading labels journal",
     "app": "config assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
     "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
-    "verifying",
+    "verifying probes termination",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -34,9 +34,17 @@ APART = {
     "capture.paths": {"errors"},
     "capture.draws": set(),
     "capture.parents": {"capture.draws"},
+    "capture.baggage": set(),
     "capture.calls": {"names", "capture.draws", "capture.parents"},
     "capture.runtime": {"names", "capture.calls", "capture.draws", "capture.notices", "capture.parents"},
-    "capture.begin": {"capture.calls", "capture.draws", "capture.notices", "capture.parents", "capture.runtime"},
+    "capture.begin": {
+        "capture.baggage",
+        "capture.calls",
+        "capture.draws",
+        "capture.notices",
+        "capture.parents",
+        "capture.runtime",
+    },
     "capture.outcomes": {"names", "capture.calls", "capture.draws", "capture.notices", "capture.runtime"},
     "capture.flows": {"capture.calls", "capture.outcomes"},
     "capture.iterators": {"capture.calls", "capture.flows"},
@@ -148,6 +156,7 @@ APART = {
 PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary", "why")
 # Doors the app may use into rooms apart.
 INTO_CAPTURE = {
+    "termination",
     "accounts",
     "delivery",
     "embedding",
@@ -164,6 +173,13 @@ INTO_CAPTURE = {
     "server.keeping.assembling",
     "installation",
     "testing",
+    "probes.asking",
+    "probes.endpoint",
+    "probes.functions",
+    "probes.marks",
+    "probes.outlet",
+    "probes.prober",
+    "probes.question",
 }
 # The parts of the server that may not import one another, and what of it they may import.
 SERVER = {

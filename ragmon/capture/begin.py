@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ragmon.capture.baggage import asked
 from ragmon.capture.calls import Call, Lost, Probing, Site, active, here
 from ragmon.capture.draws import Odds, random
 from ragmon.capture.notices import warn_once, whereabouts
@@ -23,7 +24,7 @@ def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any])
     parent = _parent() if plan.watch is not None and plan.watch() else None
     if parent is not None and plan.of.claim is not None:
         plan.of.claim(parent.span_id)
-    probe = outer.qid if isinstance(outer, Probing) and not outer.ended else None
+    probe = outer.qid if isinstance(outer, Probing) and not outer.ended else _asked(plan, parent)
     if probe is not None:
         odds = _PROBE
     elif parent is not None:
@@ -35,6 +36,17 @@ def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any])
     call.probe = probe
     call.detailed = odds.audit or plan.detail
     return call
+
+
+def _asked(plan: Plan, parent: Parent | None) -> str | None:
+    """The gold question that a prober elsewhere asks; None where nobody has proved that one does."""
+    if parent is None or plan.probe_key is None:
+        return None
+    try:
+        return asked(plan.probe_key, parent.trace_id)
+    except Exception as error:  # noqa: BLE001 - whatever the application has put there
+        warn_once(f"the baggage of a call could not be read: {whereabouts(error)}")
+        return None
 
 
 def _parent() -> Parent | None:

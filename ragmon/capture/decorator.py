@@ -31,6 +31,7 @@ FIELDS: Final = (
     "tags",
 )
 """What `extract` may find; `ragmon.record` takes the same names."""
+_SITE: Final = "__ragmon__"
 
 
 @overload
@@ -125,7 +126,15 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], Site]) -> Any:
         return function
     site = make(function)
     _check_parameter(site)
-    return wrap(site)
+    traced = wrap(site)
+    setattr(traced, _SITE, site)
+    return traced
+
+
+def traced_as(function: Any) -> Site | None:
+    """What the decorator of a function was told; None where it is not traced."""
+    found = getattr(function, _SITE, None)
+    return found if isinstance(found, Site) else None
 
 
 def is_disabled() -> bool:

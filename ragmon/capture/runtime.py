@@ -39,6 +39,7 @@ class Terms:
         detail: What is said inside a call survives where the call is kept for its outcome.
         parent: Whether calls under a parent the application's tracer did not sample are kept (`ignore`) or not.
         id_from: Path from a document to its id.
+        probe_key: What proves that a request is a probe sent from elsewhere; None believes nobody.
     """
 
     rate: float = 1.0
@@ -49,6 +50,7 @@ class Terms:
     detail: bool = False
     parent: Literal["ignore", "respect"] = "ignore"
     id_from: Path | None = None
+    probe_key: bytes | None = field(default=None, repr=False)
 
 
 class Tally:
@@ -90,8 +92,8 @@ class Plan:
         times: Read the clock for every call.
         blind: Nobody looks at results: all that return are alike.
         on: A runtime is installed.
-        remembers: A call that lost the draw is remembered while it runs: for what is said inside, or because its thread
-            cannot be marked.
+        probe_key: As told.
+        remembers: Calls that lost the draw are remembered: for what is said inside, or as threads cannot be marked.
         watch: Tells cheaply whether a call may have a parent; None while there can be none.
     """
 
@@ -109,6 +111,7 @@ class Plan:
         "p_lost",
         "peeks",
         "pipeline",
+        "probe_key",
         "refusals",
         "remembers",
         "respected",
@@ -140,6 +143,7 @@ class Plan:
         self.look_again()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
+        self.probe_key = terms.probe_key
         self.tally = tally
         self.live = tally.live
         self.kept = {stratum: tally.kept[names.LIVE, stratum] for stratum in names.CALL_STRATA}
@@ -269,9 +273,7 @@ def prepare(site: Site) -> Plan:
     """The plan of a function under the runtime that is installed now."""
     if current is None:
         _not_installed()
-        site.plan = NOWHERE
-    else:
-        site.plan = current.plan(site)
+    site.plan = NOWHERE if current is None else current.plan(site)
     return site.plan
 
 

@@ -11,6 +11,7 @@ from ragmon.checkup.chain import WAIT, chain
 from ragmon.checkup.check import Check
 from ragmon.checkup.here import RATES, here, reaches
 from ragmon.checkup.instrumentations import Found, instrumentations
+from ragmon.checkup.probes import probes
 from ragmon.config.settings import Settings
 
 __all__ = ["RATES", "WAIT", "Check", "Found", "checks", "instrumentations", "reaches"]
@@ -25,6 +26,7 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
         wait: Seconds in which a record that was sent must arrive.
     """
     yield from here(settings)
+    yield from probes(settings)
     if settings.export.endpoint is not None:
         yield from chain(settings, admin or f"http://{settings.serve.admin}", wait)
     else:

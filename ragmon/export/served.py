@@ -20,6 +20,12 @@ def families(served: Served) -> Iterator[Metric]:
     for key, n in sorted(served.unknown.items()):
         unknown.add_metric([label(text) for text in key], n)
     yield unknown
+    probes = CounterMetricFamily(
+        "ragmon_probe_requests", "Gold questions that were due, and what became of them", labels=("probe", "result")
+    )
+    for (probe, result), n in sorted(served.probes.items()):
+        probes.add_metric((label(probe), result), n)
+    yield probes
     resets = CounterMetricFamily("ragmon_state_reset", "Damaged journals that were set aside")
     resets.add_metric((), served.resets)
     jumps = CounterMetricFamily("ragmon_clock_jumps", "Jumps of the system's clock")

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from ragmon.contract import Record
+
 
 class Form(Enum):
     """How an OTLP request is written."""
@@ -64,6 +66,18 @@ class Desk(Protocol):
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
         """Silence an alarm; the result is whether it fired. An `UnknownNameError` where there is none."""
+
+    def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
+        """What a prober of this server got; or that it asks, so that its request is taken for no user's.
+
+        Args:
+            record: It, with a trace id.
+            wait: Seconds in which the application's own record of it may come, and is completed with it.
+            came: There is a reply; otherwise the record says what was asked.
+
+        Returns:
+            Whether there was room for it.
+        """
 
     def refuse(self, reason: str) -> None:
         """Count a request that a door turned away."""

@@ -20,6 +20,7 @@ from ragmon.live import Live
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.ledger import Ledger
+from ragmon.server.probing import Probing
 
 FIXED: Final = ("otlp", "grpc", "admin", "token_file", "tls", "state_dir")
 """Keys of `[serve]` that hold until the server is started again."""
@@ -37,18 +38,21 @@ class Reloading:
     Args:
         settings: The configuration in force.
         keeper: Whose it is.
+        probing: Runs its probes.
 
     Attributes:
+        probing: As given.
         broken: Why the configuration on disk is not the one in force, without a word of the gold; "" where it is.
         since: Since when it is not, seconds since the epoch; None where it is.
         hint: What would be right.
     """
 
-    def __init__(self, settings: Settings, keeper: Keeper) -> None:
+    def __init__(self, settings: Settings, keeper: Keeper, probing: Probing) -> None:
         self.broken = self.hint = ""
         self.since: float | None = None
         self._settings = self._read = settings
         self._keeper = keeper
+        self.probing = probing
         self._seen = self._still = self._before = self._signature()
 
     def look(self) -> bool:
@@ -77,6 +81,7 @@ class Reloading:
             self._before = {**self._signature(), **self._before}  # before the gold it names is read, which may come now
             ledger = Ledger(settings)
             self._keeper.errand(lambda: self._go_on_with(ledger)).result()
+            self.probing.configure(settings)
         except RagmonError as error:
             self._refuse(error)
             return False

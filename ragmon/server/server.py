@@ -21,8 +21,10 @@ from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.keeper import CORRUPT, Keeper
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.keeping.opening import catch_up
+from ragmon.server.keeping.replies import WAIT
 from ragmon.server.keeping.traces import Traces
 from ragmon.server.keeping.waiting import Limits as Patience
+from ragmon.server.probing import Probing
 from ragmon.server.reloading import Reloading, limits
 from ragmon.server.showing.admin import admin
 from ragmon.server.showing.views import Views
@@ -40,12 +42,14 @@ class Server:
         insecure: Listen where strangers could write, and only warn.
         clock: The time; default: this machine's.
         patience: How long traces wait for the rest of their spans.
+        reply_wait: Seconds an answer to a probe waits for the application's own record.
 
     Attributes:
         warnings: What is risky about where it listens.
         keeper: Where requests are handed in.
         views: What it shows.
         reloading: Keeps the configuration in step with its file.
+        probing: Runs its probes.
         otlp, grpc, admin: Its doors.
 
     Raises:
@@ -61,13 +65,15 @@ class Server:
         insecure: bool = False,
         clock: Clock | None = None,
         patience: Patience | None = None,
+        reply_wait: float = WAIT,
     ) -> None:
         serve = settings.serve
         self.warnings = exposure.check(serve, insecure=insecure)
         token = exposure.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
         self.keeper = make_keeper(settings, clock or Clock(), patience)
-        self.reloading = Reloading(settings, self.keeper)
+        self.probing = Probing(self.keeper, wait=reply_wait)
+        self.reloading = Reloading(settings, self.keeper, self.probing)
         self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
         write = writing(self.keeper, token=token)
         self.otlp = Listening(write, serve.otlp, tls=tls, name="otlp", refused=self.keeper.refuse)
@@ -84,6 +90,7 @@ class Server:
         try:
             for door in (self.admin, self.otlp, self.grpc):
                 door.start()
+            self.probing.start()
         except BaseException:
             self.stop()
             raise
@@ -100,6 +107,7 @@ class Server:
             drain: Seconds that requests in flight have to be answered.
         """
         self.views.stopping = True
+        self.probing.stop()
         doors = [Thread(target=door.stop, args=(drain,)) for door in (self.otlp, self.grpc)]
         for door in doors:
             door.start()

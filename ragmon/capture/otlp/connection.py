@@ -48,10 +48,12 @@ class Connection(HTTPConnection):
         host: Name or address of the peer.
         port: Its port.
         tls: How its certificate is checked; None for plain HTTP.
+        largest: Bytes that are read of a reply.
     """
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, largest: int = LARGEST_REPLY) -> None:
         super().__init__(host, port)
+        self._largest = largest
         self.default_port = 80 if tls is None else 443
         self._tls = tls
         self._deadline = 0.0
@@ -137,7 +139,7 @@ class Connection(HTTPConnection):
             self.request("POST", path, body, headers)
             reply = self.getresponse()
             with reply:
-                found = Reply(reply.status, reply.headers, reply.read(LARGEST_REPLY))
+                found = Reply(reply.status, reply.headers, reply.read(self._largest))
                 whole = reply.isclosed()
         except BaseException:
             self.close()

@@ -179,7 +179,7 @@ class Peer:
         hint = _HINTS.get(reply.status)
         self._warn(f"it answered with status {reply.status}" + (f" ({hint})" if hint else ""))
         if reply.status in _LATER:
-            return Answer(names.EXPORT_FAILED, again=True, wait=_retry_after(reply.headers.get("Retry-After")))
+            return Answer(names.EXPORT_FAILED, again=True, wait=retry_after(reply.headers.get("Retry-After")))
         return Answer(names.EXPORT_FAILED if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else names.EXPORT_REFUSED)
 
     def _warn(self, why: str) -> None:
@@ -216,7 +216,7 @@ def _waits() -> Iterator[float]:
         yield random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(power, 16))  # noqa: S311
 
 
-def _retry_after(text: str | None) -> float | None:
+def retry_after(text: str | None) -> float | None:
     """Seconds of a Retry-After header: a number, or a date (RFC 9110, section 10.2.3)."""
     if text is None:
         return None

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
-
-import msgspec
 
 from ragmon import names
 from ragmon.contract import Label, Record
 from ragmon.journal import Batch
-from ragmon.journal.entries import encode
+from ragmon.journal.entries import Entry, encode
 from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
+from ragmon.server.keeping.labelling import answers_to, labels_of, with_answer
+from ragmon.server.keeping.replies import is_a_probers, joined
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
 from ragmon.server.keeping.waiting import LATE
@@ -36,18 +36,14 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     """
     row = Row(now)
     row.counts.add(loose)
-    _whole(batch, requests, row, min(now, wall) - OLDEST)
+    _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
     labels = _complete(batch, traces, row)
-    answers = _answers(batch, [*labels, *_labels(requests)], row)
-    for label in labels:
-        joined = msgspec.structs.replace(label, answer=answers.get(label.trace_id))
-        row.put(joined, encode(joined))
+    _alone(batch, traces, row)
+    answers = answers_to(batch, [*labels, *labels_of(requests)], row)
+    _put(row, labels, answers)
     for request in requests:
         row.counts.add(request.counts)
-        for entry in request.entries:
-            if isinstance(entry, Label):
-                entry = msgspec.structs.replace(entry, answer=answers.get(entry.trace_id))  # noqa: PLW2901 - the joined one
-            row.put(entry, encode(entry))
+        _put(row, request.entries, answers)
         kept = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
         if kept:
             waits = sorted({piece.trace_id for piece in kept})
@@ -60,22 +56,18 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     return row
 
 
-def _labels(requests: Sequence[Request]) -> list[Label]:
-    return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
+def _put(row: Row, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
+    """Add lines, labels with the answers they are about."""
+    for entry in entries:
+        told = with_answer(entry, answers)
+        row.put(told, encode(told))
 
 
-def _answers(batch: Batch, labels: Iterable[Label], row: Row) -> dict[str, Record]:
-    """The answers that labels are about, as far as they came: with this row, or before it."""
-    wanted = {label.trace_id for label in labels}
-    if not wanted:
-        return {}
-    here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
-    found = batch.answers(wanted - here.keys())
-    return found | {trace_id: record for trace_id, record in here.items() if trace_id is not None}
+def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, oldest: float) -> None:
+    """The requests that came as one span, each once; a decorated call's spans may have become a record before it.
 
-
-def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -> None:
-    """The requests that came as one span, each once; a decorated call's spans may have become a record before it."""
+    Of a probe's two records the first counts, where it did not wait for the other one.
+    """
     whole = [one for request in requests for one in request.whole]
     row.counts.received += len(whole)
     fresh = [one for one in whole if one.ended >= oldest]
@@ -86,11 +78,54 @@ def _whole(batch: Batch, requests: Sequence[Request], row: Row, oldest: float) -
     there = batch.recorded({one.trace_id for one in fresh})
     for place, one in enumerate(fresh):
         row.counts.own += place not in twice
-        if place in twice or one.trace_id in there:
+        probers = is_a_probers(one.record)
+        known = _probed(one.trace_id, traces, row) if probers else one.trace_id in there
+        if place in twice or known:
             row.counts.duplicate += 1
-        else:
+        elif not _answers(one.trace_id, one.record, batch, traces, row):
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
+            if one.record.source == names.PROBE:
+                row.probed.add(one.trace_id)
+            if probers:
+                there.add(one.trace_id)
+                batch.remember([one.trace_id], row.arrival, recorded=True)
+
+
+def _probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
+    return trace_id in row.probed or traces.probed(trace_id)
+
+
+def _answers(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
+    """Put the application's own record of a probe whose reply waits for it, and both are accounted for."""
+    reply = traces.replies.get(trace_id)
+    if reply is None:
+        return False
+    if trace_id in row.answered:
+        row.counts.duplicate += 1
+    else:
+        row.counts.received += reply.came
+        row.counts.duplicate += reply.came
+        row.answered.add(trace_id)
+        row.own.append(trace_id)
+        row.probed.add(trace_id)
+        found = joined(record, reply.record)
+        row.put(found, encode(found))
+        batch.remember([trace_id], row.arrival, recorded=True)
+    return True
+
+
+def _alone(batch: Batch, traces: Traces, row: Row) -> None:
+    """The replies to probes of which the application tells nothing more; what it tells later is there already."""
+    found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
+    for trace_id, record in found:
+        row.counts.received += 1
+        row.answered.add(trace_id)
+        if _probed(trace_id, traces, row):
+            row.counts.duplicate += 1
+        else:
+            row.put(record, encode(record))
+            batch.remember([trace_id], row.arrival, recorded=True)
 
 
 def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
@@ -109,7 +144,7 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
     twice = batch.claim([one.key for one in made])
     row.counts.duplicate += len(twice)
     for place, one in enumerate(made):
-        if place not in twice:
+        if place not in twice and not _answers(one.key[1][:16], one.record, batch, traces, row):
             row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from threading import Condition, RLock, Thread
 from typing import Any, Final
 
+from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.journal import Journal, JournalError
 from ragmon.server.complaints import complain
@@ -18,6 +19,7 @@ from ragmon.server.keeping.acknowledging import ack_of, only_ack
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.committing import write
 from ragmon.server.keeping.counts import Counts, count
+from ragmon.server.keeping.errands import settle
 from ragmon.server.keeping.housekeeping import Housekeeping
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.keeping.row import Row
@@ -78,6 +80,7 @@ class Keeper:
     def stop(self) -> None:
         """Write what was handed in, then a checkpoint; what comes from now on is refused."""
         with self._changed:
+            self.waiting.replies.hurried = True
             self._stopping = True
             self._changed.notify()
         self._thread.join()
@@ -117,6 +120,10 @@ class Keeper:
         with self.lock:
             ack = ack_of(self.ledger.live, pipeline, alert, reason)
         return self._hand_in(Request(entries=[ack]))
+
+    def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
+        """Hand in what a prober got, or that it asks."""
+        return self.waiting.replies.put(record, self.clock.now() + wait, came=came)
 
     def refuse(self, reason: str) -> None:
         """Count a request that was turned away."""
@@ -199,7 +206,7 @@ class Keeper:
                 self._errands.clear()
                 last = self._stopping and not requests
             for what, done in errands:
-                _settle(done, what)
+                settle(done, what)
             try:
                 self._turn(requests)
                 if last:
@@ -232,8 +239,8 @@ class Keeper:
             self.waiting.complete(now)
         with self._changed:
             loose, self._loose = self._loose, Counts()
-        waiting = self.waiting.ready or self.waiting.forgotten
-        if not (requests or waiting or loose or self.trouble):  # trouble ends when a row can be written
+        # Trouble ends when a row can be written.
+        if not (requests or self.waiting.has_news(now) or loose or self.trouble):
             with self.lock:
                 self.ledger.advance(now)
             self._tidy()
@@ -291,10 +298,3 @@ class Keeper:
 
 def _stopped() -> RefusedError:
     return RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
-
-
-def _settle(done: Future[Any], what: Callable[[], Any]) -> None:
-    try:
-        done.set_result(what())
-    except BaseException as error:  # noqa: BLE001 - whoever asked is told
-        done.set_exception(error)

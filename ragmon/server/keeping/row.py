@@ -24,6 +24,8 @@ class Row:
         own: Traces of which whole records came.
         begun: Traces of which spans wait for the first time.
         passed: Traces that are passed over, since whole records came of decorated calls in them.
+        probed: Traces whose whole records are probes.
+        answered: Probes' replies of which it is known now what becomes.
     """
 
     arrival: float
@@ -35,6 +37,8 @@ class Row:
     own: list[bytes] = field(default_factory=list)
     begun: set[bytes] = field(default_factory=set)
     passed: set[bytes] = field(default_factory=set)
+    probed: set[bytes] = field(default_factory=set)
+    answered: set[bytes] = field(default_factory=set)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""

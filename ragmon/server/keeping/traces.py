@@ -6,6 +6,7 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from ragmon.config.settings import Settings
+from ragmon.contract import Record
 from ragmon.ingest.otlp.requests import Foreign, read
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal import Journal
@@ -14,6 +15,7 @@ from ragmon.server.complaints import complain
 from ragmon.server.desk import Form
 from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
 from ragmon.server.keeping.counts import Counts, count
+from ragmon.server.keeping.replies import Replies
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.waiting import LATE, Limits, Room
 
@@ -39,6 +41,7 @@ class Traces:
         released: Journalled requests nothing waits for any more.
         forgotten: Traces that were forgotten while nobody served, and are not accounted for yet.
         unknown: Traces that are done, and of which a new journal does not know it yet.
+        replies: What probers got, and the application may yet tell more of.
     """
 
     def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
@@ -46,10 +49,12 @@ class Traces:
         self.released: list[int] = []
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
+        self.replies = Replies()
         self._room = Room(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
         self._own: dict[bytes, None] = {}
+        self._probed: dict[bytes, None] = {}
 
     def configure(self, settings: Settings) -> None:
         """From now on read traces as another configuration says."""
@@ -64,6 +69,23 @@ class Traces:
     def pending(self) -> int:
         """Traces of which it is not on disk what became of them."""
         return len(self._room.traces) + len(self.ready) + len(self.forgotten)
+
+    def has_news(self, now: float) -> bool:
+        """Whether there is anything to write."""
+        return bool(self.ready or self.forgotten or self.alone(now))
+
+    def alone(self, now: float) -> list[tuple[bytes, Record]]:
+        """The replies to probes that nothing more is to be waited for."""
+        found = self.replies.due(now, self._probed)
+        if not found:
+            return []
+        ready = {one.trace_id for one in self.ready}
+        held = [trace_id for trace_id, _ in found if trace_id in self._room.traces or trace_id in ready]
+        return [one for one in found if one[0] not in held or self.replies.hurried]
+
+    def probed(self, trace_id: bytes) -> bool:
+        """Whether a whole record of a trace came lately, and counted as a probe."""
+        return trace_id in self._probed
 
     def new(self, foreign: Sequence[Foreign]) -> set[bytes]:
         """The traces of some spans that neither wait nor are remembered as done: the journal knows whether they are."""
@@ -118,8 +140,11 @@ class Traces:
         self.ready.clear()
         self.forgotten.clear()
         self.unknown.clear()
+        self.replies.settle(row.answered)
         for trace_id in row.own:
             _remember(self._own, trace_id)
+        for trace_id in row.probed:
+            _remember(self._probed, trace_id)
         for trace_id in row.passed:
             _remember(self._done, trace_id)
         for request, pieces, seq in row.held:

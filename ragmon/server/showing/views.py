@@ -62,6 +62,7 @@ class Views:
             missing=ledger.producers.missing(counts.own),
             lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
+            probes=self._reloading.probing.counts(),
         )
 
     def trouble(self) -> str:
@@ -77,10 +78,14 @@ class Views:
         reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
         served, settings = reading.served or Served(), self.keeper.ledger.live.settings
         stuck = [Finding(trouble, self.keeper.trouble_since, "requests are refused until it can")] if trouble else []
+        idle = [
+            Finding(f"probe {name} does not run: {error}", hint=error.hint)
+            for name, error in reloading.probing.troubles.items()
+        ]
         stale = [Finding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
         return {
             "wrong": [found._asdict() for found in (*stuck, *glance.wrong(reading))],
-            "doubts": [found._asdict() for found in (*stale, *glance.doubts(reading))],
+            "doubts": [found._asdict() for found in (*stale, *idle, *glance.doubts(reading))],
             "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
             "version": current(),
             "started": self._began,

@@ -1,0 +1,1 @@
+"""Probes: gold questions sent through the live pipeline, and what comes back."""

@@ -1,0 +1,231 @@
+"""Asking: a question goes to its target inside a traced call, and the record of that call comes back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from threading import Lock
+from time import monotonic, time
+from typing import Any, Final
+
+import msgspec
+
+from ragmon import names
+from ragmon.capture.calls import Site
+from ragmon.capture.paths import parse
+from ragmon.capture.said import probe, trace_id
+from ragmon.capture.wrappers import wrap
+from ragmon.config.services import Export
+from ragmon.config.settings import ProbeSpec, Settings
+from ragmon.contract import Latency, Record, Sampling
+from ragmon.installation import Installation, stand_in
+from ragmon.probes.endpoint import Endpoint, ReplyError, UnreachableError
+from ragmon.probes.functions import Function, Loop, follow
+from ragmon.probes.question import (
+    CACHED,
+    FAILED,
+    LOST,
+    OK,
+    THROTTLED,
+    TIMEOUT,
+    TRIES,
+    Answered,
+    Question,
+    Sending,
+    Target,
+)
+
+_PATIENCE: Final = 5.0
+"""Seconds a finished call's record may take to come back from capture."""
+_LATE: Final = "TimeoutError"
+
+
+class Returns:
+    """A sink that keeps the records somebody waits for, and no others."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._found: dict[str, Record | None] = {}
+
+    def expect(self, trace_id: str) -> None:
+        """Keep the record of a trace when it comes."""
+        with self._lock:
+            self._found[trace_id] = None
+
+    def submit(self, record: Record) -> None:
+        """Take a record."""
+        with self._lock:
+            if record.trace_id in self._found:
+                self._found[record.trace_id] = record
+
+    def take(self, trace_id: str) -> Record | None:
+        """The record of a trace, if it came; none is waited for any longer."""
+        with self._lock:
+            return self._found.pop(trace_id, None)
+
+
+class Capture:
+    """Capture in the process that probes: a probed function's own `ragmon.install` changes nothing beside it.
+
+    Args:
+        settings: The configuration; where it exports to does not hold here.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.returns = Returns()
+        self._installation = self._installed(settings)
+
+    def _installed(self, settings: Settings) -> Installation:
+        bare = {name: replace(one, export=Export()) for name, one in settings.pipelines.items()}
+        own = replace(settings, export=Export(), pipelines=bare, disabled=False)
+        found = Installation(own, self.returns)
+        found.start()
+        stand_in(found)
+        return found
+
+    def go_on_with(self, settings: Settings) -> None:
+        """Capture as another configuration says; questions under way come back all the same."""
+        before, self._installation = self._installation, self._installed(settings)
+        before.shutdown()
+
+    def record(self, trace: str) -> Record | None:
+        """The record of a call that has ended."""
+        self._installation.flush(_PATIENCE)
+        return self.returns.take(trace)
+
+    def close(self) -> None:
+        """End it."""
+        self._installation.shutdown()
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Asks one target.
+
+    Args:
+        spec: The probe.
+        far: The target is elsewhere, and may tell of the request itself.
+        capture: Captures the calls.
+        loop: Where what is async runs.
+        call: The traced target.
+    """
+
+    spec: ProbeSpec
+    far: bool
+    capture: Capture
+    loop: Loop
+    call: Callable[[str, Sending], Any]
+
+    @classmethod
+    def of(
+        cls,
+        spec: ProbeSpec,
+        capture: Capture,
+        *,
+        key: bytes | None = None,
+        begun: Callable[[Sending], object] = lambda _: None,
+    ) -> Asker:
+        """The asker of a probe.
+
+        Args:
+            spec: The probe.
+            capture: Captures the calls.
+            key: What proves to an application elsewhere that this is a probe.
+            begun: Told of every question in its own trace, before it is sent.
+
+        Raises:
+            RagmonError: Its target is not there, or `answer` holds no paths.
+        """
+        target = _target(spec, key)
+
+        def ask(question: str, sending: Sending) -> Any:
+            sending.trace_id = trace_id() or ""
+            capture.returns.expect(sending.trace_id)
+            begun(sending)
+            return target(question, sending)
+
+        paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
+        own = target.site or Site(ask)
+        site = Site(ask, spec.pipeline, extract=paths or own.extract, reduce=own.reduce, id_from=own.id_from)
+        return cls(spec, isinstance(target, Endpoint), capture, Loop(), wrap(site))
+
+    def sending(self, question: Question) -> Sending:
+        """A question about to be sent."""
+        return Sending(question.qid, self.spec.name, monotonic() + self.spec.timeout)
+
+    def ask(self, question: Question, sending: Sending) -> Answered:
+        """Ask a question, and wait for the answer.
+
+        Args:
+            question: The question.
+            sending: How it is sent.
+        """
+        failed: BaseException | None = None
+        try:
+            with probe(question.qid):
+                follow(self.call(question.text, sending), self.loop, sending)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the application's, and what is asked about
+            failed = error
+        record = self.capture.record(sending.trace_id)
+        if record is not None:
+            record.tags = {**(record.tags or {}), names.PROBE_TAG: self.spec.name}
+        return self._told(question, sending, record, failed)
+
+    def _told(
+        self, question: Question, sending: Sending, record: Record | None, failed: BaseException | None
+    ) -> Answered:
+        """What became of a question that came back."""
+        if isinstance(failed, TimeoutError) and monotonic() >= sending.deadline:
+            return self.late(question, sending, record)
+        if isinstance(failed, ReplyError) and failed.wait is not None and question.tries + 1 < TRIES:
+            return Answered(question, THROTTLED, wait=failed.wait, overloaded=True)
+        if record is None:
+            return Answered(question, LOST)
+        if failed is None and sending.from_cache:
+            return Answered(question, CACHED)
+        unreachable = str(failed) if isinstance(failed, UnreachableError) else ""
+        overloaded = isinstance(failed, ReplyError) and failed.overloaded
+        return Answered(
+            question,
+            OK if failed is None else FAILED,
+            record=record,
+            wait=failed.wait if isinstance(failed, ReplyError) else None,
+            overloaded=overloaded or bool(unreachable),
+            unreachable=unreachable,
+        )
+
+    def late(self, question: Question, sending: Sending, record: Record | None = None) -> Answered:
+        """What becomes of a question whose time is up: an error of the pipeline, whenever it may yet answer.
+
+        Args:
+            question: The question.
+            sending: How it was sent.
+            record: What capture saw of it; None where the call has not ended.
+        """
+        self.capture.returns.take(sending.trace_id)
+        found = record or Record(
+            v=names.CONTRACT_VERSION,
+            trace_id=sending.trace_id or secrets.token_hex(16),
+            ts=time(),
+            pipeline=self.spec.pipeline,
+            source=names.PROBE,
+            qid=question.qid,
+            q=question.text,
+            latency_ms=Latency(total=round(self.spec.timeout * 1000, 3)),
+            tags={names.PROBE_TAG: self.spec.name},
+        )
+        told = msgspec.structs.replace(
+            found, error=_LATE, answer_json=None, ended=None, partial=False, sampling=Sampling(stratum="error")
+        )
+        return Answered(question, TIMEOUT, record=told, overloaded=True)
+
+    def close(self) -> None:
+        """Let go of what runs in the background."""
+        self.loop.close()
+
+
+def _target(spec: ProbeSpec, key: bytes | None) -> Target:
+    if spec.target.startswith(("http://", "https://")):
+        return Endpoint(spec.target, body=spec.body, headers=spec.headers, key=key)
+    return Function(spec.target)

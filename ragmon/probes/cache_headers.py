@@ -1,0 +1,28 @@
+"""Whether a reply came from a cache, as far as caches say so themselves."""
+
+from __future__ import annotations
+
+import re
+from email.message import Message
+from typing import Final
+
+_HIT: Final = re.compile(r"\bhit\b", re.IGNORECASE)
+_SAYS: Final = ("X-Cache", "X-Cache-Status", "CF-Cache-Status", "X-Proxy-Cache", "X-Varnish-Cache", "Cache-Status")
+"""Where Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211 caches say it."""
+
+
+def is_from_cache(headers: Message) -> bool:
+    """Whether a cache says that it answered.
+
+    An `Age` says so too (RFC 9111, section 5.1: the reply was not made for this request).
+
+    Args:
+        headers: Of the reply.
+
+    >>> found = Message(); found["X-Cache"] = "MISS, HIT"
+    >>> is_from_cache(found), is_from_cache(Message())
+    (True, False)
+    """
+    if "Age" in headers:
+        return True
+    return any(_HIT.search(value) for name in _SAYS for value in headers.get_all(name, ()))

@@ -1,0 +1,33 @@
+"""Labels and the answers they are about, brought together before a row is written: a replay then need not search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from ragmon.contract import Label, Record
+from ragmon.journal import Batch
+from ragmon.journal.entries import Entry
+from ragmon.server.keeping.accepting import Request
+from ragmon.server.keeping.row import Row
+
+
+def labels_of(requests: Sequence[Request]) -> list[Label]:
+    """The labels of some requests."""
+    return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
+
+
+def answers_to(batch: Batch, labels: Iterable[Label], row: Row) -> Mapping[str, Record]:
+    """The answers that labels are about, as far as they came: with this row, or before it."""
+    wanted = {label.trace_id for label in labels}
+    if not wanted:
+        return {}
+    here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
+    found = batch.answers(wanted - here.keys())
+    return found | {trace_id: record for trace_id, record in here.items() if trace_id is not None}
+
+
+def with_answer(entry: Entry, answers: Mapping[str, Record]) -> Entry:
+    """A label with the answer it is about, where that came; any other entry as it is."""
+    return msgspec.structs.replace(entry, answer=answers.get(entry.trace_id)) if isinstance(entry, Label) else entry

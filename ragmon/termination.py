@@ -1,0 +1,26 @@
+"""`ragmon.install_signal_handlers`: what is on its way is delivered when the process is asked to end."""
+
+from __future__ import annotations
+
+import signal
+
+from ragmon.capture import signals
+from ragmon.errors import RagmonError
+from ragmon.installation import drain
+
+
+def install_signal_handlers() -> None:
+    """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
+
+    A second signal passes straight through. Servers that handle SIGTERM themselves need this not: they end the process
+    in order, and ragmon delivers then.
+
+    Raises:
+        RagmonError: This is not the main thread, where alone Python lets handlers be set.
+    """
+    try:
+        signals.install(signal.SIGTERM, drain)
+    except ValueError:
+        raise RagmonError(
+            "signal handlers cannot be installed in this thread", hint="call it in the main thread"
+        ) from None

@@ -1,0 +1,202 @@
+"""Two records of one probe are one request, whichever comes first, and both are accounted for."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from command_line import gold, lines
+from keepers import Hand, body
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from serving import BEGIN, asked, foreign, whole
+
+from ragmon.capture.otlp.spans import SpanWriter
+from ragmon.capture.otlp.wire import opened
+from ragmon.contract import Answer, Record, Sampling, TextFacts
+from ragmon.names import PROBE_TAG
+from ragmon.server.keeping.opening import replay
+from ragmon.server.keeping.replies import is_a_probers, joined
+
+TRACE = f"{7:032x}"
+CONFIG = '[pipelines.support]\n[gold.support]\npath = "gold.jsonl"\n'
+WAIT = 10.0
+
+
+def reply(trace_id=TRACE, **fields):
+    """What a prober got."""
+    told = {"v": 1, "trace_id": trace_id, "ts": BEGIN, "pipeline": "support", "source": "probe", "qid": "a1"}
+    answer = {"q": "What is 1?", "answer_json": Answer("that is right", ["d1"]), "tags": {PROBE_TAG: "support"}}
+    return Record(**{**told, **answer, "sampling": Sampling(), **fields})
+
+
+def own(trace_id=TRACE, **fields):
+    """What the application sends of it."""
+    told = {"ts": BEGIN, "retrieved": ["d1", "d2"], "claim": None, "citations": None, "index_hash": "i7"}
+    return asked(6, trace_id=trace_id, **{**told, **fields})
+
+
+@pytest.fixture
+def hand(tmp_path):
+    lines(tmp_path / "gold.jsonl", gold())
+    with Hand(tmp_path, CONFIG) as found:
+        yield found
+
+
+def span(record, number):
+    """An export of one record, under a span id of its own."""
+    message = ExportTraceServiceRequest()
+    SpanWriter().write(opened(message, "spans", {}).spans, record, f"{number:016x}")
+    return message.SerializeToString()
+
+
+def counted(hand):
+    """Received, scored, duplicate; and nothing that cannot be accounted for, here and in a replay of the journal."""
+    books = hand.books
+    assert books.residual == 0
+    with_journal = replay(hand.settings, hand.keeper.journal)
+    assert with_journal.live.scorer.state.digest() == hand.ledger.live.scorer.state.digest()
+    return books.received, books.scored, books.duplicate
+
+
+def sources(hand):
+    """How many records of each source were counted."""
+    found = {}
+    for key, series in hand.ledger.live.scorer.state.series.items():
+        n = sum(row.count for row in (*series.fresh.values(), *series.folded.values()))
+        found[key.source] = found.get(key.source, 0) + n
+    return found
+
+
+def test_a_reply_nobody_else_tells_of_counts_by_itself_after_a_while(hand):
+    hand.keeper.reply(reply(), WAIT)
+    hand.tick(WAIT - 1)
+    assert counted(hand) == (0, 0, 0)
+    hand.tick(2)
+    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+    hand.tick(100)
+    assert counted(hand) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("source", ["live", "probe"])
+def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(hand, source):
+    hand.keeper.reply(reply(), WAIT)
+    hand.send(whole([own(source=source)]))
+    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+    hand.tick(100)
+    assert counted(hand) == (2, 1, 1)
+
+
+def test_a_request_that_is_under_way_is_no_users(hand):
+    hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+    hand.send(whole([own()]))
+    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+    hand.keeper.reply(reply(), WAIT)
+    hand.tick()
+    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+
+
+def test_one_that_never_came_back_is_forgotten(hand):
+    hand.keeper.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+    hand.tick(61)
+    assert (counted(hand), hand.keeper.waiting.replies._waiting) == ((0, 0, 0), {})
+
+
+def test_what_the_application_tells_too_late_was_there_already(hand):
+    hand.keeper.reply(reply(), WAIT)
+    hand.tick(WAIT + 1)
+    hand.send(whole([own()]))
+    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+
+
+def test_so_does_what_it_tells_twice(hand):
+    hand.keeper.reply(reply(), WAIT)
+    hand.send(whole([own(), own(q="another call in it")]), whole([own()]))
+    hand.send(whole([own()]))
+    assert sources(hand) == {"probe": 1}
+    received, scored, duplicate = counted(hand)
+    assert (received, scored) == (duplicate + 1, 1)
+
+
+def test_spans_of_another_instrumentation_are_the_same_request(hand):
+    spans = [one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]
+    hand.keeper.reply(reply(), WAIT)
+    hand.send(body(*spans))
+    hand.tick(5.0)
+    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+    hand.tick(60)
+    assert counted(hand) == (2, 1, 1)
+
+
+def test_spans_that_come_after_the_reply_counted_belong_to_no_record(hand):
+    hand.keeper.reply(reply(), 0.0)
+    hand.tick(1.0)
+    hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1)]))
+    hand.tick(60)
+    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+
+
+def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(hand):
+    for n, order in enumerate((("app", "prober"), ("prober", "app"))):
+        trace_id = f"{8 + n:032x}"
+        both = {
+            "app": msgspec.structs.replace(own(trace_id), source="probe", qid="a1"),
+            "prober": reply(trace_id, ts=BEGIN + 30),
+        }
+        for place, who in enumerate(order):
+            hand.send(span(both[who], place + 1))
+        assert (counted(hand), sources(hand)) == ((2 + 2 * n, 1 + n, 1 + n), {"probe": 1 + n})
+
+
+def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and_the_probe_is_not_lost(hand):
+    hand.send(span(own(), 1))
+    hand.send(span(reply(ts=BEGIN + 30), 2))
+    assert (counted(hand), sources(hand)) == ((2, 2, 0), {"live": 1, "probe": 1})
+
+
+def test_replies_do_not_fill_the_memory(hand, monkeypatch):
+    monkeypatch.setattr("ragmon.server.keeping.replies.MOST", 2)
+    assert [hand.keeper.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
+    hand.tick(WAIT + 1)
+    assert counted(hand) == (2, 2, 0)
+    assert hand.keeper.reply(reply(f"{3:032x}"), WAIT)
+
+
+def test_probes_an_application_sends_through_itself_in_one_trace_all_count(hand):
+    for place in range(3):
+        record = msgspec.structs.replace(asked(place, trace_id=TRACE, ts=BEGIN), source="probe", qid=f"a{place}")
+        hand.send(span(record, place + 1))
+    assert counted(hand) == (3, 3, 0)
+
+
+def test_nothing_that_came_back_is_lost_when_the_server_stops(hand):
+    hand.keeper.reply(reply(), WAIT)
+    hand.keeper.waiting.replies.hurried = True
+    hand.tick()
+    assert counted(hand) == (1, 1, 0)
+
+
+class TestJoined:
+    def test_the_reply_says_what_the_application_does_not(self):
+        found = joined(own(), reply())
+        assert (found.qid, found.source, found.retrieved_ids, found.index_hash) == ("a1", "probe", ["d1", "d2"], "i7")
+        assert (found.answer_json.claim, found.answer_json.citations) == ("that is right", ["d1"])
+        assert is_a_probers(found)
+
+    def test_what_the_application_says_itself_stands(self):
+        found = joined(own(claim="mine", citations=["d2"]), reply())
+        assert (found.answer_json.claim, found.answer_json.citations) == ("mine", ["d2"])
+
+    def test_facts_of_the_claim_come_from_whoever_compared_it_with_the_gold(self):
+        compared = TextFacts(gold_version="1", contains_claim=True, answered=True, refused=False)
+        blind = TextFacts(answered=True, refused=False, grounded=True)
+        told = reply(answer_json=Answer(None, ["d1"]), facts=compared)
+        found = joined(own(facts=blind), told)
+        assert (found.facts.contains_claim, found.facts.gold_version, found.facts.grounded) == (True, "1", True)
+        assert joined(own(facts=compared), reply(facts=blind)).facts is compared
+
+    def test_a_question_that_failed_on_either_side_failed(self):
+        assert joined(own(), reply(error="TimeoutError", answer_json=None)).error == "TimeoutError"
+        assert joined(own(error="KeyError"), reply()).error == "KeyError"
+
+    def test_it_was_drawn_for_certain_whatever_the_application_took_it_for(self):
+        audit = Sampling(audit=False, stratum="refusal", p_audit=0.05, p=0.24)
+        assert joined(own(sampling=audit), reply()).sampling == Sampling(stratum="refusal")

@@ -1,0 +1,117 @@
+"""A function as the target of probes: whatever kind it is, its record is the whole one, and it is marked."""
+
+from __future__ import annotations
+
+import probed_functions
+import pytest
+from probed import QUESTION, ask, asking
+
+import ragmon
+from ragmon import installation
+from ragmon.capture import runtime
+from ragmon.errors import RagmonError
+from ragmon.probes.crew import Crew
+
+KINDS = ("plain", "later", "instance", "instance.method")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_said_inside_a_function_is_on_its_record(name):
+    found = ask(f"probed_functions:{name}")
+    record = found.record
+    assert (found.result, record.source, record.qid, record.pipeline) == ("ok", "probe", "q1", "support")
+    assert (record.q, record.answer_json.claim) == (QUESTION.text, QUESTION.text.upper())
+    assert (record.retrieved_ids, record.answer_json.citations, record.index_hash) == (["d1", "d2"], ["d1"], "i1")
+    assert record.latency_ms.total is not None
+    assert record.latency_ms.retrieve is not None
+    assert (record.sampling.audit, record.sampling.p, record.sampling.stratum) == (True, 1.0, "rest")
+
+
+@pytest.mark.parametrize("name", ["streamed", "streamed_later"])
+def test_a_stream_is_read_to_its_end(name):
+    record = ask(f"probed_functions:{name}").record
+    assert (record.answer_json.claim, record.retrieved_ids, record.ended) == ("in parts", ["d1"], None)
+
+
+def test_a_traced_function_is_read_as_its_own_decorator_says_under_the_probes_pipeline():
+    record = ask("probed_functions:traced").record
+    assert (record.pipeline, record.answer_json.claim, record.retrieved_ids) == ("support", "from below", ["d7"])
+
+
+def test_the_configured_paths_go_before_the_decorators():
+    record = ask("probed_functions:traced", answer={"claim": "answer"}).record
+    assert (record.answer_json.claim, record.retrieved_ids) == ("not this", None)
+
+
+def test_what_a_function_raises_is_an_error_of_the_pipeline():
+    found = ask("probed_functions:breaks")
+    assert (found.result, found.record.error, found.record.sampling.stratum) == ("error", "LookupError", "error")
+    assert not found.overloaded
+
+
+def test_a_timeout_of_the_application_is_no_timeout_of_the_probe():
+    assert ask("probed_functions:too_slow_itself").result == "error"
+
+
+def test_an_async_function_is_cancelled_when_its_time_is_up():
+    found = ask("probed_functions:sleeps", timeout="200ms")
+    assert (found.result, found.record.error, found.record.ended) == ("timeout", "TimeoutError", None)
+    assert (found.record.partial, found.record.sampling.stratum) == (False, "error")
+
+
+def test_async_clients_meet_the_same_loop_in_every_question():
+    with asking("probed_functions:same_loop") as asker:
+        loops = {asker.ask(QUESTION, asker.sending(QUESTION)).record.answer_json.claim for _ in range(3)}
+    assert len(loops) == 1
+
+
+def test_a_function_that_does_not_return_is_left_behind_and_keeps_its_place():
+    probed_functions.HELD.clear()
+    probed_functions.LET_GO.clear()
+    with asking("probed_functions:holds", timeout="100ms") as asker:
+        crew = Crew(asker, 1, grace=0.05)
+        crew.send(QUESTION)
+        assert probed_functions.HELD.wait(30)
+        (found,) = crew.wait(30)
+        assert (found.result, found.record.error, found.record.latency_ms.total) == ("timeout", "TimeoutError", 100.0)
+        assert len(found.record.trace_id) == 32
+        assert not crew.free
+        assert not crew.busy
+        probed_functions.LET_GO.set()
+        while not crew.free:
+            assert crew.wait(0.02) == []
+    assert crew.wait(0) == []
+
+
+def test_an_application_that_installs_ragmon_itself_changes_nothing():
+    found = ask("probed_functions:installs")
+    assert (found.result, found.record.retrieved_ids) == ("ok", ["d1", "d2"])
+    assert installation._current is None
+    assert runtime.current is None
+
+
+def test_a_question_is_no_call_of_a_user():
+    with asking("probed_functions:plain") as asker:
+        for _ in range(3):
+            asker.ask(QUESTION, asker.sending(QUESTION))
+        counted = asker.capture._installation.books()
+        calls = runtime.current.totals()
+    assert counted.received == 3
+    assert calls["support", "probe", "rest"] == 3
+    assert not any(n for (_, source, _), n in calls.items() if source == "live")
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("no_such_module:ask", "ModuleNotFoundError"),
+        ("probed_functions:nothing", "AttributeError"),
+        ("probed_functions:HELD", "it is no function"),
+        ("probed_functions:Callable", "it is no function"),
+    ],
+)
+def test_a_function_that_is_not_there_is_refused_with_a_hint(target, told):
+    with pytest.raises(RagmonError, match=told) as refused:
+        ask(target)
+    assert "myapp.rag:answer" in refused.value.hint
+    assert ragmon.trace_id() is None
