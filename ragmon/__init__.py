@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ragmon.capture.decorator import trace
+    from ragmon.capture.labels import label
     from ragmon.capture.processor import RagmonSpanProcessor
     from ragmon.capture.said import propagate, record, stage, trace_id
     from ragmon.gates import Policy
     from ragmon.gold import GoldSet
     from ragmon.installation import install, install_signal_handlers
+    from ragmon.judges.registry import judge
+    from ragmon.judges.results import Verdict
     from ragmon.judging import evaluate
     from ragmon.metrics.base import Metric, register
     from ragmon.monitor import Monitor
@@ -32,9 +35,12 @@ _HOMES = {
     "Policy": "ragmon.gates",
     "RagmonSpanProcessor": "ragmon.capture.processor",
     "Scorer": "ragmon.scorer",
+    "Verdict": "ragmon.judges.results",
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",
     "install_signal_handlers": "ragmon.installation",
+    "label": "ragmon.capture.labels",
+    "judge": "ragmon.judges.registry",
     "propagate": "ragmon.capture.said",
     "record": "ragmon.capture.said",
     "register": "ragmon.metrics.base",
@@ -51,9 +57,12 @@ __all__ = [
     "Policy",
     "RagmonSpanProcessor",
     "Scorer",
+    "Verdict",
     "evaluate",
     "install",
     "install_signal_handlers",
+    "judge",
+    "label",
     "propagate",
     "record",
     "register",

@@ -10,13 +10,23 @@ from typing import Any, Final
 from ragmon import names
 from ragmon.capture import runtime, sinks
 from ragmon.capture.adoption import adopt
+from ragmon.capture.labels import DROPPED, Given, Labels
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.pages import Departed
 from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_departed
 from ragmon.capture.worker import Worker
+from ragmon.contract import Label
+from ragmon.judges.panel import Panel
+from ragmon.labels.given import as_label
+from ragmon.labels.words import REJECTED
 from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
 
+_AT_ONCE: Final = 1000
+"""Labels that are handed on together."""
+_AGAIN: Final = 5.0
+"""Seconds after which labels that could not be handed on are tried again."""
 EVERY: Final = 10.0
 """Seconds between two reports of all calls."""
 
@@ -33,6 +43,8 @@ class Accounts:
     Attributes:
         redactions: What takes text out of records, where they leave the process.
         requests: Requests that are gathered from the application's own spans, where they are.
+        labels: What people say of answers, on its way.
+        judges: Score answers, where anybody does.
     """
 
     def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
@@ -42,9 +54,11 @@ class Accounts:
         self._folder = folder
         self._timings = Timings()
         self._adopted: dict[str, Counter[str]] = {}
-        self._due = 0.0
+        self._due = self._labels_due = 0.0
         self.redactions: Redactions | None = None
         self.requests: Requests | None = None
+        self.labels = Labels()
+        self.judges: Panel | None = None
 
     def books(self) -> Books:
         """What capture took in and what became of it, and what was lost in processes that are gone."""
@@ -68,7 +82,9 @@ class Accounts:
             errors=self._calls.errors(),
             orphans=runtime.orphans(),
             spans=spans,
+            labels=dict(self.labels.lost),
             withheld=0 if self.redactions is None else self.redactions.failed,
+            judged={} if self.judges is None else self.judges.calls(),
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:
@@ -87,10 +103,38 @@ class Accounts:
         if self.requests is not None:
             self.requests.sweep(asked)
         self._timings.read(self._calls)
+        self._hand_on_labels(asked)
         if asked or monotonic() >= self._due:
             self._due = monotonic() + EVERY
             self._report()
             adopt(self._folder, self._tell)
+
+    def _hand_on_labels(self, asked: bool) -> None:
+        """Hand on what people say of answers; what cannot be handed on now is tried again."""
+        if not self.labels or (monotonic() < self._labels_due and not asked):
+            return
+        told = [(given, label) for given in self.labels.take(_AT_ONCE) if (label := self._label(given)) is not None]
+        try:
+            taken = sinks.label(self._sink, [label for _, label in told])
+        except Exception as error:  # noqa: BLE001 - a sink may raise anything
+            self.labels.lost[DROPPED] += len(told)
+            warn_once(f"labels could not be handed on and are dropped: {whereabouts(error)}")
+            return
+        if not taken:
+            self._labels_due = monotonic() + _AGAIN
+            self.labels.put_back(given for given, _ in told)
+
+    def _label(self, told: Given) -> Label | None:
+        """A label as the application gave it; what is none is counted, once it was."""
+        try:
+            ids, comment = told["relevant_ids"], told["comment"]
+            label = as_label({**told, "relevant_ids": None if ids is None else [str(one) for one in ids]})
+        except (ValueError, TypeError) as error:
+            self.labels.lost[REJECTED] += 1
+            warn_once(f"ragmon.label was given what is no label: {error}")
+            return None
+        label.comment = comment if self.redactions is None else self.redactions.comment(comment)
+        return label
 
     def _report(self) -> None:
         """Tell of all calls."""

@@ -110,6 +110,8 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         pipeline: Which pipeline answered.
         source: live, probe, match, label; None is read as replay.
         qid: The gold question's id, where it is known.
+        matched: How the gold item was found, where that was done before the record came: `question`, `paraphrase`,
+            `embedding`; None: nobody looked, or it was known.
         q: The question's text.
         retrieved_ids: Ids in rank order; None: not captured; []: retrieval found nothing.
         candidate_ids: Ids in rank order before reranking.
@@ -160,6 +162,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     tags: dict[str, str] | None = None
     verdicts: list[bool] | None = None
     measures: dict[str, float] | None = None
+    matched: str | None = None
     probe: bool | None = None  # older logs say so instead of naming a source
 
 
@@ -190,10 +193,37 @@ class Totals(msgspec.Struct, kw_only=True):
     latency_ms: dict[int, Count] = {}
 
 
+class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="label"):
+    """What a person says of an answer.
+
+    Attributes:
+        trace_id: Which answer.
+        rater: Who says so.
+        correct: Right or wrong, or a share of it in [0, 1].
+        answerable: The question has an answer.
+        relevant_ids: The documents that hold it.
+        ts: When, seconds since the epoch.
+        comment: In their own words.
+        answer: The answer itself, where a journal had it when the label came.
+    """
+
+    trace_id: str
+    rater: str
+    correct: bool | float | None = None
+    answerable: bool | None = None
+    relevant_ids: list[str] | None = None
+    ts: EventTime | None = None
+    comment: str | None = None
+    answer: Record | None = None
+
+
+Line = Record | Totals | Label
+"""What a line of a trace log holds."""
+
 _encoder = msgspec.json.Encoder()
 
 
-def encode(line: Record | Totals) -> bytes:
+def encode(line: Line) -> bytes:
     r"""One line of a trace log, newline included.
 
     >>> encode(Record(v=1, qid="a", answer_json=Answer(claim="yes", citations=[])))

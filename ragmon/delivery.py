@@ -33,6 +33,7 @@ class Redacting:
         self._sink = sink
         self._redact = redact
         self.report = sink.report
+        self.label = sink.label
         self.close = sink.close
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
@@ -65,6 +66,17 @@ def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSin
     backend = ScoreSink(str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans)
     gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))
     return Feedback(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
+
+
+def with_embeddings(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSink:
+    """The sink, and before it what matches questions by meaning, where a gold set names an embedder."""
+    if not any(spec.embed is not None for spec in settings.gold):
+        return sink
+    from ragmon.embedding import Embeddings, Matching, nearest_of  # noqa: PLC0415 - few have one
+
+    sets = load_gold(settings.gold)
+    match = Embeddings(sets, nearest_of(settings, sets))
+    return Matching(sink, match) if match else sink
 
 
 def _resource(settings: Settings) -> dict[str, str]:

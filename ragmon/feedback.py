@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ragmon import names
 from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.capture.sinks import BatchSink, Sink, holds, report
-from ragmon.contract import Record, Totals
+from ragmon.capture.sinks import BatchSink, Sink, holds, label, report
+from ragmon.contract import Label, Record, Totals
 from ragmon.metrics import Metric
 from ragmon.scorer import Scorer
 
@@ -38,7 +38,7 @@ class Feedback:
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
-        lost = self._hand_on(records)
+        lost = hand_on(self._sink, records)
         try:
             scored = [found for record in records if record.exported and (found := self._scores(record)) is not None]
             if scored and self._backend.deliver(scored):
@@ -46,18 +46,6 @@ class Feedback:
         except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
             warn_once(f"scores could not be sent: {whereabouts(error)}")
         return lost
-
-    def _hand_on(self, records: Sequence[Record]) -> Mapping[str, int]:
-        if isinstance(self._sink, BatchSink):
-            return self._sink.deliver(records)
-        failed = 0
-        for record in records:
-            try:
-                self._sink.submit(record)
-            except Exception as error:  # noqa: BLE001 - counted
-                failed += 1
-                warn_once(f"a record could not be delivered and is dropped: {whereabouts(error)}")
-        return {names.EXPORT_FAILED: failed} if failed else {}
 
     def _scores(self, record: Record) -> Scored | None:
         from ragmon.capture.otlp import Scored  # noqa: PLC0415 - loaded where a backend is configured
@@ -78,9 +66,27 @@ class Feedback:
         """Hand on a producer's counts of all calls; returns whether they arrived."""
         return report(self._sink, totals)
 
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Hand on what people say of answers; returns whether it arrived."""
+        return label(self._sink, labels)
+
     def holds(self, trace_id: str) -> bool | None:
         """Whether the record of a trace arrived; None where nobody can tell."""
         return holds(self._sink, trace_id)
+
+
+def hand_on(sink: Sink | BatchSink, records: Sequence[Record]) -> Mapping[str, int]:
+    """Deliver records to a sink of either kind; returns how many were lost, by reason."""
+    if isinstance(sink, BatchSink):
+        return sink.deliver(records)
+    failed = 0
+    for record in records:
+        try:
+            sink.submit(record)
+        except Exception as error:  # noqa: BLE001 - counted
+            failed += 1
+            warn_once(f"a record could not be delivered and is dropped: {whereabouts(error)}")
+    return {names.EXPORT_FAILED: failed} if failed else {}
 
 
 def _label(metric: Metric, value: float) -> str | None:

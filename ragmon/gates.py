@@ -20,6 +20,11 @@ MIN_SAMPLES: Final = 30
 LABELLED: Final = frozenset({"answer_correct"})
 """Metrics that exist under the source `label` only."""
 
+GOLD_SOURCES: Final = (names.PROBE, names.MATCH, names.REPLAY, names.LABEL)
+"""Where a gate on a gold metric looks when it names no source; the first with data is judged."""
+FREE_SOURCES: Final = (names.LIVE, names.REPLAY, names.PROBE, names.MATCH, names.LABEL)
+"""The same for a metric that needs no gold."""
+
 
 @dataclass(frozen=True)
 class Gate:

@@ -13,7 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ragmon.accounts import Accounts
-from ragmon.capture import runtime, signals, sinks
+from ragmon.capture import labels, runtime, signals, sinks
 from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
 from ragmon.capture.folders import default_folder
@@ -23,9 +23,10 @@ from ragmon.capture.sinks import BatchSink, Sink
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.delivery import identity, server, together, trace_log, with_feedback
+from ragmon.delivery import identity, server, together, trace_log, with_embeddings, with_feedback
 from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
+from ragmon.judges.panel import Panel
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions
 from ragmon.reading import Books
@@ -50,10 +51,11 @@ class Installation:
     Attributes:
         settings: The configuration in force.
         monitor: The monitor in this process, where there is one.
+        judges: Score answers where their text is.
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: The trace log cannot be written, or `capture.id_from` is no path.
+        RagmonError: The trace log cannot be written, `capture.id_from` is no path, or a judge lacks its key or httpx.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class Installation:
         folder: Path | None = None,
     ) -> None:
         self.settings = settings
-        known = terms(settings)
+        self.judges = None if settings.disabled else Panel(settings, folder=folder)
         self._own = self._log = self._redact = None
         self._mine: list[object] = []
         if not settings.disabled:
@@ -78,32 +80,47 @@ class Installation:
             self._mine = [one for one in (there, self._log) if one is not None]
         target = self._own if sink is None else sink
         self.monitor = target if isinstance(target, Monitor) else None
-        self._sink = with_feedback(settings, together(target, self._log))
-        self._mine += [self._sink] if isinstance(self._sink, Feedback) else []
+        told = with_feedback(settings, together(target, self._log))
+        self._mine += [told] if isinstance(told, Feedback) else []
+        self._sink = told if settings.disabled else with_embeddings(settings, told)
         self._folder = folder
         self._worker = Worker(
-            partial(to_record, build=settings.build or None), self._sink, folder=folder, every=self._look_around
+            partial(to_record, build=settings.build or None),
+            self._sink,
+            folder=folder,
+            every=lambda asked: self._accounts.look_around(asked),  # noqa: PLW0108 - a forked child has others
+            detour=self.judges,
         )
         self._runtime = runtime.Runtime(
             self._worker.submit,
             awaken=self._awaken,
             pipeline=settings.pipeline,
-            terms=known,
+            terms=terms(settings),
             keep_all=keep_all,
         )
-        self._accounts = Accounts(self._worker, self._runtime, self._sink, folder)
-        self._accounts.redactions = self._redact
+        self._labels = labels.Labels(taken=not settings.disabled)
+        self._accounts = self._open_accounts()
         self._requests: Requests | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
         self._ends_with_children = False
 
-    def start(self) -> runtime.Runtime | None:
+    def _open_accounts(self) -> Accounts:
+        found = Accounts(self._worker, self._runtime, self._sink, self._folder)
+        found.redactions, found.judges, found.labels = self._redact, self.judges, self._labels
+        return found
+
+    def start(self, *, alone: bool = False) -> runtime.Runtime | None:
         """Start capturing, in place of whoever captured before, whose runtime is returned.
+
+        Args:
+            alone: Whatever calls `install` in this process gets this one, and changes nothing.
 
         Raises:
             RagmonError: The monitor's address is taken.
         """
+        global _current  # noqa: PLW0603 - one process has one installation
+        labels.current = self._labels
         if self.settings.disabled:
             runtime.expect_none()
             return runtime.current
@@ -118,6 +135,7 @@ class Installation:
         self._worker.start()
         atexit.register(self.shutdown)
         _started.add(self)
+        _current = self if alone else _current
         return runtime.use(self._runtime)
 
     def watch(self, provider: Any) -> None:
@@ -160,6 +178,7 @@ class Installation:
         _started.discard(self)
         if runtime.current is self._runtime:
             runtime.use(None)
+        labels.leave(self._labels)
         if _current is self:
             _current = None
         for _, processor in self._watched:
@@ -175,6 +194,8 @@ class Installation:
     def _close(self) -> None:
         if self._worker.is_told:
             self._worker.page.close()
+        if self.judges is not None:
+            self.judges.close()
         for sink in self._mine:
             sinks.close(sink)
 
@@ -185,19 +206,19 @@ class Installation:
         if self.monitor is not None:  # whoever reads it reads the parent's
             self._own = self.monitor = None
             self._sink = Forked() if self._log is None else self._log
-        self._worker.begin_again(self._sink)
+        if self.judges is not None:
+            self.judges.begin_again()
+        # What nobody will see is not judged.
+        self._worker.begin_again(self._sink, None if isinstance(self._sink, Forked) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
-        self._accounts = Accounts(self._worker, self._runtime, self._sink, self._folder)
-        self._accounts.redactions = self._redact
+        self._labels = labels.renew(self._labels)
+        self._accounts = self._open_accounts()
         if self._requests is not None:
             self._requests.begin_again()
             self._accounts.requests = self._requests
         if was_current:
             runtime.use(self._runtime)
-
-    def _look_around(self, asked: bool) -> None:
-        self._accounts.look_around(asked)
 
     def _awaken(self) -> None:
         """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""
@@ -262,17 +283,6 @@ def install(
         return _current
 
 
-def stand_in(installation: Installation) -> None:
-    """Let `install` return an installation that was made otherwise: whatever calls it in this process changes nothing.
-
-    Args:
-        installation: One that was started; until it is shut down.
-    """
-    global _current  # noqa: PLW0603 - as above
-    with _installing:
-        _current = installation
-
-
 def install_signal_handlers() -> None:
     """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
 
@@ -282,12 +292,7 @@ def install_signal_handlers() -> None:
     Raises:
         RagmonError: This is not the main thread, where alone Python lets handlers be set.
     """
-    try:
-        signals.install(signal.SIGTERM, _drain)
-    except ValueError:
-        raise RagmonError(
-            "signal handlers cannot be installed in this thread", hint="call it in the main thread"
-        ) from None
+    signals.install(signal.SIGTERM, _drain)
 
 
 def _drain() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragmon import names, stats
-from ragmon.gates import Gate, Outcome, Policy, Verdict
+from ragmon.gates import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.strata import Estimate
@@ -18,10 +18,8 @@ LIKE_PLAIN: Final = 0.9
 """From this share of its size on, a weighted sample is as good as a plain one, and nothing is said of it."""
 MISSING: Final = 0.02
 """Share of a gold set that may be missing from a run before nothing can be said about the set."""
-GOLD_SOURCES: Final = (names.PROBE, names.MATCH, names.REPLAY, names.LABEL)
-"""Where a gate on a gold metric looks when it names no source; the first with data is judged."""
-FREE_SOURCES: Final = (names.LIVE, names.REPLAY, names.PROBE, names.MATCH, names.LABEL)
-"""The same for a metric that needs no gold."""
+MATURE: Final = 0.80
+"""Share of the labels on a run's answers that must have come before anything is judged by them."""
 
 
 def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> list[Outcome]:
@@ -109,6 +107,9 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     value = evidence.value
     if evidence.series is None or value is None:
         return without_data(evidence)
+    if evidence.source == names.LABEL and snapshot.maturity is not None and snapshot.maturity < MATURE:
+        reason = f"{snapshot.maturity:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
+        return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
     if whole_run and evidence.estimand == names.GOLD_SET:

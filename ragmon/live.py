@@ -21,12 +21,14 @@ from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.settings import Settings
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Record, Totals
 from ragmon.errors import UnknownNameError
 from ragmon.facts import IDS
 from ragmon.gates import Outcome, Policy
 from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
+from ragmon.labels.hearing import Hearing
+from ragmon.pairs import Prediction, predictions
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
@@ -48,6 +50,7 @@ class Live:
     Args:
         settings: The configuration.
         edges: How many beginnings and ends of alarms are remembered; None for all.
+        answers: How many answers are remembered for labels that come without theirs.
 
     Attributes:
         settings: The configuration in force.
@@ -56,12 +59,13 @@ class Live:
         edges: The alarms that began or ended lately, in the order of time.
         errors: Requests of users that ended in an error, by pipeline and kind: those that were scored.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
+        labels: What people said of which answers.
 
     Raises:
         GoldError: A gold file is broken.
     """
 
-    def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
+    def __init__(self, settings: Settings, *, edges: int | None = EDGES, answers: int = 0) -> None:
         self.settings = settings
         self.edges: deque[Edge] = deque(maxlen=edges)
         self.errors: Counter[tuple[str, str]] = Counter()
@@ -78,6 +82,7 @@ class Live:
         self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
         self.alarms = arm(settings, self.scorer.table)
         self.scorer.steps = self.alarms.steps
+        self.labels = Hearing(self.scorer, self._admission.record, answers=answers)
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.
@@ -105,6 +110,10 @@ class Live:
             self._see(record)
             if record.error is not None and record.source not in (names.PROBE, names.LABEL):
                 self._erred(record.pipeline or names.DEFAULT_PIPELINE, record.error)
+        try:
+            self.labels.see(record, now)
+        except Exception as error:  # noqa: BLE001 - as above
+            warn_once(f"a label could not be scored: {whereabouts(error)}")
         return scored
 
     def take(self, entry: Entry, now: float) -> None:
@@ -118,6 +127,9 @@ class Live:
             self.observe(entry, now)
         elif isinstance(entry, Totals):
             self.report(entry, now)
+        elif isinstance(entry, Label):
+            self.advance(now)
+            self.labels.take(entry, now)
         elif isinstance(entry, Ack):
             self.advance(now)
             with suppress(UnknownNameError):  # the configuration may have changed since
@@ -201,7 +213,15 @@ class Live:
             builds=tuple(self._builds),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
+            labels=dict(self.labels.book.results + Counter(captured.labels if captured is not None else {})),
+            labels_waiting=self.labels.book.waiting,
+            predictions=self._predictions(now),
         )
+
+    def _predictions(self, now: float) -> Sequence[Prediction]:
+        """What labels and proxies say together in every window."""
+        scorer, windows = self.scorer, self.settings.windows
+        return predictions(scorer.state, scorer.table, windows, now, lambda name: self.settings.of(name).proxy)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
         """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates.
@@ -237,6 +257,7 @@ class Live:
             "errors": [[pipeline, code, n] for (pipeline, code), n in self.errors.items()],
             "last_scored": self.last_scored,
             "edges": [msgspec.to_builtins(edge) for edge in self.edges],
+            "labels": self.labels.book.dump(),
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -253,13 +274,15 @@ class Live:
         self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
         self.last_scored = data["last_scored"]
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
+        if "labels" in data:
+            self.labels.book.load(data["labels"])
 
 
 def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
-    """How many audit members retrieved how many documents; a matched question is counted as user traffic alone."""
+    """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
     found: dict[tuple[str, str], Counter[int]] = {}
     for key, series in state.series.items():
-        if key.slice or not key.audit or key.source == names.MATCH:
+        if key.slice or not key.audit or key.source in (names.MATCH, names.LABEL):
             continue
         counts = found.setdefault((key.pipeline, key.source), Counter())
         for row in state.window(series, None, 0):

@@ -21,7 +21,7 @@ from ragmon.config.kinds import Address
 from ragmon.config.kinds import address as parse_address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Record, Totals
 from ragmon.errors import RagmonError, shorten
 from ragmon.export.prometheus import Collector
 from ragmon.gates import Outcome
@@ -30,6 +30,9 @@ from ragmon.reading import Books, Captured, Reading
 
 PATIENCE: Final = 10.0
 """Seconds a client may take to send a request."""
+
+ANSWERS: Final = 10_000
+"""Answers that are remembered, without their texts, until somebody labels them: a monitor has no journal."""
 
 
 class Monitor:
@@ -60,7 +63,7 @@ class Monitor:
         self.settings = config if isinstance(config, Settings) else load(config)
         self.captured: Callable[[], Captured] | None = None
         self._clock = clock
-        self._live = Live(self.settings)
+        self._live = Live(self.settings, answers=ANSWERS)
         self._lock = Lock()
         self._received = 0
         self._server: tuple[WSGIServer, Thread] | None = None
@@ -76,6 +79,13 @@ class Monitor:
         with self._lock:
             for line in totals:
                 self._live.report(line, self._clock())
+        return True
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Take what people say of answers. Returns True: it is taken; what became of it is counted."""
+        with self._lock:
+            for line in labels:
+                self._live.take(line, self._clock())
         return True
 
     def reading(self) -> Reading:

@@ -27,6 +27,18 @@ LABEL: Final = "label"
 REPLAY: Final = "replay"
 SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
 
+# How the gold item of a user's question was found.
+BY_QID: Final = "qid"
+BY_QUESTION: Final = "question"
+BY_PARAPHRASE: Final = "paraphrase"
+BY_HASH: Final = "hash"
+BY_EMBEDDING: Final = "embedding"
+UNMATCHED: Final = "none"
+WAYS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
+
+LABELS: Final = "labels"
+"""How series and gates call the gold that labels are; no gold set may be called so."""
+
 PROBE_TAG: Final = "ragmon.probe"
 """The tag of a record that a prober made: the probe's name."""
 
@@ -105,6 +117,20 @@ FORKED: Final = "forked"
 """Captured in a forked process that has nowhere to send it."""
 PROCESS_DIED: Final = "process_died"
 SCORER_ERROR: Final = "scorer_error"
+
+JUDGE_PREFIX: Final = "judge_"
+"""What the metric of a judge is called, before the judge's name."""
+
+# What became of a request that a judge was to look at; `queue_full` as well.
+SCORED: Final = "scored"
+CACHED: Final = "cached"
+JUDGE_ERROR: Final = "judge_error"
+TIMEOUT: Final = "timeout"
+RATE_LIMITED: Final = "rate_limited"
+BUDGET: Final = "budget"
+SKIPPED: Final = "skipped"
+"""There was nothing to judge, or nobody waited for it any longer."""
+JUDGE_RESULTS: Final = (SCORED, CACHED, JUDGE_ERROR, TIMEOUT, RATE_LIMITED, BUDGET, QUEUE_FULL, SKIPPED)
 
 # Endings Prometheus or ragmon itself gives a meaning to; no metric may be called so.
 RESERVED_ENDINGS: Final = (

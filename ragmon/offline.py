@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
-from ragmon import facts
 from ragmon.alarms import Reach
 from ragmon.alarms.reach import reach
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Line, Record, Totals
 from ragmon.errors import InputError
-from ragmon.export.report import Question, Report
-from ragmon.facts import Facts
+from ragmon.export.report import Report
 from ragmon.gates import Outcome, Policy, verdict_of
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake
 from ragmon.ingest.rejected import Rejected
 from ragmon.judging import evaluate
+from ragmon.labels.settled import Labelled, Settled
+from ragmon.pairs import Prediction, predictions
 from ragmon.presets import default
+from ragmon.questions import questions_of, repeated, unscorable
 from ragmon.scorer import Scorer
-from ragmon.snapshot import Snapshot
+from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import STEP
 from ragmon.version import current
 from ragmon.windows import FOLDED, State
@@ -66,7 +66,7 @@ def replay(
     return run.report(policy if policy is not None else Policy(gates=default()))
 
 
-def _as_record(value: Record | Mapping[str, Any], place: int) -> Record | Totals:
+def _as_record(value: Record | Mapping[str, Any], place: int) -> Line:
     if isinstance(value, Record):
         return value
     try:
@@ -85,6 +85,7 @@ class Counted:
     unmatched: int
     dropped: dict[str, int]
     intake: Intake
+    labels: list[Label]
 
 
 class Run:
@@ -94,6 +95,11 @@ class Run:
         scorer: Where records are scored.
         intake: Where lines were counted; records fed by hand count as read here.
         duplicates: Which record of a gold question counts: all of them, the last or the first.
+
+    Attributes:
+        labels: What people said of answers, until it is joined to them.
+        labelled: What became of that; None where nobody said anything.
+        predictions: What labels and proxies say together.
     """
 
     def __init__(self, scorer: Scorer, intake: Intake | None = None, duplicates: Duplicates = "all") -> None:
@@ -103,9 +109,12 @@ class Run:
         self._duplicates = duplicates
         self._held: dict[tuple[str | None, ...], Record] = {}
         self._left_out = 0
+        self.labels: list[Label] = []
+        self.labelled: Labelled | None = None
+        self.predictions: Sequence[Prediction] = ()
 
-    def feed(self, records: Iterable[Record | Totals]) -> None:
-        """Score records; totals lines carry no request.
+    def feed(self, records: Iterable[Line]) -> None:
+        """Score records; totals lines and labels carry no request.
 
         Which record of a gold question is the last is known when the records end: feed all of them at once.
         """
@@ -116,8 +125,11 @@ class Run:
             if isinstance(record, Totals):
                 self.intake.totals += 1
                 self.scorer.state.calls.see(record)
-                continue
-            observe(record)
+            elif isinstance(record, Label):
+                self.intake.labels += 1
+                self.labels.append(record)
+            else:
+                observe(record)
         for record in self._held.values():
             self.scorer.observe(record)
         self._held.clear()
@@ -135,10 +147,21 @@ class Run:
         self._held[key] = record
         return True
 
+    def settle(self, labels: Settled, proxy: Callable[[str], str]) -> None:
+        """Count labels at the time of their answers, in place of those that were counted as they came.
+
+        Args:
+            labels: The labels.
+            proxy: The score by which those of a pipeline are made more certain.
+        """
+        scorer = self.scorer
+        self.labelled = labels.settle(scorer)
+        self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
+
     def counted(self) -> Counted:
         """What this run counted, to be merged elsewhere."""
         scorer = self.scorer
-        return Counted(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake)
+        return Counted(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels)
 
     def merge(self, other: Counted, *, lines_before: int = 0) -> None:
         """Add what another run counted."""
@@ -146,6 +169,7 @@ class Run:
         scorer.state.merge(other.state)
         scorer.scored += other.scored
         scorer.unmatched += other.unmatched
+        self.labels += other.labels
         for reason, n in other.dropped.items():
             scorer.dropped[reason] = scorer.dropped.get(reason, 0) + n
         self.intake.merge(other.intake, lines_before=lines_before)
@@ -163,6 +187,8 @@ class Run:
         """
         gated = [gate.metric for gate in policy.gates]
         snapshot = self.scorer.snapshot(gated=gated)
+        if self.labelled is not None:
+            snapshot = replace(snapshot, maturity=self.labelled.maturity)
         outcomes = evaluate(snapshot, policy, whole_run=True)
         if windows:
             snapshot = _with_windows(self.scorer, policy, snapshot)
@@ -175,15 +201,17 @@ class Run:
             outcomes=outcomes,
             verdict=verdict_of(outcomes, policy),
             digest=self.scorer.state.digest(),
-            read=self.intake.read - self.intake.totals,
+            read=self.intake.read - self.intake.totals - self.intake.labels,
             scored=self.scorer.scored,
             unmatched=self.scorer.unmatched,
-            duplicate=_repeated(self.scorer) + self._left_out,
+            duplicate=repeated(self.scorer) + self._left_out,
             rejected=rejected,
-            unscorable=_unscorable(self.scorer),
-            questions=_questions(self.scorer) if questions else (),
+            unscorable=unscorable(self.scorer),
+            questions=questions_of(self.scorer) if questions else (),
             notes=notes,
             reach=_reach(self.scorer, policy, outcomes),
+            labelled=self.labelled,
+            predictions=self.predictions,
         )
 
 
@@ -225,62 +253,3 @@ def _with_windows(scorer: Scorer, policy: Policy, whole: Snapshot) -> Snapshot:
         taken = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
         series += [replace(found, end=end) for found in taken.series]
     return replace(whole, series=tuple(series))
-
-
-class _Traced(NamedTuple):
-    """A gold item that was traced, in one series."""
-
-    pipeline: str
-    source: str
-    gold: str
-    qid: str
-
-
-def _traced(scorer: Scorer) -> Iterator[tuple[_Traced, Mapping[facts.Key, int]]]:
-    """Every gold item that was traced, with the facts seen of it."""
-    for key, series in scorer.state.series.items():
-        if key.audit and not key.slice:
-            for table in series.items.all():
-                for qid, seen in table.items():
-                    yield _Traced(key.pipeline, key.source, key.gold, qid), seen
-
-
-def _repeated(scorer: Scorer) -> int:
-    """How many records repeat a question the same pipeline had answered under the same source."""
-    counts: Counter[_Traced] = Counter()
-    for item, seen in _traced(scorer):
-        counts[item] += sum(seen.values())
-    return sum(n - 1 for n in counts.values())
-
-
-def _unscorable(scorer: Scorer) -> dict[str, int]:
-    """Per gold set, how many traced items never had an answer."""
-    answered: dict[tuple[str, str], bool] = {}
-    for item, seen in _traced(scorer):
-        has = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in seen)
-        answered[(item.gold, item.qid)] = answered.get((item.gold, item.qid), False) or has
-    return dict(Counter(gold for (gold, _), has in answered.items() if not has))
-
-
-def _questions(scorer: Scorer) -> list[Question]:
-    """The per-question table, in the order of the gold sets; how often each thing happened to a question."""
-    known = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
-    places = {key: place for place, key in enumerate(known)}
-    times: Counter[tuple[int, Question]] = Counter()
-    for item, seen in _traced(scorer):
-        place = places.get((item.gold, item.qid), len(places))
-        for key, n in seen.items():
-            times[(place, _question(item, Facts._make(key)))] += n
-    ordered = sorted(times.items(), key=lambda entry: (entry[0][0], entry[0][1].pipeline, entry[0][1].label))
-    return [replace(question, times=n) for (_, question), n in ordered]
-
-
-def _question(item: _Traced, seen: Facts) -> Question:
-    shipped, refused, hit = seen.has(facts.SHIPPED), seen.has(facts.REFUSED), seen.has(facts.HITS)
-    if not (shipped or refused):
-        label = "NO_ANSWER"
-    elif seen.answerable:
-        label = "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
-    else:
-        label = "REFUSAL_OK" if refused else "HALLUCINATION"
-    return Question(item.qid, shipped, hit, refused, label, pipeline=item.pipeline)

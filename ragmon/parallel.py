@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from threading import active_count
 
-from ragmon.contract import Record, Totals
+from ragmon.contract import Line
 from ragmon.ingest.files import Intake, Progress, read_file, read_files, splittable
 from ragmon.ingest.lines import byte_ranges
 from ragmon.offline import Counted, Duplicates, Run
@@ -19,7 +19,7 @@ from ragmon.scorer import Scorer
 MakeScorer = Callable[[], Scorer]
 """Makes the scorer of one process; must be picklable."""
 
-Follow = Callable[[Iterable[Record | Totals]], Iterable[Record | Totals]]
+Follow = Callable[[Iterable[Line]], Iterable[Line]]
 """Passes records on and looks at them."""
 
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
 
-from ragmon.assembly import load_gold, rules
-from ragmon.capture.redact import KEY_BYTES, Redaction
+from ragmon.assembly import function_at, load_gold, read_gold, rules
+from ragmon.capture.patterns import redact
+from ragmon.capture.redact import Redaction
 from ragmon.config.sampling import Capture
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.contract import Record
-from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.keys import read_key
 from ragmon.names import DEFAULT_PIPELINE
 
 
@@ -43,6 +41,13 @@ class Redactions:
             redaction = self._of[pipeline] = self._redaction(self._settings.of(pipeline))
         return redaction(record)
 
+    def comment(self, text: str | None) -> str | None:
+        """What may leave of words that somebody said of an answer: as much as of user traffic."""
+        content = self._settings.common.capture.content
+        if text is None or content in ("none", "hash"):
+            return None
+        return text if content == "full" else redact(text)
+
     @property
     def failed(self) -> int:
         """Records that lost their text because a redactor failed."""
@@ -53,13 +58,18 @@ class Redactions:
         return Redaction(
             content=capture.content,
             probe_content=capture.probe_content,
-            gold=self._gold if capture.gold is None else GoldIndex(GoldSet.load(capture.gold)),
+            gold=self._gold if capture.gold is None else GoldIndex(self._set_in(capture.gold)),
             facts=known.facts,
             grounded_threshold=known.grounded_threshold,
             measured=self._measured,
-            key=None if capture.hash_key_file is None else read_key(capture.hash_key_file),
-            redactors=[_function(path) for path in capture.redactors],
+            key=None if capture.hash_key_file is None else read_key(capture.hash_key_file, "[capture] hash_key_file"),
+            redactors=[function_at(path, "capture.redactors", '"myapp.privacy:clear"') for path in capture.redactors],
         )
+
+    def _set_in(self, path: Path) -> GoldSet:
+        """The gold set in a file: where it is one of the configured ones, what was frozen of that holds here too."""
+        spec = next((spec for spec in self._settings.gold if spec.paths == (path,)), None)
+        return GoldSet.load(path) if spec is None else read_gold(spec)
 
 
 def probe_key(capture: Capture) -> bytes | None:
@@ -72,37 +82,5 @@ def probe_key(capture: Capture) -> bytes | None:
         RagmonError: The key cannot be read, or can be guessed.
     """
     path = capture.hash_key_file
-    if path is None:
-        return None
-    key = read_key(path)
-    if len(key) < KEY_BYTES:
-        hint = f"at least {KEY_BYTES} bytes: `head -c 32 /dev/urandom | base64 > {path.name}`"
-        raise RagmonError(f"{path}: the key has {len(key)} bytes and can be guessed", hint=hint)
-    return hmac.digest(key, b"ragmon.probe", "sha256")
-
-
-def read_key(path: Path) -> bytes:
-    """The key a file holds.
-
-    Raises:
-        RagmonError: It cannot be read.
-    """
-    try:
-        return path.read_bytes().strip()
-    except OSError as error:
-        hint = "check `[capture] hash_key_file`"
-        raise RagmonError(f"{path}: the key cannot be read ({error.strerror})", hint=hint) from error
-
-
-def _function(path: str) -> Callable[[str], str]:
-    """The function a configuration names as `module:function`."""
-    module, _, name = path.partition(":")
-    try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise RagmonError(f"capture.redactors: {path} is not there ({error})", hint='"myapp.privacy:clear"') from error
-    if not callable(found):
-        raise RagmonError(f"capture.redactors: {path} is no function", hint="a callable that takes and returns a text")
-    return cast("Callable[[str], str]", found)
+    key = None if path is None else read_key(path, "[capture] hash_key_file")
+    return None if key is None else hmac.digest(key, b"ragmon.probe", "sha256")

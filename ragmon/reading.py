@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ragmon.alarms import AlarmState
 from ragmon.gates import Outcome
+from ragmon.pairs import Prediction
 from ragmon.snapshot import Snapshot
 
 
@@ -49,6 +50,8 @@ class Captured:
         orphans: What was said outside a traced call.
         withheld: Records that went without their text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
+        labels: Labels that were lost on their way, by reason.
+        judged: What became of requests that judges were to look at, by judge and result.
     """
 
     books: Books = field(default_factory=Books)
@@ -58,6 +61,8 @@ class Captured:
     orphans: int = 0
     withheld: int = 0
     spans: Mapping[str, int] = field(default_factory=dict)
+    labels: Mapping[str, int] = field(default_factory=dict)
+    judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,6 @@ class Served:
         missing: Records that producers sent and that have not come.
         lost: Records that producers lost and know of, by reason.
         unknown: How often a field is unknown because spans do not tell it, by field and reason.
-        labels: What became of labels.
         probes: Gold questions that were due, by probe and what became of them.
     """
 
@@ -87,7 +91,6 @@ class Served:
     missing: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    labels: Mapping[str, int] = field(default_factory=dict)
     probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
@@ -105,6 +108,9 @@ class Reading:
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         alarms: Every alarm, firing or not.
         served: How the server fares; None where there is none.
+        labels: What became of labels.
+        labels_waiting: Labels that wait for their answers.
+        predictions: What labels and proxies say together.
     """
 
     snapshot: Snapshot
@@ -116,3 +122,6 @@ class Reading:
     last_scored: float | None = None
     alarms: Sequence[AlarmState] = ()
     served: Served | None = None
+    labels: Mapping[str, int] = field(default_factory=dict)
+    labels_waiting: int = 0
+    predictions: Sequence[Prediction] = ()

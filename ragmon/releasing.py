@@ -8,7 +8,7 @@ from functools import cache
 
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import By, Clusters, Release, part
-from ragmon.contract import Record, Totals
+from ragmon.contract import Line, Record
 from ragmon.gates import Gate
 
 
@@ -32,7 +32,7 @@ class Releases:
         cluster = cache(lambda pipeline: plan.settings.of(pipeline).metrics.cluster)
         self._clusters = {name: Clusters(self.scorer.table, gates, cluster) for name in names}
 
-    def follow(self, records: Iterable[Record | Totals]) -> Iterator[Record | Totals]:
+    def follow(self, records: Iterable[Line]) -> Iterator[Line]:
         """Pass records on, and see to it that each is kept with its release."""
         for record in records:
             if isinstance(record, Record):

@@ -9,12 +9,12 @@ from types import MappingProxyType
 from ragmon import names, stats
 from ragmon.alarms.steps import Steps
 from ragmon.contract import Record, Sampling
-from ragmon.facts import Key
+from ragmon.facts import SHIPPED, Key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import Groundedness
-from ragmon.reader import redacted
+from ragmon.pairs import pairs
 from ragmon.rows import CELLS
 from ragmon.rules import Rules, Stream
 from ragmon.scores import ScoreTable
@@ -95,8 +95,8 @@ class Scorer:
         if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
             return self._drop(names.TOO_FUTURE)
         item = stream.items.by_qid.get(record.qid)
-        if item is None and record.q is not None and not redacted(record, "q"):
-            item = stream.items.by_wording(record.q)
+        if item is None and (record.q is not None or record.facts is not None):
+            item = stream.items.by_text(record)
         told = record.facts
         measured, grounded = _NOTHING, told.grounded if told is not None else None
         if record.contexts is not None or record.measures is not None or self._always:
@@ -108,6 +108,8 @@ class Scorer:
             counted = self._count(stream, names.LIVE, record, None, plain, measured) and self._count(
                 stream, names.MATCH, record, item, key, measured
             )
+            if counted and (record.sampling is None or record.sampling.drawn):
+                self.state.matched[stream.pipeline, stream.items.how(record)] += 1
         else:
             counted = self._count(stream, stream.source, record, item, key, measured)
         if not counted:
@@ -116,6 +118,22 @@ class Scorer:
         if item is None:
             self.unmatched += 1
         return True
+
+    def observe_label(self, record: Record, item: GoldItem | None) -> bool:
+        """Score an answer that somebody labelled; it counted as a request when it came, and is none here.
+
+        Args:
+            record: The answer with what is said of it, of source `label`.
+            item: What is said of its question, in place of a gold item.
+
+        Returns:
+            True when it was scored; False when it is older than anything that is kept.
+        """
+        stream = self._stream(record)
+        measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
+        key = stream.rules.facts.read(record, item, grounded)
+        beside = pairs(measured) if key[0] & SHIPPED else {}
+        return self._count(stream, names.LABEL, record, item, key, {**measured, **beside})
 
     def scores(self, record: Record) -> dict[str, float]:
         """What each metric says of one record, by metric; nothing is counted."""

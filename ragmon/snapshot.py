@@ -86,6 +86,8 @@ class Snapshot:
         golds: The gold sets in use.
         builds: `(pipeline, build, index_hash)` seen, in the order of their names.
         gold_metrics: The metrics that need a gold item.
+        maturity: Of labels by the time of their answers: the share of those to come that is here; None elsewhere.
+        matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
     """
 
     now: float
@@ -93,6 +95,8 @@ class Snapshot:
     golds: tuple[GoldInfo, ...] = ()
     builds: tuple[tuple[str, str, str], ...] = ()
     gold_metrics: frozenset[str] = frozenset()
+    maturity: float | None = None
+    matched: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -166,7 +170,8 @@ def take(
             found += _read(parts, table, group, window, gated, traffic)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
-    return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold)
+    matched = dict(state.matched)
+    return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold, matched=matched)
 
 
 def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float) -> dict[tuple[str, str], _Part]:

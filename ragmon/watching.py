@@ -13,7 +13,7 @@ from ragmon.alarms.frozen import freeze
 from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.arming import arm, frozen_file
 from ragmon.config.settings import Settings
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Line
 from ragmon.errors import RagmonError
 from ragmon.scorer import Scorer
 
@@ -38,7 +38,7 @@ class _Minutes(ABC):
         self._alarms: Alarms = arm(settings, scorer.table)
         scorer.steps = self._alarms.steps
 
-    def follow(self, records: Iterable[Record | Totals]) -> Iterator[Record | Totals]:
+    def follow(self, records: Iterable[Line]) -> Iterator[Line]:
         """Pass records on.
 
         Args:
@@ -47,6 +47,8 @@ class _Minutes(ABC):
         newest = 0.0
         for record in records:
             yield record
+            if isinstance(record, Label):
+                continue
             if record.ts is None:
                 self.untimed += 1
             elif record.ts > newest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -77,6 +78,9 @@ class State:
     Args:
         retention: Seconds a folded row is kept; None keeps all (replay).
         timed_items: Keep what gold items did by time (live) instead of as one table (replay).
+
+    Attributes:
+        matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
     """
 
     def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
@@ -85,6 +89,7 @@ class State:
         self.timed_items = timed_items
         self.newest = 0.0
         self.calls = Calls()
+        self.matched: Counter[tuple[str, str]] = Counter()
         self._fold_due = 0.0
 
     def at(self, key: SeriesKey) -> Series:
@@ -149,6 +154,7 @@ class State:
         for key, series in other.series.items():
             self.at(key).merge(series)
         self.calls.merge(other.calls)
+        self.matched.update(other.matched)
         self.newest = max(self.newest, other.newest)
 
     def retire(self, pipeline: str, build: str, index_hash: str) -> None:
@@ -203,10 +209,12 @@ class State:
         return rows
 
     def digest(self) -> str:
-        """sha256 over the folded rows: the fingerprint by which live and replay are compared."""
+        """sha256 over the folded rows and how gold was found: the fingerprint by which live and replay are compared."""
         digest = hashlib.sha256()
         for row in self.to_rows():
             digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())
+        if self.matched:
+            digest.update(json.dumps(sorted(self.matched.items()), separators=(",", ":")).encode())
         return digest.hexdigest()
 
     def dump(self) -> dict[str, Any]:
@@ -217,6 +225,7 @@ class State:
             "retention": self.retention,
             "timed_items": self.timed_items,
             "calls": self.calls.dump(),
+            "matched": [[pipeline, how, n] for (pipeline, how), n in self.matched.items()],
             "series": [{"key": list(key), **_dump(series)} for key, series in self.series.items()],
         }
 
@@ -227,6 +236,7 @@ class State:
         state.newest = data["newest"]
         state._fold_due = data.get("fold_due", 0.0)
         state.calls = Calls.load(data["calls"])
+        state.matched = Counter({(pipeline, how): n for pipeline, how, n in data.get("matched", ())})
         for entry in data["series"]:
             state.series[SeriesKey(*entry["key"])] = _load(entry)
         return state

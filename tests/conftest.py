@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from chat_model import judge, model  # noqa: F401 - fixtures
 from small_disk import small_disk  # noqa: F401 - a fixture
 
 # CI tries the same examples every time: a red run must mean that the change broke something. People try new ones.

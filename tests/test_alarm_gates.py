@@ -15,6 +15,7 @@ from ragmon.gates import Gate
 from ragmon.metrics import build
 from ragmon.presets import PRESETS
 from ragmon.scores import ScoreTable
+from ragmon.testing import make_record
 
 PAGE, LOOK, TICKET = names.PAGE, names.LOOK, names.TICKET
 METRICS = build()
@@ -164,9 +165,8 @@ def test_a_gate_on_labels_looks_at_labels(configured):
     world = gated(configured, "[gates.answer_correct]\nat_least = 0.6\n")
     for _ in range(40):
         ts = 60.0 * world.minute
-        labels = [
-            Record(ts=ts, source="label", trace_id=f"{ts} {n}", measures={"answer_correct": 0.1}) for n in range(5)
-        ]
+        told = {"ts": ts, "source": "label", "measures": {"answer_correct": 0.1}}
+        labels = [make_record(trace_id=f"{ts} {n}", **told) for n in range(5)]
         world.feed([*users(world, GOOD), *labels])
     assert world.firing == {"answer_correct"}
 

@@ -15,9 +15,9 @@ from ragmon.alarms.sight import Sight
 from ragmon.alarms.steps import Steps
 from ragmon.alarms.watches import Watch
 from ragmon.contract import Record
+from ragmon.gates import FREE_SOURCES, GOLD_SOURCES
 from ragmon.gold import GoldSet
 from ragmon.item import GoldItem
-from ragmon.judging import FREE_SOURCES, GOLD_SOURCES
 from ragmon.scorer import Scorer
 
 WRONG = said("quite something else", ["d1"])

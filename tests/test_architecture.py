@@ -16,15 +16,15 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names attributes version",
+    "words": "errors names attributes version keys",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
-    "memory": "rows tables traffic weighting windows scores gold snapshot",
-    "brain": "rules scorer gates judging presets compare alarms canary why",
-    "edges": "ingest export reading journal",
-    "app": "config assembly privacy feedback delivery terms accounts "
-    "admission live monitor offline parallel baseline arming watching releasing checkup hosts acks installation server "
-    "remote verifying probes",
+    "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
+    "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
+    "edges": "ingest export reading labels journal",
+    "app": "config assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
+    "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
+    "verifying probes",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
@@ -89,6 +89,7 @@ APART = {
         "facts",
         "gold",
         "item",
+        "keys",
         "metrics",
         "reader",
         "capture.calls",
@@ -99,10 +100,11 @@ APART = {
     "capture.jsonl": {"errors", "contract", "capture.notices"},
     "capture.forked": {"names", "contract", "capture.notices"},
     "capture.folders": set(),
+    "capture.labels": {"capture.notices"},
     "capture.pages": {"names", "capture.folders"},
     "capture.adoption": {"capture.folders", "capture.pages"},
     "capture.totals": {"names", "contract", "stats", "capture.calls", "capture.pages", "capture.runtime"},
-    "capture.signals": set(),
+    "capture.signals": {"errors"},
     "capture.otlp": {"capture.otlp.scores", "capture.otlp.sink"},
     "capture.otlp.connection": set(),
     "capture.otlp.endpoint": {"errors", "version"},
@@ -110,6 +112,7 @@ APART = {
     "capture.otlp.peer": {"errors", "names", "capture.notices", "capture.otlp.connection", "capture.otlp.endpoint"},
     "capture.otlp.scores": {"attributes", "names", "capture.otlp.peer", "capture.otlp.wire"},
     "capture.otlp.sink": {
+        "errors",
         "names",
         "contract",
         "capture.notices",
@@ -155,7 +158,12 @@ PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "a
 INTO_CAPTURE = {
     "accounts",
     "delivery",
+    "embedding",
     "feedback",
+    "judges.budget",
+    "judges.judge",
+    "judges.panel",
+    "judges.seat",
     "privacy",
     "terms",
     "monitor",

@@ -36,7 +36,9 @@ class TestReport:
             assert list(series) == ["pipeline", "source", "gold", "gold_version", "window", "metrics"]
             assert series["window"] == "all"
             for metric in series["metrics"].values():
-                assert list(metric) == ["value", "lower", "upper", "n", "sum", "unassessed"]
+                judged = ["estimands"] if "estimands" in metric else []  # gated metrics of a gold set
+                assert bool(judged) <= bool(series["gold"])
+                assert list(metric) == ["value", "lower", "upper", "n", "sum", "unassessed", *judged]
                 assert (metric["value"] is None) == (metric["n"] == 0)
         judged = (
             "pipeline gate metric source gold estimand threshold direction value lower upper n n_eff needed "

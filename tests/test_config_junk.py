@@ -51,6 +51,7 @@ answer = { claim = "x" }
 [judges.j]
 url = "http://x"
 model = "m"
+kind = "faithfulness"
 [labels.values]
 true = ["y"]
 [serve]

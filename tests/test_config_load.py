@@ -44,6 +44,9 @@ pipeline = "support"
 use = ["probe"]
 tags = { product = "x" }
 match = "contains"
+embed = "json:dumps"
+frozen = "gold.frozen.json"
+key_file = "gold.key"
 [gates]
 preset = "wfgy-eval"
 verdict = "point"
@@ -83,11 +86,18 @@ on_look = false
 url = "https://judge.example/v1"
 model = "small"
 api_key_file = "judge.key"
+kind = "faithfulness"
 sample = 0.5
 max_per_day = 7
+threshold = 0.8
+include_reason = false
+strict = true
+timeout = "9s"
+concurrency = 4
 [labels]
 column = { trace_id = "Trace", correct = "Correct?" }
 values = { true = ["ja"], false = ["nein"] }
+proxy = "judge_faithfulness"
 [links]
 trace = "https://traces.example/{trace_id}"
 runbook = "https://wiki.example/runbook#{alert}"
@@ -153,6 +163,7 @@ def test_refusals_become_the_rule_the_facts_use(full):
 
 def test_paths_are_relative_to_the_file_they_stand_in(full, tmp_path):
     assert full.gold[0].paths == (tmp_path / "gold.jsonl", tmp_path / "more.jsonl")
+    assert (full.gold[0].frozen, full.gold[0].key_file) == (tmp_path / "gold.frozen.json", tmp_path / "gold.key")
     assert full.common.capture.hash_key_file == tmp_path / "hash.key"
     assert full.judges["faithfulness"].api_key_file == tmp_path / "judge.key"
     assert full.serve.tls.key == tmp_path / "k.pem"

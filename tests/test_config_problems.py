@@ -98,6 +98,15 @@ CASES = {
         "judge's name",
         "lower-case",
     ),
+    "a judge that is asked nobody says what": (
+        '[judges.tone]\nurl = "http://x"\nmodel = "m"\n',
+        1,
+        "judges.tone",
+        "what the model is asked",
+        'kind = "contextual_precision" or "faithfulness"',
+    ),
+    "a judge without a model": ('[judges.faithfulness]\nurl = "http://x"\n', 1, "judges.faithfulness", "model", "name"),
+    "a model without an address": ('[judges.faithfulness]\nmodel = "m"\n', 1, "judges.faithfulness", "model", "url ="),
     "a link without the trace": ('links.trace = "https://x"\n', 1, "links.trace", "trace id", "{trace_id}"),
     "a word for both answers": (
         '[labels]\nvalues = { true = ["x"], false = ["X"] }\n',

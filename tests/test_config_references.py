@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import check, load
+from ragmon.errors import ConfigError
 
 CASES = {
     "a gold set without a file": ('[gold.g]\ntags = { a = "b" }\n', 1, "gold.g.path", "is missing", 'path = "gold'),
@@ -141,3 +142,9 @@ def test_a_probe_asks_the_only_gold_set_through_the_nearest_pipeline(settings, t
     found = settings(text)
     assert [(probe.gold, probe.pipeline) for probe in found.probes] == [("g", pipeline)]
     assert [name for name, one in found.pipelines.items() if one.probed] == [pipeline]
+
+
+def test_no_gold_set_is_called_as_labels_are(settings):
+    with pytest.raises(ConfigError, match=r"gold\.labels is taken") as refused:
+        settings('[gold.labels]\npath = "g"\n')
+    assert "what people say of answers" in refused.value.hint

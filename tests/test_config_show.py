@@ -25,7 +25,7 @@ path = "g.jsonl"
 [probe.p]
 target = "https://me:hunter2@rag.example/ask"
 headers = { Authorization = "hunter2", X-Api-Key = "hunter2", Accept = "text/plain" }
-[judges.tone]
+[judges.faithfulness]
 url = "https://hunter2@judge.example"
 model = "m"
 api_key_file = "hunter2"

@@ -48,6 +48,26 @@ def test_the_readme_can_be_typed_line_by_line(tmp_path):
     assert "no problems" in done.stderr
 
 
+def test_judges_can_be_typed_line_by_line(tmp_path):
+    """The first example runs as it stands; the one that judges a record runs where it left its configuration."""
+    first, _ = blocks(ROOT / "docs" / "judges.md", "bash")
+    (last,) = blocks(ROOT / "docs" / "judges.md", "python")
+    script = f"{first}\ncat > now.py <<'END'\n{last}END\n.venv/bin/python now.py"
+    script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    done = subprocess.run(
+        ["/bin/bash", "-eo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r'^rag_judge_brief\{.*window="1h"\} 0.5$', done.stdout, re.MULTILINE)
+    assert 'ragmon_judge_calls_total{judge="brief",result="scored"} 2.0' in done.stdout
+
+
 def test_the_readmes_own_metric_registers_and_is_counted():
     (code,) = (block for block in blocks(ROOT / "README.md", "python") if "register" in block)
     check = "print(ragmon.replay([{'answer_json': {'claim': 'x' * 401}}]).metric('long_answer_rate').value)"

@@ -36,8 +36,8 @@ DOCUMENTED = {
     "rag_recall_score_total": COUNTED | {"k"},
     "rag_recall_score_squares_total": COUNTED | {"k"},
     "rag_compliance": QUALITY,
-    "rag_slice_score_total": {"pipeline", "metric", "source", "slice"},
-    "rag_slice_scored_total": {"pipeline", "metric", "source", "slice"},
+    "rag_slice_score_total": {"pipeline", "metric", "source", "slice", "gold", "gold_version"},
+    "rag_slice_scored_total": {"pipeline", "metric", "source", "slice", "gold", "gold_version"},
     "rag_requests_total": {"pipeline", "source", "stratum"},
     "rag_errors_total": {"pipeline", "code"},
     "rag_e2e_latency_seconds_bucket": {"pipeline", "source", "le"},
@@ -49,7 +49,12 @@ DOCUMENTED = {
     "ragmon_gate_upper": GATE,
     "ragmon_gate_samples": GATE,
     "ragmon_gate_status": GATE | {"status"},
-    "ragmon_gate_info": GATE | {"metric", "source", "gold", "direction", "window"},
+    "ragmon_gate_info": GATE | {"metric", "source", "gold", "direction", "window", "estimand"},
+    "ragmon_gold_lower": {"pipeline", "metric", "source", "gold", "window", "estimand"},
+    "ragmon_gold_upper": {"pipeline", "metric", "source", "gold", "window", "estimand"},
+    "ragmon_gold_n_eff": {"pipeline", "metric", "source", "gold", "window", "estimand"},
+    "ragmon_gold_match_total": {"pipeline", "how"},
+    "ragmon_gold_items_seen": {"pipeline", "source", "gold", "window"},
     "ragmon_records_received_total": {"stage"},
     "ragmon_records_scored_total": {"stage"},
     "ragmon_records_dropped_total": {"stage", "reason"},
@@ -149,8 +154,9 @@ def test_values_are_those_of_the_records(monitor):
         assert of("rag_recall_score_total", **probe, gold_version=version, k=k) == 20 * recall
         assert of("rag_recall_score_squares_total", **probe, gold_version=version, k=k) == 20 * recall**2
     assert of("rag_compliance_scored_total", source="live", gold="", gold_version="") == 41
-    assert of("rag_slice_scored_total", metric="compliance", source="live", slice="lang=de") == 40
-    assert of("rag_slice_score_total", metric="compliance", source="live", slice="lang=de") == 40
+    german = {"metric": "compliance", "source": "live", "slice": "lang=de", "gold": "", "gold_version": ""}
+    assert of("rag_slice_scored_total", **german) == 40
+    assert of("rag_slice_score_total", **german) == 40
     assert of("rag_requests_total", source="live", stratum="rest") == 40
     assert of("rag_errors_total", code="TimeoutError") == 2
     assert of("ragmon_gate_threshold", gate="compliance") == 0.98

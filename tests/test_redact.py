@@ -16,7 +16,7 @@ from random_records import worlds
 import ragmon
 from ragmon import offline
 from ragmon.capture import notices
-from ragmon.capture.redact import Redaction, keyed_hash
+from ragmon.capture.redact import Redaction
 from ragmon.capture.said import probe
 from ragmon.contract import Answer, encode
 from ragmon.errors import RagmonError
@@ -24,6 +24,7 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.installation import Installation
 from ragmon.item import GoldItem
+from ragmon.keys import keyed_hash
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.scorer import Scorer

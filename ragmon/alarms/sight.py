@@ -9,7 +9,7 @@ from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.steps import Place, Step
 from ragmon.alarms.watches import Watch
 from ragmon.facts import Key
-from ragmon.judging import FREE_SOURCES, GOLD_SOURCES
+from ragmon.gates import FREE_SOURCES, GOLD_SOURCES
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import item_sums
 from ragmon.stats import MICRO
@@ -72,15 +72,21 @@ class Sight:
         return turn
 
     def _swapped(self, step: Step) -> set[str]:
-        """The sources a gold set of which has another version than before, or than the one baselines were given of."""
-        found = set()
-        for place in sorted(step.facts):
+        """The sources a gold set of which has another version than before, or than the one baselines were given of.
+
+        Where a set was swapped within the minute, the version that is new is looked at, and not both.
+        """
+        held: dict[tuple[str, str], set[str]] = {}
+        for place in step.facts:
             if place.gold:
-                versions = self.golds.setdefault(place.source, {})
-                before = versions.get(place.gold, self.given.get(place.gold, place.gold_version))
-                if before != place.gold_version:
-                    found.add(place.source)
-                versions[place.gold] = place.gold_version
+                held.setdefault((place.source, place.gold), set()).add(place.gold_version)
+        found = set()
+        for (source, gold), versions in held.items():
+            known = self.golds.setdefault(source, {})
+            before = known.get(gold, self.given.get(gold))
+            known[gold] = max(versions - {before}, default=before or "")
+            if before not in (None, known[gold]):
+                found.add(source)
         return found
 
     def concerns(self, turn: Turn, watch: Watch) -> bool:
@@ -132,12 +138,14 @@ class Sight:
         gold = watch.gold
         if watch.needs_gold and gold is None:
             gold = next(iter(self.golds.get(source, {})), None)
+        versions = self.golds.get(source, {})
         return [
             place
             for place in step.facts
             if place.source == source
             and place.where == watch.where
             and (place.gold == gold if gold is not None else not watch.needs_gold)
+            and (gold is None or place.gold_version == versions.get(place.gold))
         ]
 
     def dump(self) -> dict[str, Any]:

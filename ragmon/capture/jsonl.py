@@ -12,7 +12,7 @@ from time import monotonic, time
 from typing import BinaryIO, Final, Literal
 
 from ragmon.capture.notices import warn_once
-from ragmon.contract import Record, Totals, encode
+from ragmon.contract import Label, Record, Totals, encode
 from ragmon.errors import RagmonError
 
 TAIL: Final = 4 * 1024 * 1024
@@ -86,6 +86,15 @@ class JsonlSink:
             OSError: They were not written.
         """
         for line in totals:
+            self._write(encode(line))
+
+    def label(self, labels: Sequence[Label]) -> None:
+        """Write what people say of answers.
+
+        Raises:
+            OSError: It was not written.
+        """
+        for line in labels:
             self._write(encode(line))
 
     def _write(self, line: bytes) -> None:

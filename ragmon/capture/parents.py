@@ -59,7 +59,8 @@ def watcher() -> Callable[[], Mapping[str, Any]] | None:
         return None
     # The variable under the public function, where it is still kept there: asked in every call, it is ten times faster.
     variable = getattr(getattr(module, "_RUNTIME_CONTEXT", None), "_current_context", None)
-    return variable.get if isinstance(variable, ContextVar) else module.get_current
+    # Another thread may be half-way through importing it.
+    return variable.get if isinstance(variable, ContextVar) else getattr(module, "get_current", None)
 
 
 def find() -> Parent | None:

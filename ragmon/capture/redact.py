@@ -16,7 +16,6 @@ users typed, as a session's may be, calls for `redacted`. A document's id is wha
 
 from __future__ import annotations
 
-import hmac
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from ragmon.contract import Answer, Record, TextFacts
 from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex
 from ragmon.item import GoldItem
+from ragmon.keys import KEY_BYTES, keyed_hash
 from ragmon.metrics.base import Metric
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.reader import FactReader
@@ -41,19 +41,8 @@ from ragmon.text import normalise_question
 
 Content = Literal["none", "hash", "redacted", "full"]
 Redactor = Callable[[str], str]
-KEY_BYTES: Final = 16
-"""A shorter key can be guessed, and with it every question that has been asked before."""
 WITHHELD: Final = "[withheld]"
 """Stands for what a failed redactor would have had to clear."""
-
-
-def keyed_hash(key: bytes, text: str) -> str:
-    """HMAC-SHA256 of a text in hex: equal texts can be told, and nothing else, by whoever lacks the key.
-
-    >>> keyed_hash(b"sixteen bytes...", "where is it") == keyed_hash(b"sixteen bytes...", "where is it")
-    True
-    """
-    return hmac.digest(key, text.encode(), "sha256").hex()
 
 
 class _Treatment(NamedTuple):
@@ -131,6 +120,8 @@ class Redaction:
         except BaseException as error:  # noqa: BLE001 - some of them are written in Rust, whose panics are no Exception
             self._count(record, error)
             content, shown = "none", _treated(record, item, _WITHHOLD)
+        if item is not None and record.qid != item.qid:
+            shown.matched = self.gold.how(record)
         changed = _changed(record, shown) if content == "redacted" else None
         if changed == []:
             return shown

@@ -1,4 +1,4 @@
-"""Where records go: the two forms a sink can have, and several sinks as one. All are called off the request path."""
+"""Where records go, and where they may stay before. All of it is called off the request path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from ragmon import names
 from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Record, Totals
 
 BATCH: Final = 512
 """Records a sink that takes batches is given at once."""
@@ -16,8 +16,9 @@ BATCH: Final = 512
 class Sink(Protocol):
     """One method: take a record.
 
-    A sink may have three methods more: `report(totals)` takes a producer's counts of all calls, `holds(trace_id)` says
-    whether a record it was given before a crash has arrived, and `close()` ends it.
+    A sink may have four methods more: `report(totals)` takes a producer's counts of all calls, `label(labels)` what
+    people say of answers, `holds(trace_id)` says whether a record it was given before a crash has arrived, and
+    `close()` ends it.
     """
 
     def submit(self, record: Record) -> None:
@@ -30,6 +31,22 @@ class BatchSink(Protocol):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
+
+
+class Detour(Protocol):
+    """Where records may stay a while on their way to the sink."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether any are there."""
+
+    def take(self, records: Sequence[Record], until: float) -> list[Record]:
+        """Take records; returns those that go on now, earlier ones among them. Never blocks, loses none.
+
+        Args:
+            records: Each may stay.
+            until: When all must be back, by the monotonic clock.
+        """
 
 
 class Door:
@@ -102,6 +119,11 @@ class Tee:
         told = [report(sink, totals) for sink in self._sinks]  # every one of them, also after one that has them not
         return all(told)
 
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Take what people say of answers; returns whether all who take it have it."""
+        told = [label(sink, labels) for sink in self._sinks]
+        return all(told)
+
     def holds(self, trace_id: str) -> bool | None:
         """Whether every sink that can tell has a record; None where none can."""
         answers = [answer for sink in self._sinks if (answer := holds(sink, trace_id)) is not None]
@@ -136,11 +158,22 @@ class BatchTee(Tee):
         told = [report(self._batch, totals), super().report(totals)]
         return all(told)
 
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Take what people say of answers; returns whether all who take it have it."""
+        told = [label(self._batch, labels), super().label(labels)]
+        return all(told)
+
 
 def report(sink: Any, totals: Sequence[Totals]) -> bool:
     """Give a sink a producer's counts, where it takes them; returns whether it has them, or takes none."""
     take = getattr(sink, "report", None)
     return take is None or not totals or take(totals) is not False
+
+
+def label(sink: Any, labels: Sequence[Label]) -> bool:
+    """Give a sink what people say of answers, where it takes that; returns whether it has it, or takes none."""
+    take = getattr(sink, "label", None)
+    return take is None or not labels or take(labels) is not False
 
 
 def holds(sink: Any, trace_id: str) -> bool | None:

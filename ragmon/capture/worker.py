@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Condition, Thread
@@ -15,7 +16,7 @@ from ragmon import names
 from ragmon.capture.calls import Call, here
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.pages import CLOSED, FULL, KEPT, Page
-from ragmon.capture.sinks import BATCH, BatchSink, Door, Sink
+from ragmon.capture.sinks import BATCH, BatchSink, Detour, Door, Sink
 from ragmon.contract import Record
 
 QUEUE: Final = 4096
@@ -23,6 +24,8 @@ HELD: Final = 64 * 1024 * 1024
 """Calls that may wait, and the bytes they may keep alive; the next one is dropped and counted."""
 LINGER: Final = 0.2
 """Seconds a call waits for spans inside it that have not ended."""
+PATIENCE: Final = 0.5
+"""Share of the time somebody waits that records on a detour have; the rest is for their way to the sink."""
 _LOOK: Final = 0.2
 """Seconds between two looks at what else is to be done."""
 _NAP: Final = 0.05
@@ -59,6 +62,7 @@ class Worker:
         capacity: Calls that may wait.
         held: Bytes they may keep alive, as estimated.
         folder: Where the counters lie so that they outlive the process; None keeps them in memory alone.
+        detour: Where records may stay a while before they go to the sink; None has none.
         every: Called by the thread now and then, also while there is nothing to deliver; told whether somebody waits
             for it.
 
@@ -74,6 +78,7 @@ class Worker:
         held: int = HELD,
         folder: Path | None = None,
         every: Callable[[bool], None] | None = None,
+        detour: Detour | None = None,
     ) -> None:
         self._convert = convert
         self._door = Door(sink)
@@ -81,6 +86,7 @@ class Worker:
         self._held = held
         self._folder = folder
         self._every = every
+        self._detour = detour
         self._prepare()
 
     def _prepare(self) -> None:
@@ -92,6 +98,7 @@ class Worker:
         self._taken = 0
         self._closed = False
         self._given_up = False
+        self._until = inf
         self._target = self._asked = self._answered = 0
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it at any moment
         self._thread: Thread | None = None
@@ -105,12 +112,14 @@ class Worker:
                 self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
                 self._thread.start()
 
-    def begin_again(self, sink: Sink | BatchSink) -> None:
+    def begin_again(self, sink: Sink | BatchSink, detour: Detour | None = None) -> None:
         """Begin anew in a forked child: the queue, the locks and the counters that came along are its parent's.
 
         Args:
             sink: Where the child's records go.
+            detour: Where they may stay a while before.
         """
+        self._detour = detour
         self.page.leave_to_parent()
         self._door = Door(sink)
         self._prepare()
@@ -152,6 +161,7 @@ class Worker:
         with self._books:
             self._target = self._taken + len(self._queue)
             self._asked = asked = self._asked + 1
+            self._until = min(self._until, monotonic() + timeout * PATIENCE)
             self._wake.put(None)
             if self.is_told:
                 return self._done >= self._target
@@ -166,6 +176,7 @@ class Worker:
         Returns:
             Whether there was time for all of it.
         """
+        self._until = min(self._until, monotonic() + timeout * PATIENCE)
         self._closed = True
         self._wake.put(None)
         if self._thread is not None:
@@ -195,7 +206,7 @@ class Worker:
                 continue
             if self._closed:
                 self._look_around(asked + 1)
-                if not self._queue:
+                if not self._queue and (self._detour is None or not self._detour.holds):
                     return
             with suppress(Empty):
                 self._wake.get(timeout=_NAP)
@@ -210,6 +221,7 @@ class Worker:
         with self._books:
             if self._done >= self._target:
                 self._answered = asked
+                self._until = self._until if self._closed else inf
                 # What looking around has brought up belongs to what was asked for.
                 self._target = self._taken + len(self._queue)
             self._books.notify_all()
@@ -221,16 +233,27 @@ class Worker:
             weight = sum(call.weight for call in calls)
             self._room += weight
             self._taken += len(calls)
-        if not calls:
+        if not calls and (self._detour is None or not self._detour.holds):
             return False
         records, unread = self._read(calls)
         self._settle(0, unread)
+        records = self._onward(records)
         for start in range(0, len(records), self._door.at_once):
             given = records[start : start + self._door.at_once]
             self.page.give(len(given), given[0].trace_id)
             lost = self._door.give(given)
             self._settle(len(given) - sum(lost.values()), lost, given=len(given))
-        return True
+        return bool(calls or records)
+
+    def _onward(self, records: list[Record]) -> list[Record]:
+        """The records that go to the sink now."""
+        if self._detour is None:
+            return records
+        try:
+            return self._detour.take(records, self._until)
+        except Exception as error:  # noqa: BLE001 - the thread must go on, and so must the records
+            warn_once(f"records go on unjudged: {whereabouts(error)}")
+            return records
 
     def _next(self) -> list[Call | Ready]:
         """The calls that are delivered now; one with spans that have not ended holds back those behind it."""

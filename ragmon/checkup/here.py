@@ -15,6 +15,7 @@ from ragmon.checkup.check import Check
 from ragmon.config.kinds import Address
 from ragmon.config.services import Export
 from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.embedding import nearest_of
 from ragmon.errors import RagmonError
 from ragmon.remote import get
 from ragmon.scores import ScoreTable
@@ -30,6 +31,7 @@ def here(settings: Settings) -> Iterator[Check]:
         settings: The configuration, without problems.
     """
     yield _gold(settings)
+    yield from _embeds(settings)
     yield _baselines(settings)
     yield _capture(settings)
 
@@ -41,6 +43,25 @@ def _gold(settings: Settings) -> Check:
         return Check("gold", ok=False, told=str(error), hint=error.hint)
     found = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
     return Check("gold", ok=True, told=found or "none: only label-free metrics are counted")
+
+
+def _embeds(settings: Settings) -> Iterator[Check]:
+    """Whether questions can be matched by meaning, where a gold set asks for it."""
+    for spec in settings.gold:
+        if spec.embed is None:
+            continue
+        try:
+            found = nearest_of(settings, load_gold([spec]))
+        except RagmonError as error:
+            yield Check(f"embed {spec.name}", ok=False, told=str(error), hint=error.hint)
+            continue
+        known = found[0].calibration if found else None
+        if known is None or known.threshold is None:
+            told = "off: " + ("the embedder failed, as the log says" if known is None else known.reason)
+            yield Check(f"embed {spec.name}", ok=False, told=told, hint="write more paraphrases, or leave embed out")
+            continue
+        told = f"similarity {known.threshold:.3f}, which {known.kept:.0%} of {known.pairs} paraphrases reach"
+        yield Check(f"embed {spec.name}", ok=True, told=told)
 
 
 def _baselines(settings: Settings) -> Check:

@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "forget": ("ragmon.cli.forget", "Take a trace or a tag out of a server's journal."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
+    "label": ("ragmon.cli.label", "What people say of answers: in, and what to look at next: out."),
     "probe": ("ragmon.cli.probe", "Send gold questions through the live pipeline."),
     "replay": ("ragmon.cli.replay", "Score trace files and report."),
     "serve": ("ragmon.cli.serve", "Take OTLP, journal and score it, show what came of it."),

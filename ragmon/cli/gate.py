@@ -21,6 +21,7 @@ from ragmon.cli.runs import (
     form_option,
     gold_option,
     jobs_option,
+    labels_option,
     output_option,
     score,
     settings_and_gold,
@@ -73,6 +74,7 @@ def number(_: click.Context, __: click.Parameter, value: float) -> float:
 @output_option
 @jobs_option
 @duplicates_option
+@labels_option
 @click.pass_context
 def gate(
     context: click.Context,
@@ -89,6 +91,7 @@ def gate(
     output: str | None,
     jobs: int,
     duplicates: Duplicates,
+    labels: tuple[str, ...],
 ) -> int:
     """Judge the gates on TRACES.
 
@@ -109,7 +112,7 @@ def gate(
     check_gold(policy, sets)
 
     def scored(paths: Sequence[str]) -> Run:
-        return score(paths, settings, sets, jobs=jobs, duplicates=duplicates)
+        return score(paths, settings, sets, jobs=jobs, duplicates=duplicates, labels=labels)
 
     earlier = None if baseline is None else Baseline.read(baseline, scored)
     if earlier is not None:
@@ -136,6 +139,7 @@ def _check_alone(context: click.Context) -> None:
         "baseline": "it holds for one look; `ragmon compare` holds for all",
         "duplicates": "it chooses among the answers of all builds",
         "jobs": "one process keeps the requests of a session together",
+        "labels": "they come too late to be looked at as often as one likes",
     }
     for name, reason in why.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:

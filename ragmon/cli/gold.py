@@ -1,4 +1,4 @@
-"""`ragmon gold`: judge, count and compare gold files before they judge a pipeline."""
+"""`ragmon gold`: judge, count, compare and freeze gold files before they judge a pipeline."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Final
 
 import click
 
 from ragmon.cli import Commands, printable
+from ragmon.cli.runs import output_option, write
 from ragmon.gold.diff import MUTATED, Diff, diff
+from ragmon.gold.frozen import freeze, is_frozen, read_frozen
 from ragmon.gold.lint import SEVERITIES, Finding, lint
-from ragmon.gold.sets import GoldSet
+from ragmon.gold.sets import SHOWN, GoldSet
 from ragmon.gold.summary import Stats, stats
+from ragmon.keys import read_key
 
 _NEGATIVE: Final = 1
 """Exit code of a set with errors, and of two sets that differ."""
@@ -23,6 +27,7 @@ _LISTED: Final = 10
 """Findings of one kind that are listed one by one."""
 
 _paths = click.argument("paths", nargs=-1, required=True)
+_key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
 _format = click.option(
     "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What to print."
 )
@@ -30,7 +35,7 @@ _format = click.option(
 
 @click.group(cls=Commands)
 def gold() -> None:
-    """Judge, count and compare gold files.
+    """Judge, count, compare and freeze gold files.
 
     A gold file is JSON Lines, a JSON array, TREC qrels, or a directory with queries.json, qrels.json and answers.json;
     plain or gzip; - is standard input. Several files make one set.
@@ -85,17 +90,56 @@ def stats_command(paths: tuple[str, ...], form: str) -> None:
         click.echo(f"{name:<17}{value}")
 
 
+@gold.command("freeze")
+@_paths
+@_key
+@output_option
+@click.option("--check", "frozen", metavar="FILE", help="Write nothing: compare with what was frozen in FILE.")
+@click.pass_context
+def freeze_command(
+    ctx: click.Context, paths: tuple[str, ...], key_file: str | None, output: str | None, frozen: str | None
+) -> None:
+    """Write the fingerprints of a gold set, for `[gold.NAME] frozen = "…"`: other files are refused from then on.
+
+    With --key-file they are signed (HMAC-SHA256), and whoever lacks the key cannot freeze anything else. Without, a
+    plain digest tells accidents alone. The file holds no text of the set.
+
+    Exit code: 0; with --check 1 if the set differs; 3 if a file is broken or was changed after it was frozen.
+    """
+    key = _read_key(key_file)
+    if frozen is not None:
+        if output is not None:
+            raise click.UsageError("--output does not go with --check, which writes nothing", ctx)
+        _tell_diff(ctx, diff(read_frozen(frozen, key), GoldSet.load(paths)), "text")
+        return
+    file = freeze(GoldSet.load(paths), key)
+    write(json.dumps(file, indent=1, ensure_ascii=False) + "\n", output)
+    how = "signed with HMAC-SHA256" if key is not None else "not signed: a plain digest tells accidents, no forgery"
+    click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {how}", err=True)
+
+
 @gold.command("diff")
 @click.argument("old")
 @click.argument("new")
+@_key
 @_format
 @click.pass_context
-def diff_command(ctx: click.Context, old: str, new: str, form: str) -> None:
-    """List what changed between two versions of a gold set.
+def diff_command(ctx: click.Context, old: str, new: str, key_file: str | None, form: str) -> None:
+    """List what changed between two versions of a gold set; either may be what was frozen of one.
 
     Exit code: 0 the same, 1 different, 3 if a file is broken.
     """
-    found = diff(GoldSet.load(old), GoldSet.load(new))
+    key = _read_key(key_file)
+    was, now = (read_frozen(path, key) if is_frozen(path) else GoldSet.load(path) for path in (old, new))
+    _tell_diff(ctx, diff(was, now), form)
+
+
+def _read_key(path: str | None) -> bytes | None:
+    return None if path is None else read_key(Path(path), "--key-file")
+
+
+def _tell_diff(ctx: click.Context, found: Diff, form: str) -> None:
+    """Print a difference, and exit with what it comes to."""
     if form == "json":
         changed = [{**asdict(change), "mutated": change.mutated} for change in found.changed]
         _print_json({**asdict(found), "changed": changed, "same": found.same})
@@ -134,8 +178,8 @@ def _diff_lines(found: Diff) -> Iterator[str]:
     for qid in found.removed:
         yield f"removed: {printable(qid)}"
     for change in found.changed:
-        note = f" ({MUTATED})" if change.mutated else ""
-        yield f"changed: {printable(change.qid)}: {', '.join(change.fields)}{note}"
+        fields = f": {', '.join(change.fields)}" if change.fields else ""
+        yield f"changed: {printable(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
     yield f"{counts}, {found.unchanged} unchanged: version {found.old_version[:8]} -> {found.new_version[:8]}"
 

@@ -51,7 +51,7 @@ def ask(url: str, path: str, asked: Mapping[str, str], *, timeout: float = TIMEO
     return _object(remote.get(url, f"{path}?{urlencode(asked)}", timeout=timeout), remote.place(url))
 
 
-def tell(url: str, path: str, body: Mapping[str, str], settings: Settings, *, reads: bool = False) -> dict[str, Any]:
+def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
     """Tell the write port of a monitor something.
 
     Args:

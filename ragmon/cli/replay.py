@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from ragmon.cli.runs import (
     config_option,
     duplicates_option,
     jobs_option,
+    labels_option,
     output_option,
     score,
     settings_and_gold,
@@ -29,12 +31,13 @@ from ragmon.config.settings import Settings
 from ragmon.export.markdown import render
 from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
+from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
 from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-000": ("k", "gates"),
-    "seed-001": ("threshold", "strict"),
+    "seed-001": ("threshold", "strict", "judge_url", "model", "judge_key_file", "no_reason"),
     "seed-002": (),
     "seed-003": (),
     "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
@@ -68,6 +71,7 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 @click.option("--windows", is_flag=True, help="Add every window span at every 5-minute step (JSON).")
 @jobs_option
 @duplicates_option
+@labels_option
 @click.option(
     "--questions",
     metavar="N|all",
@@ -87,6 +91,10 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 @click.option("--include-details", is_flag=True, help="seed-004: results per query.")
 @click.option("--threshold", type=float, help="seed-001: of success. seed-004: of a grounded answer.")
 @click.option("--strict", is_flag=True, help="seed-001: only a perfect ranking passes.")
+@click.option("--judge-url", metavar="URL", help="seed-001: an OpenAI-compatible API; asked where no verdicts are.")
+@click.option("--model", metavar="NAME", help="seed-001: the judge's model there.")
+@click.option("--judge-key-file", metavar="FILE", help="seed-001: holds its key.")
+@click.option("--no-reason", is_flag=True, help="seed-001: ask the judge for no reasons.")
 @click.pass_context
 def replay(
     context: click.Context,
@@ -99,6 +107,7 @@ def replay(
     windows: bool,
     jobs: int,
     duplicates: Duplicates,
+    labels: tuple[str, ...],
     questions: int | None,
     alerts_out: str | None,
     compat: str | None,
@@ -119,7 +128,7 @@ def replay(
         return _compat(compat, traces, gold, output, published)
     settings, sets = settings_and_gold(config, gold)
     watching = None if alerts_out is None else Watching(settings, ScorerPlan(settings, sets)())
-    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching)
+    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching, labels=labels)
     notes = [] if watching is None else watching.notes()
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
     if watching is not None:
@@ -143,11 +152,15 @@ def _journal(
     """Score a server's journal again."""
     from ragmon.server.keeping.opening import replay as score_again  # noqa: PLC0415 - loads what the server needs
 
+    labels = Settled()
     with open_readonly(Path(folder)) as rows:
-        ledger = score_again(settings, rows)
-    counts, live = ledger.counts, ledger.live
+        ledger = score_again(settings, rows, labels)
+    counts, live, digest = ledger.counts, ledger.live, ledger.live.scorer.state.digest()
     run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped)))
+    if labels:
+        run.settle(labels, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
+    report = replace(report, digest=digest)  # the server's own, which heard labels as they came
     if alerts_out is not None:
         write("".join(json.dumps(plain(edge), ensure_ascii=False) + "\n" for edge in live.edges), alerts_out)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
@@ -171,6 +184,10 @@ def _check_options(context: click.Context, compat: str | None, form: str) -> Non
         allowed, where = {*_JOURNAL}, "with --journal"
     for name in sorted(given - allowed):
         raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
+    if compat and ("judge_url" in given) != ("model" in given):
+        raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
+    if "judge_url" not in given and given & {"judge_key_file", "no_reason"}:
+        raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
     if not compat and form == "md" and "windows" in given:
         raise click.UsageError("--windows does nothing with --format md", context)
     if "alerts_out" in given and context.params["alerts_out"] in (STDIN, context.params["output"]):
@@ -185,6 +202,11 @@ def _compat(
     """What the published scorer prints; where it would crash, why, and exit code 3."""
     from ragmon.compat import Options, run  # noqa: PLC0415 - a room of its own, loaded only for this
 
+    asking = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
+    if asking["judge_url"] is not None:
+        from ragmon.cli.seed_judge import seed_judge  # noqa: PLC0415 - needs httpx
+
+        published["ask"] = seed_judge(**asking)  # type: ignore[arg-type]
     result = run(mode, traces, gold, Options(**published))  # type: ignore[arg-type]
     if result.error is not None:
         error, _, hint = result.error.partition("\nhint: ")

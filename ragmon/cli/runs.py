@@ -13,12 +13,16 @@ import click
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.cli import hang_up, printable
 from ragmon.config.load import load
+from ragmon.config.services import Labels
 from ragmon.config.settings import Settings
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Line
 from ragmon.errors import RagmonError
 from ragmon.gold import GoldSet
+from ragmon.ingest.files import Intake, read_files
+from ragmon.labels.files import Words, read_labels
+from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
-from ragmon.parallel import MakeScorer, run_files
+from ragmon.parallel import Follow, MakeScorer, run_files
 from ragmon.scorer import Scorer
 
 LONG: Final = 64 << 20
@@ -55,6 +59,9 @@ form_option = click.option(
 output_option = click.option("--output", "-o", metavar="FILE", callback=writable, help="Write here instead of stdout.")
 jobs_option = click.option(
     "--jobs", "-j", type=click.IntRange(1), default=1, show_default=True, help="Processes that score."
+)
+labels_option = click.option(
+    "--labels", metavar="FILE", multiple=True, help="What people say of the answers: CSV or JSON Lines. Repeatable."
 )
 duplicates_option = click.option(
     "--duplicates",
@@ -109,6 +116,7 @@ def score(
     jobs: int = 1,
     duplicates: Duplicates = "all",
     follower: Follower | None = None,
+    labels: Sequence[str] = (),
 ) -> Run:
     """Score trace files, with progress on stderr when they are long and somebody watches; name lines it rejects.
 
@@ -119,12 +127,17 @@ def score(
         jobs: Processes.
         duplicates: Which record of a gold question counts.
         follower: Looks at every record, with one job; its scorer scores.
+        labels: Files of what people say of the answers, beside the labels among the traces.
 
     Raises:
-        InputError: A file cannot be opened.
+        InputError: A file cannot be opened, or holds what is no label.
     """
+    said = [label for path in labels for label in read_labels(path, spelling(settings.labels))]
     plan = ScorerPlan(settings, gold) if follower is None else _scorer_of(follower)
-    follow = None if follower is None else follower.follow
+    follow = _follow(settings, gold, follower)
+    if follow is not None and jobs > 1:
+        click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
+        jobs = 1
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
     if jobs > 1 or size < LONG or not sys.stderr.isatty():
         run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
@@ -134,7 +147,44 @@ def score(
         with bar(size) as progress:
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
     _tell_rejected(run)
+    _settle(run, traces, [*run.labels, *said], settings)
     return run
+
+
+def spelling(table: Labels, rater: str | None = None) -> Words:
+    """How label files spell things, by the configuration.
+
+    Args:
+        table: `[labels]`.
+        rater: Who gave the labels of rows that do not say.
+    """
+    return Words(dict(table.column), table.values.true, table.values.false, rater)
+
+
+def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings) -> None:
+    """Join labels to their answers: the traces are read once more, since labels come after what they are about."""
+    if not labels:
+        return
+    if STDIN in traces:
+        click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
+    settled = Settled()
+    for label in labels:
+        settled.hear(label)
+    settled.meet(read_files([path for path in traces if path != STDIN], Intake()))
+    run.settle(settled, lambda pipeline: settings.of(pipeline).proxy)
+
+
+def _follow(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:
+    """What looks at every record on its way: an embedder, where a gold set names one, then a follower."""
+    after = None if follower is None else follower.follow
+    if not any(spec.embed is not None for spec in settings.gold):
+        return after
+    from ragmon.embedding import Embeddings, nearest_of  # noqa: PLC0415 - few have one
+
+    match = Embeddings(gold, nearest_of(settings, gold))
+    if not match:
+        return after
+    return match.follow if after is None else lambda records: after(match.follow(records))
 
 
 class Follower(Protocol):
@@ -142,7 +192,7 @@ class Follower(Protocol):
 
     scorer: Scorer
 
-    def follow(self, records: Iterable[Record | Totals]) -> Iterable[Record | Totals]:
+    def follow(self, records: Iterable[Line]) -> Iterable[Line]:
         """Pass records on."""
 
 

@@ -7,7 +7,7 @@ purpose; nothing here shares code with them.
 | mode | the published scorer |
 |---|---|
 | `seed-000` | WFGY eval page, `score_eval.py`: JSON report |
-| `seed-001` | DeepEval contextual precision (Elixir port) on recorded verdicts: one JSON result a line |
+| `seed-001` | DeepEval contextual precision (Elixir port) on recorded verdicts or a judge's: one JSON result a line |
 | `seed-002` | WFGY Example 08, `score.md.py`: Markdown report |
 | `seed-003` | AdalFlow `RetrieverEvaluator`: JSON of its result |
 | `seed-004` | ResearchMate evaluation: flat JSON |

@@ -14,7 +14,7 @@ import io
 import json
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -24,6 +24,9 @@ from ragmon.errors import InputError
 _CRASHES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # UnicodeDecodeError is a ValueError, a broken gzip header an OSError, a truncated gzip stream an EOFError.
 _UNREADABLE: Final = (EOFError, OSError, UnicodeDecodeError, zlib.error)
+
+
+Ask = Callable[[str, str, Sequence[str]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Options:
         threshold: seed-001's success threshold (None: .5), seed-004's grounded threshold (None: .10).
         strict: seed-001: only a perfect ranking passes, everything else scores 0.
         skip_generation: seed-004: retrieval metrics only.
+        ask: seed-001: asks a judge about input, expected output and contexts; gives `verdicts`, `reason` and
+            `latency_ms`, or an `error`. None where verdicts are recorded.
     """
 
     k: int | None = None
@@ -47,6 +52,7 @@ class Options:
     threshold: float | None = None
     strict: bool = False
     skip_generation: bool = False
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ragmon.config.kinds import (
     Share,
     Table,
     Text,
+    function,
     unique,
     wrong,
 )
@@ -41,6 +42,9 @@ class Gold(Table):
         use: Which records may match it.
         tags: Slices every item of it belongs to.
         match: How gold texts are compared with contexts.
+        embed: The function that makes vectors of texts, for matching by meaning; None: wordings alone are matched.
+        frozen: What `ragmon gold freeze` wrote of it; files that differ are refused.
+        key_file: The secret that is signed with.
     """
 
     path: Files = Field(description='path = "gold.jsonl"')
@@ -48,6 +52,15 @@ class Gold(Table):
     use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
     tags: dict[str, str] = Field(default_factory=dict)
     match: Match = "exact"
+    embed: Annotated[str, AfterValidator(function)] | None = None
+    frozen: File | None = None
+    key_file: File | None = None
+
+    @model_validator(mode="after")
+    def _key_of_something(self) -> Gold:
+        if self.key_file is not None and self.frozen is None:
+            raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
+        return self
 
 
 class GateTable(Table):

@@ -22,7 +22,6 @@ from ragmon.presets import preset as gates_of
 USUAL_WINDOW: Final = 3600
 _FIXED_METRIC: Final = {"quantile_ratio": "latency", "distinct": "index_hash"}
 """What gates of these kinds compare; it is no registered metric."""
-_JUDGE: Final = "judge_"
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def _wrong_metric(name: str, table: GateTable, about: Surroundings) -> Iterator[
         if table.metric not in (None, fixed):
             yield Wrong("metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed}"')
         return
-    if metric.startswith(_JUDGE):
+    if metric.startswith(names.JUDGE_PREFIX):
         yield Wrong(key, "gates on a judge's score", metric, "a judge is a proxy and never gates alone")
         return
     try:

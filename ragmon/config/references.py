@@ -1,17 +1,18 @@
-"""Pipelines, gold sets and probes, and whether the names they use exist."""
+"""Pipelines, gold sets, probes and judges, and whether the names they use exist."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import get_args
 
 from ragmon import names
 from ragmon.config.judging import Gold
 from ragmon.config.models import Document
 from ragmon.config.problems import Problems
 from ragmon.config.scopes import Views
-from ragmon.config.services import Probe
+from ragmon.config.services import JudgeKind, Probe
 from ragmon.config.settings import GoldSpec, ProbeSpec
 from ragmon.errors import nearest
 
@@ -56,8 +57,12 @@ def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldS
             if name in found:
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
+            if name == names.LABELS:
+                hint = "what people say of answers is shown as gold of this name: choose another"
+                report(("gold", name), "is taken", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
-            found[name] = GoldSpec(name, table.path, table.pipeline or pipeline, table.use, table.tags, table.match)
+            rest = {key: value for key, value in table if key not in ("path", "pipeline")}
+            found[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **rest)
     return tuple(sorted(found.values(), key=lambda spec: spec.pipeline is None))
 
 
@@ -107,6 +112,16 @@ def _check_target(name: str, target: str, chosen: GoldSpec, known: Declared, rep
     elif chosen.pipeline not in (None, target):
         wrong = f"names a gold set that does not judge {target}"
         report(("probe", name, "gold"), wrong, value=chosen.name, hint=f"it judges {chosen.pipeline}")
+
+
+def check_judges(views: Views, problems: Problems) -> None:
+    """Whether every judge that is a model says what it is asked."""
+    for view in views.values():
+        for name, table in view.tables.judges.items():
+            if table.url is not None and table.asks(name) is None:
+                kinds = " or ".join(f'"{kind}"' for kind in get_args(JudgeKind))
+                hint = f"kind = {kinds}; a judge called by one of these names need not say it"
+                problems.report(("judges", name), "does not say what the model is asked", scope=view.scope, hint=hint)
 
 
 def _gold_of(

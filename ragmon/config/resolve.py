@@ -14,7 +14,7 @@ from ragmon.config.models import Document
 from ragmon.config.plugins import import_plugins
 from ragmon.config.policy import Surroundings, resolve_gates
 from ragmon.config.problems import Problems
-from ragmon.config.references import Declared, declared, gold_specs, probe_specs
+from ragmon.config.references import Declared, check_judges, declared, gold_specs, probe_specs
 from ragmon.config.scopes import DEFAULT, Row, View, Views, origins, views_of
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
 from ragmon.gates import Gate
@@ -48,6 +48,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     known = declared(document, views)
     gold = gold_specs(views, known, problems)
     probes = probe_specs(views, {spec.name: spec for spec in gold}, known, problems)
+    check_judges(views, problems)
     windows = {window: int(duration(window)) for window in document.windows}
     shared = _Shared(document, known, gold, probes, windows, bool(document.plugins) and not plugins)
     common = _pipeline(known.default, views[None], shared, problems)

@@ -32,7 +32,7 @@ MONITOR: Final = 60
 REASONS: Final = 2
 """Reasons for which a metric usually is unassessed."""
 RESULTS: Final = 3
-"""Outcomes a probe's or a judge's calls are counted by."""
+"""Outcomes a probe's calls are counted by."""
 
 
 def expected_series(settings: Settings) -> int:
@@ -50,13 +50,14 @@ def expected_series(settings: Settings) -> int:
     """
     metrics = settings.build_metrics()
     per_pipeline = sum(_pipeline(one, settings, len(metrics)) for one in settings.pipelines.values())
-    beside = 2 * len(settings.gold) + RESULTS * (len(settings.probes) + len(settings.judges))
+    judges = {name for one in settings.pipelines.values() for name in one.judges}
+    beside = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(names.JUDGE_RESULTS) * len(judges)
     return per_pipeline + beside + REASONS * len(metrics) + MONITOR
 
 
 def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
     golden = sum(metric.needs_gold for metric in settings.build_metrics().values())
-    plain = metrics - golden - len(LABELLED) + len(one.judges)
+    plain = metrics - golden - len(LABELLED)
     watches = plan(one.gates, settings.build_metrics())
     uses = sum(len(spec.use) for spec in settings.gold if _judges(spec, one.name))
     sources = 1 + uses

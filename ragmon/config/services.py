@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, model_validator
 
@@ -26,6 +26,8 @@ from ragmon.config.kinds import (
     wrong,
 )
 from ragmon.errors import nearest
+from ragmon.metrics.grounding import Groundedness
+from ragmon.names import JUDGE_PREFIX
 
 RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
 """What can be read from a reply; `ragmon.record` takes the same names."""
@@ -86,14 +88,52 @@ class Probe(Table):
         return self
 
 
-class Judge(Table):
-    """A model that scores answers; a proxy, which never gates alone."""
+JudgeKind = Literal["contextual_precision", "faithfulness"]
 
-    url: Url = Field(description='url = "https://judge.example/v1"')
-    model: Text = Field(description='model = "the model\'s name"')
+
+class Judge(Table):
+    """What scores answers: a model at an address, or the function `@ragmon.judge` gave this name. It never gates alone.
+
+    Attributes:
+        url: The address of an OpenAI-compatible API; None where the judge is a function.
+        model: The model's name there.
+        kind: What it is asked; None takes the table's name.
+        api_key_file: Holds the key, which goes to this address alone.
+        sample: Share of the records it looks at.
+        max_per_day: Requests a day at most, retries included; days begin at midnight UTC.
+        threshold: From which score on an answer is a success.
+        include_reason: Ask for reasons.
+        strict: Only a perfect score counts; every other is 0.
+        timeout: Of one judgement, retries included.
+        concurrency: Judgements at once.
+    """
+
+    url: Url | None = None
+    model: Text | None = None
+    kind: JudgeKind | None = None
     api_key_file: File | None = None
     sample: Share = 0.01
     max_per_day: Count = 500
+    threshold: Share = 0.5
+    include_reason: bool = True
+    strict: bool = False
+    timeout: Duration = Seconds(30)
+    concurrency: Count = 2
+
+    def asks(self, name: str) -> JudgeKind | None:
+        """What a model is asked by the judge of this name; None where it is a function, or nobody says."""
+        if self.url is None or self.kind is not None:
+            return None if self.url is None else self.kind
+        return next((kind for kind in get_args(JudgeKind) if kind == name), None)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Judge:
+        if self.url is not None and self.model is None:
+            raise wrong("has an address without a model", 'model = "the model\'s name"')
+        of_a_model = [key for key in ("model", "kind", "api_key_file") if getattr(self, key) is not None]
+        if self.url is None and of_a_model:
+            raise wrong(f"has {of_a_model[0]} without an address", 'url = "https://judge.example/v1"')
+        return self
 
 
 class Columns(Table):
@@ -122,11 +162,25 @@ class LabelValues(Table):
         return self
 
 
+def _proxy(value: str) -> str:
+    if value != Groundedness.name and not value.startswith(JUDGE_PREFIX):
+        raise wrong("names no score that every answer has", f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"')
+    return value
+
+
 class Labels(Table):
-    """How label files are read."""
+    """How label files are read, and what labels are made more certain by.
+
+    Attributes:
+        column: Which column of a file holds which field.
+        values: Words that stand for true and false.
+        proxy: The score that says something of all answers, where labels say it of some: `judge_…`, or `groundedness`.
+            None takes the first judge there is, else groundedness.
+    """
 
     column: Columns = Columns()
     values: LabelValues = LabelValues()
+    proxy: Annotated[Text, AfterValidator(_proxy)] | None = None
 
 
 def _trace_link(value: str) -> str:

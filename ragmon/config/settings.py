@@ -14,6 +14,9 @@ from ragmon.errors import ConfigError
 from ragmon.gates import LABELLED, Gate, Mode, Policy
 from ragmon.item import Match
 from ragmon.metrics import Metric, base, build
+from ragmon.metrics.grounding import Groundedness
+from ragmon.metrics.judged import judged
+from ragmon.names import JUDGE_PREFIX
 from ragmon.refusal import RefusalRule
 
 
@@ -28,6 +31,9 @@ class GoldSpec:
         use: Which records may match it.
         tags: Slices every item belongs to.
         match: How gold texts are compared with contexts.
+        frozen: What was frozen of it; None: whatever its files say is taken.
+        key_file: The secret that is signed with.
+        embed: The function that makes vectors of texts; None: wordings alone are matched.
     """
 
     name: str
@@ -36,6 +42,9 @@ class GoldSpec:
     use: tuple[str, ...]
     tags: Mapping[str, str]
     match: Match
+    frozen: Path | None = None
+    key_file: Path | None = None
+    embed: str | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,12 @@ class PipelineSettings:
     links: Links
     export: Export
     probed: bool = False
+
+    @property
+    def proxy(self) -> str:
+        """The score by which labels are made more certain."""
+        judges = [f"{JUDGE_PREFIX}{name}" for name in sorted(self.judges)]
+        return self.labels.proxy or next(iter(judges), Groundedness.name)
 
 
 @dataclass(frozen=True)
@@ -172,10 +187,13 @@ class Settings:
         )
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Every metric that is counted, by key: all registered ones at the configured cuts, and what gates name."""
-        ks = sorted({k for one in (self.common, *self.pipelines.values()) for k in one.metrics.k})
+        """Every metric that is counted, by key: all registered ones at the configured cuts, judges', and gates'."""
+        shared = (self.common, *self.pipelines.values())
+        ks = sorted({k for one in shared for k in one.metrics.k})
+        judges = (judged(name)() for name in sorted({name for one in shared for name in one.judges}))
         gates = (gate for one in self.pipelines.values() for gate in one.gates if gate.kind == "threshold")
-        return {**build(ks), **{gate.metric: base.parse(gate.metric) for gate in gates}}
+        scores = {metric.key: metric for metric in judges}
+        return {**build(ks), **scores, **{gate.metric: base.parse(gate.metric) for gate in gates}}
 
 
 def default_source(gate: Gate, *, probed: bool) -> str:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ragmon import coverage as gold_coverage
 from ragmon import names
+from ragmon.coverage import HEAD
 from ragmon.export.labels import label
 from ragmon.reading import Reading
 from ragmon.snapshot import ALL
 from ragmon.version import current
 
+_AGAIN: Final = (names.MATCH, names.LABEL)
+"""Sources of requests that are user traffic as well."""
+
 
 def families(reading: Reading) -> Iterator[Metric]:
-    """Accounting, unassessed requests, gold, builds and the version."""
+    """Accounting, labels, unassessed requests, gold, builds and the version."""
     yield from accounting(reading)
+    yield from labels(reading)
     yield from unassessed(reading)
     yield from known(reading)
+    yield from coverage(reading)
 
 
 def accounting(reading: Reading) -> Iterator[Metric]:
@@ -46,20 +54,33 @@ def accounting(reading: Reading) -> Iterator[Metric]:
     spans = CounterMetricFamily("ragmon_spans_dropped", "Spans that belong to no record", labels=("reason",))
     for reason, n in sorted(reading.captured.spans.items()):
         spans.add_metric((reason,), n)
+    judged = CounterMetricFamily("ragmon_judge_calls", "Requests before a judge", labels=("judge", "result"))
+    for told, n in sorted(reading.captured.judged.items()):
+        judged.add_metric(told, n)
     failures = reading.captured.withheld
     withheld = CounterMetricFamily("ragmon_redaction_failures", "Records without text: a redactor failed", failures)
-    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, withheld)
+    yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
+
+
+def labels(reading: Reading) -> Iterator[Metric]:
+    """What became of the labels people gave, and how many wait for their answers."""
+    given = CounterMetricFamily("ragmon_labels", "Labels people gave", labels=("result",))
+    for result, n in sorted(reading.labels.items()):
+        given.add_metric((result,), n)
+    waiting = GaugeMetricFamily("ragmon_labels_waiting", "Labels that wait for their answers")
+    waiting.add_metric((), reading.labels_waiting)
+    yield from (given, waiting)
 
 
 def unassessed(reading: Reading) -> Iterator[Metric]:
     """Requests a metric could not be assessed on, by reason, over all time.
 
-    What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item is
-    user traffic and a gold draw, and counts for each metric once.
+    What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item, or
+    whose answer was labelled, is user traffic and a gold draw, and counts for each metric once.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for series in reading.snapshot.series:
-        if series.window != ALL or series.slice or (series.source == names.MATCH and not series.gold):
+        if series.window != ALL or series.slice or (series.source in _AGAIN and not series.gold):
             continue
         for name, stat in series.metrics.items():
             if (name in reading.snapshot.gold_metrics) == bool(series.gold):
@@ -70,6 +91,28 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
     yield family
+
+
+def coverage(reading: Reading) -> Iterator[Metric]:
+    """How much of the traffic the gold covers, and how much of the gold each source touched."""
+    snapshot = reading.snapshot
+    matches = CounterMetricFamily(
+        "ragmon_gold_match",
+        f"Audit members of user traffic by how their gold item was found; {HEAD}",
+        labels=("pipeline", "how"),
+    )
+    for pipeline, ways in sorted(gold_coverage.ways(snapshot).items()):
+        for how, n in ways.items():
+            matches.add_metric((label(pipeline), how), n)
+    seen = GaugeMetricFamily(
+        "ragmon_gold_items_seen",
+        "Distinct items of the gold set in force that were asked in the window",
+        labels=("pipeline", "source", "gold", "window"),
+    )
+    for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
+        for one in gold_coverage.covered(snapshot, window):
+            seen.add_metric((label(one.pipeline), one.source, label(one.gold), label(window)), one.seen)
+    yield from (matches, seen)
 
 
 def known(reading: Reading) -> Iterator[Metric]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ragmon import names
+from ragmon import coverage, names
 from ragmon.alarms.reach import about
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
@@ -69,6 +69,7 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
         *_about(report),
         *_gates(report.outcomes),
         *_drops(report),
+        *_labels(report),
         *_metrics(report),
         *_latency(report),
         *_reach(report),
@@ -82,6 +83,25 @@ def render_gates(report: Report) -> str:
     notes = _list(escape(note) for note in report.notes)
     parts = [f"# Gates: {_MARKS[report.verdict]}\n", *notes, *_gates(report.outcomes), *_drops(report)]
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _labels(report: Report) -> list[str]:
+    """What people said of the answers, and what a proxy adds to it."""
+    told = report.labelled
+    if told is None:
+        return []
+    here = "" if told.maturity is None else f"; {told.maturity:.0%} of those to come are here"
+    entries = [f"{told.labels} labels by {told.raters} raters on {told.answers} answers{here}"]
+    entries += [f"raters say different things of {told.conflicts} answers: the mean counts"] if told.conflicts else []
+    entries += [f"{told.orphans} labelled answers are not among these records"] if told.orphans else []
+    entries += [f"{told.probes} answers to gold questions were labelled: gold counts"] if told.probes else []
+    for found in report.predictions:
+        proxy, estimate = escape(found.proxy), found.told
+        if estimate.value is not None and estimate.gain is not None:
+            bounds = f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
+            worth = f"{estimate.n} labels beside {proxy}, each worth {estimate.gain:.2f}"
+            entries.append(f"{escape(found.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
+    return ["## Labels\n", *_list(entries)]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -108,6 +128,10 @@ def _about(report: Report) -> list[str]:
         missing = gold["items"] - gold["traced"]
         seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
         entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
+    found = coverage.ways(report.snapshot)
+    entries += [f"{escape(pipeline)}: {coverage.sentence(ways)}" for pipeline, ways in sorted(found.items())]
+    if any(set(ways) - {names.UNMATCHED} for ways in found.values()):
+        entries.append(coverage.HEAD)
     return _list(entries)
 
 

@@ -14,7 +14,9 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from ragmon.coverage import sentence
 from ragmon.export.markdown import one_line
+from ragmon.names import GOLD_SET, QUESTIONS_LIKE_THESE
 
 REFRESH: Final = 10
 """Seconds after which a browser asks again."""
@@ -34,6 +36,7 @@ _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
 
+_ABOUT: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 Cell = tuple[str, str]
 """A cell as HTML, and its class."""
 
@@ -55,6 +58,7 @@ def page(status: Mapping[str, Any]) -> str:
         f"<p>{_escape(_trust(status))}</p>",
         "<h2>Gates</h2>",
         _gates(status["gates"], now),
+        *_gold(status["gold"]),
         "<h2>Books</h2>",
         _books(status["books"]),
         f"<p>{_escape(_producers(status))}</p>",
@@ -116,9 +120,26 @@ def _gate(one: Mapping[str, Any], now: float) -> list[Cell]:
     fires = "" if one["firing"] is None else f"since {_time(one['firing'])}, {_ago(one['firing'], now)}"
     asked = escape(urlencode({"pipeline": one["pipeline"], "gate": one["gate"]}))
     links = f'<a href="api/why?{asked}">why</a> <a href="api/records?{asked}">requests</a>'
-    plain = [value, between, limit, one["n"], one["source"], one["reason"]]
+    source = f"{one['source']}, {_ABOUT[one['estimand']]}" if one["estimand"] else one["source"]
+    plain = [value, between, limit, one["n"], source, one["reason"]]
     told = [_text(one["pipeline"]), _text(one["gate"]), (_escape(one["verdict"]), _escape(one["verdict"]))]
     return [*told, (fires, "fail"), *map(_text, plain), (links, "")]
+
+
+def _gold(gold: Mapping[str, Any]) -> list[str]:
+    """How much of the gold was asked, and how much of the traffic it covers; nothing where there is none."""
+    head = ("pipeline", "gold", "version", "source", "window", "items asked")
+    told = ("pipeline", "gold", "version", "source", "window")
+    rows = [[*(_text(one[key]) for key in told), _text(f"{one['seen']} of {one['items']}")] for one in gold["sets"]]
+    lines = [f"{one['pipeline']}, {one['window']}: {_matched(one)}" for one in gold["traffic"]]
+    lines += [f"{pipeline}, since it began: {sentence(ways)}" for pipeline, ways in gold["ways"].items()]
+    parts = [_table(head, rows)] if rows else []
+    parts += [f"<p>{_escape(line)}.</p>" for line in [*lines, gold["note"]] if lines]
+    return ["<h2>Gold</h2>", *parts] if parts else []
+
+
+def _matched(one: Mapping[str, Any]) -> str:
+    return f"{one['matched']} of {one['records']} audit records of users match a gold item"
 
 
 def _books(books: Mapping[str, Mapping[str, Any]]) -> str:

@@ -42,7 +42,9 @@ def families(reading: Reading) -> Iterator[Metric]:
     """Every family that has a sample: quality, slices, traffic, gates, the monitor's books."""
     for part in (
         quality.families(reading.snapshot),
+        quality.estimands(reading.snapshot),
         quality.slices(reading.snapshot, reading.outcomes),
+        quality.predicted(reading.predictions),
         traffic.families(reading),
         verdicts.families(reading.outcomes),
         verdicts.alarms(reading.alarms),

@@ -8,14 +8,19 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ragmon import metrics, stats
+from ragmon.estimands import bounds
 from ragmon.export.labels import label
-from ragmon.gates import Outcome
+from ragmon.gates import LABELLED, Outcome
+from ragmon.metrics.judged import judged
+from ragmon.names import JUDGE_PREFIX, LABEL
+from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
 _WINDOWED: Final = ("pipeline", "source", "gold", "window")
 _COUNTED: Final = ("pipeline", "source", "gold", "gold_version")
-_SLICED: Final = ("pipeline", "metric", "source", "slice")
+_SLICED: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
+_WHICH: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
 _BINARY: Final = frozenset(
     {
         "answer_precision",
@@ -56,12 +61,12 @@ class _Family:
             GaugeMetricFamily(f"rag_{name}", help_, labels=(*_WINDOWED, *cut)),
             GaugeMetricFamily(
                 f"rag_{name}_lower",
-                f"Lower 95 % bound of rag_{name}",
+                f"Lower 95 % bound of rag_{name}{_WHICH}",
                 labels=(*_WINDOWED, *cut),
             ),
             GaugeMetricFamily(
                 f"rag_{name}_upper",
-                f"Upper 95 % bound of rag_{name}",
+                f"Upper 95 % bound of rag_{name}{_WHICH}",
                 labels=(*_WINDOWED, *cut),
             ),
             GaugeMetricFamily(f"rag_{name}_samples", f"Scored requests in rag_{name}", labels=(*_WINDOWED, *cut)),
@@ -78,6 +83,12 @@ class _Family:
         """Add what one series says of the metric, unless it says nothing.
 
         Gauges tell of all calls where they are known; counters count audit members, which add up over replicas.
+
+        Args:
+            series: The series.
+            k: The metric's cut; "" where it has none.
+            key: The metric.
+            stat: What the series says of it.
         """
         found = series.estimate(key)
         if found.value is None:
@@ -101,9 +112,12 @@ class _Family:
 
 def families(snapshot: Snapshot) -> Iterator[Metric]:
     """Every metric: gauges per window, counters over all time."""
-    found = {name: _Family(family) for name, family in sorted(metrics.families().items())}
+    seen = {key for series in snapshot.series for key in series.metrics if key.startswith(JUDGE_PREFIX)}
+    judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # a name in ragmon.toml makes a metric
+    found = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
+    versions = _Versions(snapshot)
     for series in snapshot.series:
-        if not series.slice:
+        if not series.slice and versions.show(series):
             for key, stat in _own(series, snapshot):
                 name, _, k = key.partition("@")
                 found[name].add(series, k, key, stat)
@@ -111,24 +125,92 @@ def families(snapshot: Snapshot) -> Iterator[Metric]:
         yield from family
 
 
+class _Versions:
+    """Which versions of the gold sets are shown: gauges of the one in force, counters as long as a window has it.
+
+    Args:
+        snapshot: What was counted.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._present = {(gold.name, gold.version) for gold in snapshot.golds}
+        self._windowed = {(one.gold, one.gold_version) for one in snapshot.series if one.window != ALL}
+
+    def show(self, series: SeriesStats) -> bool:
+        """Whether a series is exported."""
+        version = (series.gold, series.gold_version)
+        if not series.gold_version:  # no gold, or labels, which have no versions
+            return True
+        return version in self._present or (series.window == ALL and version in self._windowed)
+
+
+def estimands(snapshot: Snapshot) -> Iterator[Metric]:
+    """Both intervals of every gated metric over the gold sets in force, each under the name of what it is about."""
+    labels = ("pipeline", "metric", "source", "gold", "window", "estimand")
+    about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
+    families = (
+        GaugeMetricFamily("ragmon_gold_lower", f"Lower 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily("ragmon_gold_upper", f"Upper 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily("ragmon_gold_n_eff", f"How many plain samples it is worth ({about})", labels=labels),
+    )
+    present = {(gold.name, gold.version) for gold in snapshot.golds}
+    for series in snapshot.series:
+        replaced = series.gold_version and (series.gold, series.gold_version) not in present
+        if series.slice or series.window == ALL or replaced:
+            continue
+        for metric in series.clusters:
+            where = (label(series.pipeline), metric, series.source, label(series.gold), label(series.window))
+            for estimand, found in bounds(series, metric).items():
+                for family, number in zip(families, found, strict=True):
+                    family.add_metric((*where, estimand), number)
+    yield from families
+
+
 def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
-    """The metrics a series speaks for: with gold those that need it, without gold all others."""
+    """The metrics a series speaks for: with gold those that need it, without gold all others.
+
+    Labels without gold speak of what people said alone: of which answers they did so is no sample of anything else.
+    """
     for key, stat in series.metrics.items():
-        if (key in snapshot.gold_metrics) == bool(series.gold):
+        spoken = series.source != LABEL or series.gold or key in LABELLED
+        if spoken and (key in snapshot.gold_metrics) == bool(series.gold):
             yield key, stat
 
 
+def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
+    """What labels and a proxy say together: the estimate with its interval, and how much the proxy helps."""
+    says = f"of rag_{METRIC} from labels and a proxy (prediction-powered)"
+    value = GaugeMetricFamily(f"rag_{METRIC}_ppi", f"Estimate {says}", labels=_WINDOWED)
+    lower = GaugeMetricFamily(f"rag_{METRIC}_ppi_lower", f"Lower 95 % bound {says}", labels=_WINDOWED)
+    upper = GaugeMetricFamily(f"rag_{METRIC}_ppi_upper", f"Upper 95 % bound {says}", labels=_WINDOWED)
+    gain = GaugeMetricFamily(
+        "ragmon_proxy_gain",
+        "How many labels each label is worth beside this proxy",
+        labels=("pipeline", "window", "proxy"),
+    )
+    for one in told:
+        here = (label(one.pipeline), LABEL, "", label(one.window))
+        found = one.told
+        if found.value is not None and found.gain is not None:
+            for family, number in ((value, found.value), (lower, found.lower), (upper, found.upper)):
+                family.add_metric(here, number)
+            gain.add_metric((label(one.pipeline), label(one.window), one.proxy), found.gain)
+    yield from (value, lower, upper, gain)
+
+
 def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
-    """The gated metrics of every slice, over all time; gold sets are added up, they have no label here."""
+    """The gated metrics of every slice, over all time."""
     gated = {(outcome.gate.pipeline, outcome.gate.metric) for outcome in outcomes}
-    sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
+    versions = _Versions(snapshot)
+    sums: dict[tuple[str, ...], tuple[int, int]] = {}
     for series in snapshot.series:
-        if not series.slice or series.window != ALL:
+        if not series.slice or series.window != ALL or not versions.show(series):
             continue
+        golden = (label(series.gold), series.gold_version)
         for key, stat in _own(series, snapshot):
             if stat.n and (series.pipeline, key) in gated:
-                labels = (label(series.pipeline), key, series.source, label(series.slice))
-                total, n = sums.get(labels, (0, 0))
+                labels: tuple[str, ...] = (label(series.pipeline), key, series.source, label(series.slice), *golden)
+                total, n = sums.get(labels, (0, 0))  # labels of long names are cut, and may be the same
                 sums[labels] = (total + stat.sum, n + stat.n)
     score = CounterMetricFamily("rag_slice_score", "Sum of a metric's scores in a slice", labels=_SLICED)
     scored = CounterMetricFamily("rag_slice_scored", "Requests a metric scored in a slice", labels=_SLICED)

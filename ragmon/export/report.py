@@ -11,7 +11,11 @@ from typing import Any, Final
 from ragmon import names, stats
 from ragmon.alarms import Reach
 from ragmon.compare import Drop
+from ragmon.coverage import ways
+from ragmon.estimands import bounds
 from ragmon.gates import Outcome, Verdict
+from ragmon.labels.settled import Labelled
+from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -58,6 +62,8 @@ class Report:
         drops: Against a baseline.
         notes: What a reader should know, one line each.
         reach: What live alarms on the gates would find in what time, where the run has times.
+        labelled: What people said of its answers; None where nobody did.
+        predictions: What labels and proxies say together.
     """
 
     version: str
@@ -75,6 +81,8 @@ class Report:
     drops: Sequence[Drop] = ()
     notes: Sequence[str] = ()
     reach: Sequence[Reach] = ()
+    labelled: Labelled | None = None
+    predictions: Sequence[Prediction] = ()
 
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
@@ -112,7 +120,10 @@ class Report:
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
+            **({"matches": ways(self.snapshot)} if ways(self.snapshot) else {}),
             **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
+            **({"labels": self.labelled._asdict()} if self.labelled else {}),
+            **({"predicted": [_predicted(found) for found in self.predictions]} if self.predictions else {}),
             **({"detectable": [detectable(found) for found in self.reach]} if self.reach else {}),
             "verdict": self.verdict,
             "digest": self.digest,
@@ -163,7 +174,16 @@ def metric(series: SeriesStats, name: str) -> dict[str, Any]:
         "n": stat.n,
         "sum": rounded(stat.sum / stats.MICRO),
         "unassessed": dict(sorted(stat.unassessed.items())),
+        **({"estimands": _estimands(series, name)} if name in series.clusters else {}),
         **({"weighted": {"n": found.n, "n_eff": round(found.n_eff, 1)}} if name in series.estimates else {}),
+    }
+
+
+def _estimands(series: SeriesStats, name: str) -> dict[str, dict[str, float | None]]:
+    """The intervals of a gold metric by what they are about."""
+    return {
+        estimand: {"lower": rounded(found.lower), "upper": rounded(found.upper), "n_eff": round(found.n_eff, 1)}
+        for estimand, found in bounds(series, name).items()
     }
 
 
@@ -245,3 +265,10 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
 
 def _ms(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
+
+
+def _predicted(found: Prediction) -> dict[str, Any]:
+    """What labels and a proxy say together, as plain JSON data."""
+    told = found.told
+    numbers = {name: rounded(getattr(told, name)) for name in ("value", "lower", "upper", "n_eff", "gain")}
+    return {"pipeline": found.pipeline, "metric": METRIC, "proxy": found.proxy, "n": told.n, **numbers}

@@ -14,7 +14,6 @@ def families(served: Served) -> Iterator[Metric]:
     """What a server turned away, lost sight of, and could not do."""
     yield _counter("ragmon_requests_refused", "Requests that were turned away", "reason", served.refused)
     yield _counter("ragmon_producer_records_dropped", "Records that producers lost", "reason", served.lost)
-    yield _counter("ragmon_labels", "Labels people gave", "result", served.labels)
     unknown = CounterMetricFamily(
         "ragmon_fields_unknown", "Fields that spans of other instrumentations do not tell", labels=("field", "reason")
     )

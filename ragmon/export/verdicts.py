@@ -12,7 +12,7 @@ from ragmon.export.labels import label
 from ragmon.gates import ORDER, Outcome
 
 _GATE: Final = ("pipeline", "gate")
-_WHAT: Final = ("metric", "source", "gold", "direction", "window")
+_WHAT: Final = ("metric", "source", "gold", "direction", "window", "estimand")
 
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
@@ -63,6 +63,13 @@ def families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 family.add_metric(labels, number)
         for name in sorted(ORDER):
             status.add_metric((*labels, name), float(outcome.verdict == name))
-        judged = (gate.metric, outcome.source, label(outcome.gold), gate.direction, label(gate.window))
+        judged = (
+            gate.metric,
+            outcome.source,
+            label(outcome.gold),
+            gate.direction,
+            label(gate.window),
+            outcome.estimand,
+        )
         info.add_metric((*labels, *judged), 1)
     yield from (threshold, value, lower, upper, samples, status, info)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ragmon.gold.frozen import Frozen
 from ragmon.gold.sets import GoldSet
 from ragmon.item import GoldItem
 
@@ -24,7 +26,8 @@ class Change:
 
     Attributes:
         qid: The item.
-        fields: Names of the fields that differ, as gold files spell them.
+        fields: Names of the fields that differ, as gold files spell them; none where a frozen set is compared, which
+            holds fingerprints alone.
     """
 
     qid: str
@@ -61,17 +64,23 @@ class Diff:
         return self.old_version == self.new_version
 
 
-def diff(old: GoldSet, new: GoldSet) -> Diff:
+def diff(old: GoldSet | Frozen, new: GoldSet | Frozen) -> Diff:
     """Compare two versions of a gold set; the order of items does not matter.
+
+    Args:
+        old: A gold set, or what was frozen of one.
+        new: The same, later.
 
     >>> one, two = (GoldItem("a", question, answerable=False) for question in ("Why?", "How?"))
     >>> diff(GoldSet("g", (one,)), GoldSet("g", (two,))).changed
     (Change(qid='a', fields=('question',)),)
     """
-    before = {item.qid: item for item in old}
-    after = {item.qid: item for item in new}
-    both = [(before[qid], item) for qid, item in after.items() if qid in before]
-    changed = tuple(Change(was.qid, _differing(was, now)) for was, now in both if was.fingerprint != now.fingerprint)
+    before, after = _fingerprints(old), _fingerprints(new)
+    both = [qid for qid in after if qid in before]
+    was, now = _items(old), _items(new)
+    changed = tuple(
+        Change(qid, _differing(was[qid], now[qid]) if was and now else ()) for qid in both if before[qid] != after[qid]
+    )
     return Diff(
         added=tuple(qid for qid in after if qid not in before),
         removed=tuple(qid for qid in before if qid not in after),
@@ -80,6 +89,14 @@ def diff(old: GoldSet, new: GoldSet) -> Diff:
         old_version=old.version,
         new_version=new.version,
     )
+
+
+def _fingerprints(gold: GoldSet | Frozen) -> Mapping[str, str]:
+    return gold.fingerprints if isinstance(gold, Frozen) else {item.qid: item.fingerprint for item in gold}
+
+
+def _items(gold: GoldSet | Frozen) -> Mapping[str, GoldItem]:
+    return {} if isinstance(gold, Frozen) else {item.qid: item for item in gold}
 
 
 def _differing(was: GoldItem, now: GoldItem) -> tuple[str, ...]:

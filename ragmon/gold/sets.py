@@ -14,12 +14,15 @@ from ragmon import names
 from ragmon.contract import Record
 from ragmon.errors import GoldError
 from ragmon.item import GoldItem, Match
+from ragmon.keys import keyed_hash
 from ragmon.reader import redacted
 from ragmon.snapshot import GoldInfo
 from ragmon.text import normalise_question
 
 SHOWN: Final = 8
 """Hex digits of a gold version that are shown and exported."""
+_TOLD: Final = (names.BY_QUESTION, names.BY_PARAPHRASE, names.BY_EMBEDDING)
+"""What a record may say of how its item was found."""
 REMEMBERED: Final = 1024
 """Pairs of pipeline and source whose sets are remembered; records name pipelines freely, memory is bounded."""
 
@@ -100,6 +103,11 @@ class GoldSet:
         """The digits of the version that are shown."""
         return self.version[:SHOWN]
 
+    def judges(self, pipeline: str, source: str | None) -> bool:
+        """Whether records of a pipeline and source may belong to the set."""
+        use = names.MATCH if source == names.LIVE else source
+        return self.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in self.use)
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -108,20 +116,27 @@ class GoldSet:
 
 
 class GoldIndex:
-    """Finds the gold item of a record: by qid, else by its normalised question.
+    """Finds the gold item of a record: by qid, else by its normalised question, else by the keyed hash of that.
 
     Args:
         sets: Gold sets; where two hold the same question, the first one wins.
+        keys: The secrets of question hashes by pipeline, under None that of all others; where there is none, hashes
+            match nothing.
     """
 
-    def __init__(self, sets: Sequence[GoldSet] | GoldSet = ()) -> None:
+    def __init__(self, sets: Sequence[GoldSet] | GoldSet = (), keys: Mapping[str | None, bytes] | None = None) -> None:
         self.sets = (sets,) if isinstance(sets, GoldSet) else tuple(sets)
-        self._shared: dict[tuple[int, ...], Items] = {}
+        self._keys = dict(keys or {})
+        self._shared: dict[tuple[tuple[int, ...], bytes | None], Items] = {}
         self._lookups: dict[tuple[str | None, str | None], Items] = {}
 
     def match(self, record: Record) -> GoldItem | None:
         """The record's gold item, if any."""
         return self.items_for(record.pipeline, record.source).match(record)
+
+    def how(self, record: Record) -> str:
+        """How the item of a record that has one was found."""
+        return self.items_for(record.pipeline, record.source).how(record)
 
     def items_for(self, pipeline: str | None, source: str | None) -> Items:
         """The items that records of a pipeline and source may match."""
@@ -129,12 +144,13 @@ class GoldIndex:
         if lookup is not None:
             return lookup
         name = pipeline or names.DEFAULT_PIPELINE
-        chosen = tuple(place for place, gold in enumerate(self.sets) if _may_match(gold, name, source))
-        if chosen not in self._shared:
-            self._shared[chosen] = Items([self.sets[place] for place in chosen])
+        chosen = tuple(place for place, gold in enumerate(self.sets) if gold.judges(name, source))
+        which = (chosen, self._keys.get(name, self._keys.get(None)))
+        if which not in self._shared:
+            self._shared[which] = Items([self.sets[place] for place in chosen], which[1])
         if len(self._lookups) >= REMEMBERED:
             self._lookups.clear()
-        lookup = self._lookups[(pipeline, source)] = self._shared[chosen]
+        lookup = self._lookups[(pipeline, source)] = self._shared[which]
         return lookup
 
     def infos(self) -> tuple[GoldInfo, ...]:
@@ -142,31 +158,48 @@ class GoldIndex:
         return tuple(GoldInfo(gold.name, gold.short_version, len(gold)) for gold in self.sets)
 
 
-def _may_match(gold: GoldSet, pipeline: str, source: str | None) -> bool:
-    """Whether records of a pipeline and source may belong to a set."""
-    use = names.MATCH if source == names.LIVE else source
-    return gold.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in gold.use)
-
-
 class Items:
     """The items that records of one pipeline and source may match.
 
     Args:
         sets: The sets in order; of equal qids and questions the first one counts.
+        key: The secret of question hashes; None: hashes match nothing.
     """
 
-    def __init__(self, sets: Sequence[GoldSet]) -> None:
+    def __init__(self, sets: Sequence[GoldSet], key: bytes | None = None) -> None:
         self.by_qid: dict[str | None, GoldItem] = {}
         self.by_question: dict[str, GoldItem] = {}
+        self._paraphrases: set[str] = set()
         for gold in sets:
             self._add(gold)
+        self._by_hash: dict[str | None, GoldItem] = {}
+        if key is not None:
+            self._by_hash.update({keyed_hash(key, words): item for words, item in self.by_question.items()})
 
     def match(self, record: Record) -> GoldItem | None:
         """The record's gold item, if any."""
         item = self.by_qid.get(record.qid)
-        return (
-            self.by_wording(record.q) if item is None and record.q is not None and not redacted(record, "q") else item
-        )
+        return self.by_text(record) if item is None else item
+
+    def by_text(self, record: Record) -> GoldItem | None:
+        """The item that asks a record's question: by its words, where it has them, else by their hash."""
+        if record.q is not None and not redacted(record, "q"):
+            return self.by_wording(record.q)
+        told = record.facts
+        return None if told is None else self._by_hash.get(told.question_hash)
+
+    def how(self, record: Record) -> str:
+        """How the item of a record that has one was found (`ragmon.names.WAYS`).
+
+        >>> items = Items([GoldSet("g", (GoldItem("a", "Why?", answerable=False, paraphrases=["How come?"]),))])
+        >>> items.how(Record(qid="a")), items.how(Record(q="how come"))
+        ('qid', 'paraphrase')
+        """
+        if record.qid in self.by_qid:
+            return record.matched if record.matched in _TOLD else names.BY_QID
+        if record.q is None or redacted(record, "q"):
+            return names.BY_HASH
+        return names.BY_PARAPHRASE if normalise_question(record.q) in self._paraphrases else names.BY_QUESTION
 
     def by_wording(self, question: str) -> GoldItem | None:
         """The item that asks this question, in one of its wordings."""
@@ -180,5 +213,7 @@ class Items:
             for wording in (item.question, *item.paraphrases):
                 questions.setdefault(normalise_question(wording), []).append(item)
         for question, items in questions.items():
-            if question and all(item is items[0] for item in items):
-                self.by_question.setdefault(question, items[0])
+            if question and question not in self.by_question and all(item is items[0] for item in items):
+                self.by_question[question] = items[0]
+                if question != normalise_question(items[0].question):
+                    self._paraphrases.add(question)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from ragmon import names
-from ragmon.contract import Record, Totals
+from ragmon.contract import Line, Record, Totals
 from ragmon.ingest.fields import OUT_OF_RANGE
 from ragmon.ingest.rejected import Rejected
 from ragmon.ingest.shapes import AnyShape, adapt
+from ragmon.labels.given import as_label
 
 _record = msgspec.json.Decoder(Record).decode
 _totals = msgspec.json.Decoder(Totals).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
 _any_shape = msgspec.json.Decoder(AnyShape).decode
 
 BOM: Final = b"\xef\xbb\xbf"
@@ -24,7 +26,7 @@ _PLACE: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
-def decode(line: bytes) -> Record | Totals:
+def decode(line: bytes) -> Line:
     """Decode one line of any trace shape ragmon reads.
 
     The contract's own lines take one pass in C. Whatever does not fit it, or leaves out what other shapes call by
@@ -60,16 +62,20 @@ def decode(line: bytes) -> Record | Totals:
     return record
 
 
-def _second_look(line: bytes) -> Record | Totals:
+def _second_look(line: bytes) -> Line:
     try:
         found = _any_shape(line)
         if found.kind is None:
             return adapt(found)
         if found.kind == "totals":
             return _totals(line)
+        if found.kind == names.LABEL:
+            return as_label(_object(line))
     except _ERRORS as error:
         raise _rejection(line, error) from None
-    raise Rejected(names.INVALID_SCHEMA, f"a line's kind is totals, or it has none: {found.kind!r:.80}")
+    except ValueError as error:
+        raise Rejected(names.INVALID_SCHEMA, str(error)) from None
+    raise Rejected(names.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {found.kind!r:.80}")
 
 
 def _rejection(line: bytes, error: Exception) -> Rejected:

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from ragmon.contract import Record, Totals
+from ragmon.contract import Line, Record
 from ragmon.ingest import trec
 from ragmon.ingest.decode import decode
 from ragmon.ingest.lines import Lines, Reject, open_bytes
@@ -47,6 +47,7 @@ class Intake:
         lines: How many lines the file read last has, blank ones too.
         read: Records, totals lines and rejected lines together; complete when a file has been read to its end.
         totals: Totals lines, which are no requests, among them.
+        labels: What people said of answers, among them too.
         rejected: Lines that are no record, by reason.
         examples: The first few of them.
     """
@@ -54,6 +55,7 @@ class Intake:
     lines: int = 0
     read: int = 0
     totals: int = 0
+    labels: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
 
@@ -73,13 +75,14 @@ class Intake:
         self.lines = lines_before + other.lines
         self.read += other.read
         self.totals += other.totals
+        self.labels += other.labels
         moved = [replace(example, line=example.line + lines_before) for example in other.examples]
         self.examples = [*self.examples, *moved][:EXAMPLES]
         for reason, n in other.rejected.items():
             self.rejected[reason] = self.rejected.get(reason, 0) + n
 
 
-def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None = None) -> Iterator[Record | Totals]:
+def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None = None) -> Iterator[Line]:
     """The records of trace files, one file after the other.
 
     Args:
@@ -103,7 +106,7 @@ def _after(before: int, progress: Progress | None) -> Progress | None:
 
 def read_file(
     path: str, intake: Intake, *, progress: Progress | None = None, part: tuple[int, int] | None = None
-) -> Iterator[Record | Totals]:
+) -> Iterator[Line]:
     """The records of one trace file, or of the lines that start within a byte range of it.
 
     Args:

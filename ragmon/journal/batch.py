@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from ragmon.journal import checkpoints
+from ragmon.contract import Record
+from ragmon.journal import checkpoints, traced
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Failure, Index
 from ragmon.journal.held import Tail, checksum, done
@@ -44,7 +45,7 @@ class Batch:
         """
         return self._keys.claim(keys)
 
-    def append(self, arrival: float, n: int, counts: bytes, lines: bytes) -> int:
+    def append(self, arrival: float, n: int, counts: bytes, lines: bytes, ends: bytes = b"") -> int:
         """Write a row.
 
         Args:
@@ -52,6 +53,7 @@ class Batch:
             n: How many records it has.
             counts: The books that go with it.
             lines: Its lines, each with its newline.
+            ends: The ends of its records' trace ids (`ragmon.journal.traced`), by which labels find them.
 
         Returns:
             Its number.
@@ -59,8 +61,18 @@ class Batch:
         seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
         told = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
         self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", told)
+        if ends:
+            self._connection.execute("INSERT INTO traced VALUES (?, ?)", (seq, ends))
         self.tail = Tail(seq, arrival, upto)
         return seq
+
+    def answers(self, trace_ids: Collection[str]) -> dict[str, Record]:
+        """The records of traces, the newest of each: what labels are about.
+
+        Args:
+            trace_ids: In lower case.
+        """
+        return traced.answers(self._connection, trace_ids)
 
     def hold(self, arrival: float, form: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0) -> int:
         """Write a request whose spans wait for the rest of their traces.

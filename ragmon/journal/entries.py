@@ -6,33 +6,11 @@ from typing import Final
 
 import msgspec
 
-from ragmon.contract import EventTime, Record, Totals
+from ragmon.contract import Label, Record, Totals
 
 RECORD: Final = "record"
 LABEL: Final = "label"
 """What can be forgotten."""
-
-
-class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="label"):
-    """What a person says of an answer.
-
-    Attributes:
-        trace_id: Which answer.
-        rater: Who says so.
-        correct: Right or wrong, or a share of it in [0, 1].
-        answerable: The question has an answer.
-        relevant_ids: The documents that hold it.
-        ts: When, seconds since the epoch.
-        comment: In their own words.
-    """
-
-    trace_id: str
-    rater: str
-    correct: bool | float | None = None
-    answerable: bool | None = None
-    relevant_ids: list[str] | None = None
-    ts: EventTime | None = None
-    comment: str | None = None
 
 
 class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):

@@ -57,6 +57,7 @@ def _rows(connection: sqlite3.Connection, last: int) -> bool:
     newest = "SELECT 1, seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1"
     connection.execute(f"INSERT OR REPLACE INTO tail {newest}")
     connection.execute("DELETE FROM rows WHERE seq <= ?", (upto,))
+    connection.execute("DELETE FROM traced WHERE seq <= ?", (upto,))
     failures.delete(connection, "seq <= ?", upto)
     failures.delete_series(connection)
     return True

@@ -50,7 +50,12 @@ def _first(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first]
+def _traced(connection: sqlite3.Connection) -> None:
+    """Labels find the answers they are about; those in rows that are there already they do not find."""
+    connection.execute("CREATE TABLE traced (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL)")
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first, _traced]
 """The function at place n makes a journal of version n one of version n + 1. What stands here is never changed."""
 
 

@@ -122,3 +122,7 @@ class AnswerCorrect(Metric):
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
         return None  # a label arrives with the record, under this name
+
+    def applies(self, facts: Facts) -> bool:
+        """Shipped answers are in the denominator: of a refusal gold says whether it was right."""
+        return facts.answered and facts.shipped

@@ -53,7 +53,7 @@ class Reloading:
         self._settings = self._read = settings
         self._keeper = keeper
         self.probing = probing
-        self._seen = self._still = self._signature()
+        self._seen = self._still = self._before = self._signature()
 
     def look(self) -> bool:
         """Read the configuration again if a file changed and is not being written; returns whether it did so.
@@ -69,15 +69,16 @@ class Reloading:
 
     def reload(self) -> bool:
         """Read the configuration again; returns whether it is in force now."""
-        before = self._signature()
+        self._before = self._signature()
         try:
             return self._reload()
         finally:
-            self._seen = {path: before.get(path, found) for path, found in self._signature().items()}
+            self._seen = {path: self._before.get(path, found) for path, found in self._signature().items()}
 
     def _reload(self) -> bool:
         try:
             settings = self._read = load(self._settings.path)
+            self._before = {**self._signature(), **self._before}  # before the gold it names is read, which may come now
             ledger = Ledger(settings)
             self._keeper.errand(lambda: self._go_on_with(ledger)).result()
             self.probing.configure(settings)
@@ -147,15 +148,17 @@ def _guarded(watch: Watch) -> Watch:
 
 
 def _files(settings: Settings) -> Iterator[Path]:
-    """What a configuration is read from: its files, gold, frozen baselines."""
+    """What a configuration is read from: its files, gold, what was frozen, keys."""
     if settings.path is not None:
         yield from _chain(settings.path)
     for gold in settings.gold:
         for path in gold.paths:
             yield path
             yield from _inside(path)
+        yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
     shared = (settings.common, *settings.pipelines.values())
     yield from sorted({file for one in shared if (file := one.alarms.baseline.file) is not None})
+    yield from sorted({file for one in shared if (file := one.capture.hash_key_file) is not None})
 
 
 def _chain(path: Path) -> list[Path]:

@@ -21,6 +21,9 @@ LISTS: Final = {
     keys.LLM_INPUT: "",
     keys.LLM_OUTPUT: "",
     keys.LEGACY_COMPLETIONS: "",
+    keys.ANNOTATIONS: "annotation.",
+    keys.EVALUATIONS: "evaluation.",
+    keys.TRACE_ANNOTATIONS: "annotation.",
 }
 """The lists by name, and what may stand before the names of their members."""
 ABSENT: Final = object()

@@ -52,6 +52,7 @@ class Span(NamedTuple):
         dropped_events: How many of its events.
         scope: The name of the instrumentation that recorded it.
         sampled: The application's tracer keeps it; None where nobody knows.
+        links: The traces it links to.
     """
 
     trace_id: str
@@ -67,6 +68,7 @@ class Span(NamedTuple):
     dropped_events: int = 0
     scope: str = ""
     sampled: bool | None = None
+    links: Sequence[str] = ()
 
 
 class Mapped(NamedTuple):

@@ -12,6 +12,7 @@ from ragmon.contract import Answer, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
 from ragmon.spans.documents import Found
+from ragmon.spans.evaluations import judged
 from ragmon.spans.filling import fill
 from ragmon.spans.marks import cited
 from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, Merge, Path, Span
@@ -86,6 +87,7 @@ def to_record(
         build=build,
         session=labels.session(trace),
         exported=(trace.root or trace.spans[0]).sampled,
+        measures=judged(trace.spans),
     )
     # What nobody recorded is unknown; an answer that was empty is recorded as one.
     record.partial = record.answer_json is None and record.error is None

@@ -39,6 +39,7 @@ class Stratum:
         domain: Those of them that do.
         sum: Sum of their scores, each in [0, 1].
         squares: Sum of the squared scores; equal to `sum` where every score is 0 or 1.
+        scores: How many scores `sum` and `squares` are of, or as many as they are worth; None: as many as `domain`.
 
     Raises:
         RagmonError: The numbers contradict each other.
@@ -50,6 +51,7 @@ class Stratum:
     domain: int
     sum: float
     squares: float
+    scores: float | None = None
 
     def __post_init__(self) -> None:
         spare = 1 + _ROUNDING
@@ -58,9 +60,15 @@ class Stratum:
         if not 0 <= self.domain <= self.assessed:
             numbers = f"domain is {self.domain}, assessed is {self.assessed}"
             raise RagmonError(f"stratum {self.name}: {numbers}", hint="domain counts some of the assessed records")
-        if not 0 <= self.squares <= self.sum * spare <= self.domain * spare * spare:
-            numbers = f"squares is {self.squares}, sum is {self.sum}, domain is {self.domain}"
-            raise RagmonError(f"stratum {self.name}: {numbers}", hint="scores lie in [0, 1]: squares <= sum <= domain")
+        if not 0 <= self.n <= self.domain * spare:
+            numbers = f"scores is {self.scores}, domain is {self.domain}"
+            raise RagmonError(f"stratum {self.name}: {numbers}", hint="scores are those of records in the domain")
+        count = "domain" if self.scores is None else "scores"
+        if not 0 <= self.squares <= self.sum * spare <= self.n * spare * spare:
+            numbers = f"squares is {self.squares}, sum is {self.sum}, {count} is {self.n}"
+            raise RagmonError(
+                f"stratum {self.name}: {numbers}", hint=f"scores lie in [0, 1]: squares <= sum <= {count}"
+            )
 
     @property
     def calls(self) -> float:
@@ -73,9 +81,21 @@ class Stratum:
         return self.calls * self.domain / self.assessed if self.assessed else 0.0
 
     @property
+    def n(self) -> float:
+        """How many scores its mean is of."""
+        return self.domain if self.scores is None else self.scores
+
+    @property
+    def hidden(self) -> float:
+        """Calls that belong in the denominator, or may, where no score of the stratum is known."""
+        if not self.assessed:
+            return self.total
+        return 0.0 if self.n else self.population
+
+    @property
     def mean(self) -> float:
-        """Mean score of the records in the denominator, of which there must be one."""
-        return min(1.0, self.sum / self.domain)
+        """Mean score of the records in the denominator, of which one must be known."""
+        return min(1.0, self.sum / self.n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +104,14 @@ class Estimate:
 
     Attributes:
         value: The mean over the strata that were observed; None where no record is in the denominator.
-        lower: Lower bound, whatever the strata without an assessed record hold.
+        lower: Lower bound, whatever the strata without a score hold.
         upper: Upper bound, likewise.
         n: Records in the denominator.
-        n_eff: How many of an unweighted sample would tell as much of the observed strata; at most `n`.
-        unobserved: Share of the weight in strata without an assessed record, all of whose calls are taken to belong in
-            the denominator.
+        n_eff: How many of an unweighted sample would tell as much of the observed strata; at most the scores.
+        unobserved: Share of the weight in strata without a score. Where no record was assessed, all calls are taken to
+            belong in the denominator.
         population: Calls in the denominator over the observed strata, estimated.
-        missing: The names of the strata without an assessed record, sorted.
+        missing: The names of the strata without a score, sorted.
     """
 
     value: float | None
@@ -109,8 +129,8 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
 
     Each stratum's mean is weighted by its calls in the denominator. The interval adds up the squares of the strata's
     own distances (Wilson's, or `graded`), of what the weights leave open, and of what strata may hold of which no
-    assessed record was in the denominator. One stratum alone gives Wilson's interval. A stratum without an assessed
-    record may hold anything: its whole weight is uncertain.
+    assessed record was in the denominator. One stratum alone gives Wilson's interval. A stratum without a score may
+    hold anything: its whole weight is uncertain.
 
     The interval is for the process behind the traffic, not for the calls of this window: where every call is scored it
     is as wide as that of a plain sample of that size. A stratum that cannot hold a record of the denominator (refused
@@ -134,9 +154,9 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     [0.865, 0.811, 0.886]
     """
     every = tuple(strata)
-    parts = tuple(s for s in every if s.domain)
-    dark = tuple(s for s in every if s.total > 0 and not s.assessed)
-    hidden, missing = math.fsum(s.total for s in dark), tuple(sorted(s.name for s in dark))
+    parts = tuple(s for s in every if s.n)
+    dark = tuple(s for s in every if s.hidden)
+    hidden, missing = math.fsum(s.hidden for s in dark), tuple(sorted(s.name for s in dark))
     population = math.fsum(s.population for s in parts)
     unobserved = hidden / (hidden + population) if hidden else 0.0
     if not parts:
@@ -190,10 +210,10 @@ class _Mix:
 
     def bounds(self, empty: float, n_eff: float, z: float) -> tuple[float, float]:
         """The interval: every source of error adds its squared distance, downwards and upwards."""
-        exact = sum(s.domain < SMALL for s in self.parts) > MANY
+        exact = sum(s.n < SMALL for s in self.parts) > MANY
         down, up = [empty * self.value**2], [empty * (1 - self.value) ** 2]
         for s in self.parts:
-            lower, upper = _interval(s, z, exact=exact and s.domain < SMALL)
+            lower, upper = _interval(s, z, exact=exact and s.n < SMALL)
             weight = self.share(s)
             down.append((weight * (s.mean - lower)) ** 2)
             up.append((weight * (upper - s.mean)) ** 2)
@@ -201,7 +221,7 @@ class _Mix:
         found = self.value - math.sqrt(math.fsum(down) + drift), self.value + math.sqrt(math.fsum(up) + drift)
         if self.sharing() < SHARED:
             return found
-        squares = math.fsum(self.share(s) * s.squares / s.domain for s in self.parts)
+        squares = math.fsum(self.share(s) * s.squares / s.n for s in self.parts)
         pooled = graded(n_eff, n_eff * self.value, n_eff * squares, z)
         return min(found[0], pooled[0]), max(found[1], pooled[1])
 
@@ -222,29 +242,29 @@ class _Mix:
         Both variances are taken with z²/2 scores of 0 and of 1 added to each stratum (Agresti and Coull, Am. Stat. 52
         (1998), p. 119): a stratum whose few records agree does not vary by nothing.
         """
-        n = sum(s.domain for s in self.parts)
+        n = math.fsum(s.n for s in self.parts)
         if self.value in (0.0, 1.0):
-            return 1 / math.fsum(self.share(s) ** 2 / s.domain for s in self.parts)  # Kish
+            return 1 / math.fsum(self.share(s) ** 2 / s.n for s in self.parts)  # Kish
         spread, variance = [], [self.drift()]
         for s in self.parts:
             weight, within = self.share(s), _variance(s, z)
             spread.append(weight * (within + (s.mean - self.value) ** 2))
-            variance.append(weight**2 * within / s.domain)
-        return min(float(n), math.fsum(spread) / math.fsum(variance))
+            variance.append(weight**2 * within / s.n)
+        return min(n, math.fsum(spread) / math.fsum(variance))
 
     def sharing(self) -> float:
         """How many strata the variance is shared among, as a number of equal contributions."""
-        terms = [self.share(s) ** 2 / s.domain for s in self.parts]
+        terms = [self.share(s) ** 2 / s.n for s in self.parts]
         return math.fsum(terms) ** 2 / math.fsum(term * term for term in terms)
 
 
 def _interval(stratum: Stratum, z: float, *, exact: bool) -> tuple[float, float]:
     if exact:
-        return _exact(stratum.sum, stratum.domain, z)
-    return graded(stratum.domain, stratum.sum, stratum.squares, z)
+        return _exact(stratum.sum, stratum.n, z)
+    return graded(stratum.n, stratum.sum, stratum.squares, z)
 
 
 def _variance(stratum: Stratum, z: float) -> float:
     """The variance of its scores with z²/2 of 0 and of 1 among them."""
-    n = stratum.domain + z * z
+    n = stratum.n + z * z
     return (stratum.squares + z * z / 2) / n - ((stratum.sum + z * z / 2) / n) ** 2

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, assert_type
 
 import ragmon
+from ragmon.contract import Record
 
 
 @ragmon.trace
@@ -32,6 +33,16 @@ def streamed(question: str) -> Iterator[str]:
 @ragmon.trace
 async def streamed_async(question: str) -> AsyncIterator[bytes]:
     yield question.encode()
+
+
+@ragmon.judge("brief")
+def brief(record: Record) -> float:
+    return float(record.q is not None)
+
+
+@ragmon.judge("kind")
+async def kind(record: Record) -> ragmon.Verdict | None:
+    return ragmon.Verdict(1.0, "it is") if record.q else None
 
 
 class Service:

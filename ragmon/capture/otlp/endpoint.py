@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from ragmon import version
 from ragmon.errors import RagmonError, shorten
 
+PROTOBUF: Final = "application/x-protobuf"
 _PRINTABLE: Final = re.compile(r"[!-~]*")
 
 
@@ -74,7 +75,7 @@ def envelope(token: str | None, *, compressed: bool) -> dict[str, str]:
     Raises:
         RagmonError: The token cannot stand in a header.
     """
-    headers = {"Content-Type": "application/x-protobuf", "User-Agent": f"ragmon/{version.current()}"}
+    headers = {"Content-Type": PROTOBUF, "User-Agent": f"ragmon/{version.current()}"}
     if compressed:
         headers["Content-Encoding"] = "gzip"
     if token is not None:

@@ -23,7 +23,7 @@ from opentelemetry import context
 from ragmon import names
 from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.otlp.connection import Connection, Reply
-from ragmon.capture.otlp.endpoint import envelope, parse
+from ragmon.capture.otlp.endpoint import PROTOBUF, envelope, parse
 from ragmon.errors import RagmonError
 
 FIRST_WAIT: Final = 0.1
@@ -112,20 +112,21 @@ class Peer:
             self._left.leave()
             self._begin()
 
-    def post(self, signal: str, body: bytes, deadline: float, *, retry: bool = True) -> Answer:
+    def post(self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF) -> Answer:
         """Send a request until it is taken, refused, or out of time. Never raises for what the receiver does.
 
         Args:
-            signal: `traces`, `metrics` or `logs`.
+            signal: `traces`, `metrics` or `logs`; a ragmon server takes `labels`.
             body: The protocol message.
             deadline: When to give up, on the monotonic clock.
             retry: Send it again where that may help.
+            kind: The body's media type.
         """
         self._begin_again()
         if self._compress:
             body = gzip.compress(body, compresslevel=1)
         with self._at_work, _uninstrumented():
-            answer = self._tried(signal, body, deadline, retry=retry)
+            answer = self._tried(signal, body, deadline, retry=retry, kind=kind)
         if self._closing.is_set():
             self._hang_up()
         return answer
@@ -143,9 +144,9 @@ class Peer:
             self._connection.close()
             self._at_work.release()
 
-    def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool) -> Answer:
+    def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> Answer:
         for wait in _waits():
-            answer = Answer(names.EXPORT_FAILED) if self._closing.is_set() else self._once(signal, body, deadline)
+            answer = Answer(names.EXPORT_FAILED) if self._closing.is_set() else self._once(signal, body, deadline, kind)
             if not (retry and answer.again):
                 break
             pause = wait if answer.wait is None else answer.wait
@@ -153,9 +154,10 @@ class Peer:
                 break
         return answer
 
-    def _once(self, signal: str, body: bytes, deadline: float) -> Answer:
+    def _once(self, signal: str, body: bytes, deadline: float, kind: str) -> Answer:
+        headers = {**self._headers, "Content-Type": kind}
         try:
-            reply = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, self._headers, deadline)
+            reply = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, headers, deadline)
         except TimeoutError:
             self._warn("it does not answer in time")
             return Answer(names.EXPORT_TIMEOUT)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
+import msgspec
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
@@ -19,8 +20,10 @@ from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.capture.otlp.peer import Peer
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
-from ragmon.contract import Record, Totals
+from ragmon.contract import Label, Record, Totals
+from ragmon.errors import RagmonError
 
+JSON: Final = "application/json"
 TIMEOUT: Final = 10.0
 REQUEST_SIZE: Final = 2 << 20
 """Bytes of records from which on the next ones go into another request; receivers take at least 4 MiB."""
@@ -101,6 +104,18 @@ class OtlpSink:
             return False
         answer = self._peer.post("metrics", body, deadline, retry=False)
         return answer.reason is None and not answer.rejected(ExportMetricsServiceResponse, "rejected_data_points")
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Send what people say of answers, once; returns whether the receiver took it, or whether to try again.
+
+        Raises:
+            RagmonError: It refused it: only a ragmon server takes labels.
+        """
+        body = msgspec.json.encode(labels)
+        answer = self._peer.post("labels", body, monotonic() + self._timeout, retry=False, kind=JSON)
+        if answer.reason == names.EXPORT_REFUSED:
+            raise RagmonError("labels were refused", hint="[export] endpoint names a ragmon server")
+        return answer.reason is None
 
     def close(self) -> None:
         """End what is under way, from whatever thread, and send no more; what is delivered afterwards is lost."""

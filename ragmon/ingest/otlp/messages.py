@@ -61,6 +61,12 @@ class EventMessage(_Message):
     attributes: list[Pair] = []
 
 
+class LinkMessage(_Message):
+    """Another span that a span is about."""
+
+    trace_id: str = ""
+
+
 class Status(_Message):
     """How a span ended."""
 
@@ -80,6 +86,7 @@ class SpanMessage(_Message):
     dropped_attributes_count: int = 0
     events: list[EventMessage] = []
     dropped_events_count: int = 0
+    links: list[LinkMessage] = []
     status: Status = msgspec.field(default_factory=Status)
     flags: int | None = None
 

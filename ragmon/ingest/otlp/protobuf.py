@@ -155,6 +155,7 @@ def _span(told: _Told, scope: str) -> Span:
         span.dropped_events_count,
         scope,
         bool(flags & SAMPLED) if flags else None,
+        [link.trace_id.hex() for link in span.links] if span.links else (),
     )
 
 

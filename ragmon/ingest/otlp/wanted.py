@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ragmon import attributes as keys
+from ragmon.spans.evaluations import MEMBERS
 from ragmon.spans.flattened import LISTS
 from ragmon.spans.remembered import Remembered
 
@@ -78,4 +79,8 @@ def on_event(event: str, key: str) -> bool:
     >>> on_event("exception", "exception.type"), on_event("exception", "exception.stacktrace")
     (True, False)
     """
-    return event in _HITS or (event == keys.EXCEPTION and key == keys.EXCEPTION_TYPE)
+    return (
+        event in _HITS
+        or (event == keys.EXCEPTION and key == keys.EXCEPTION_TYPE)
+        or (event == keys.EVALUATION and key in MEMBERS)
+    )

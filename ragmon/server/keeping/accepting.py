@@ -8,8 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from ragmon import names
 from ragmon.contract import Record
 from ragmon.ingest.decode import decode
@@ -17,7 +15,9 @@ from ragmon.ingest.otlp import extent
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
-from ragmon.journal.entries import Entry, Label, encode
+from ragmon.journal.entries import Entry, encode
+from ragmon.labels.given import as_label
+from ragmon.labels.words import REJECTED
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.spans import own_record
@@ -28,7 +28,6 @@ BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
 TOO_MANY: Final = "too_many_messages"
 """Why a request is not taken apart: what it holds would fill the memory."""
-_SAID: Final = "correct, answerable or relevant_ids"
 
 
 class Whole(NamedTuple):
@@ -156,36 +155,24 @@ def of_metrics(body: bytes, form: Form) -> Request:
     return Request(size=len(body), entries=list(found), taken=Taken(rejected, first))
 
 
-def of_labels(labels: Sequence[Any]) -> Request:
-    """Labels people gave; one that is none is left out and counted."""
+def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
+    """Labels people gave; one that is none is left out and counted.
+
+    Args:
+        labels: What was sent.
+        comments: Keep what raters wrote in their own words.
+    """
     request, first = Request(), ""
     for place, told in enumerate(labels, 1):
         try:
-            label = _label(told)
-        except (msgspec.ValidationError, ValueError) as error:
-            count(request.counts.labels, "rejected")
+            label = as_label(told)
+        except ValueError as error:
+            count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"
         else:
-            count(request.counts.labels, "waiting")
+            label.comment = label.comment if comments else None
             request.entries.append(label)
-    bad = request.counts.labels.get("rejected", 0)
+    bad = request.counts.labels.get(REJECTED, 0)
     request.size = sum(len(encode(entry)) for entry in request.entries)
     request.taken = Taken(bad, first)
     return request
-
-
-def _label(told: Any) -> Label:
-    """One label.
-
-    Raises:
-        ValueError: It is none.
-    """
-    label = msgspec.convert({**told, "kind": "label"} if isinstance(told, dict) else told, Label)
-    correct = label.correct
-    if not label.trace_id or not label.rater:
-        raise ValueError("a label names its trace_id and its rater")
-    if isinstance(correct, float | int) and not 0 <= correct <= 1:
-        raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
-    if correct is None and label.answerable is None and label.relevant_ids is None:
-        raise ValueError(f"a label says something: {_SAID}")
-    return label

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from ragmon.capture.draws import SPAN, threshold
 from ragmon.config.settings import Settings
-from ragmon.contract import Record, Sampling
+from ragmon.contract import Label, Record, Sampling
 from ragmon.journal.entries import encode
 from ragmon.names import DEFAULT_PIPELINE, INVALID_SCHEMA
 from ragmon.privacy import Redactions
@@ -16,7 +17,8 @@ from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
-from ragmon.spans import Mapped, per_request, to_record
+from ragmon.spans import Mapped, Span, per_request, to_record
+from ragmon.spans.evaluations import CORRECTNESS, evaluations
 from ragmon.spans.trace import Trace
 from ragmon.terms import asked
 
@@ -26,6 +28,10 @@ DECORATED: Final = "decorated"
 """Why a trace is no record: a whole one came of a decorated call in it."""
 _INCOMPLETE: Final = {"retrieved_ids": "incomplete"}
 """Why documents are unknown where spans are missing: they may have held others."""
+
+
+ANYBODY: Final = "human"
+"""Who says what stands on a span that names nobody."""
 
 
 class Made(NamedTuple):
@@ -51,12 +57,14 @@ class Assembled(NamedTuple):
         made: Its record; several where several requests share the trace, none where there is none.
         counts: What became of requests that are none, what spans do not tell, and how many requests there are besides
             the one that was counted when the trace began.
+        labels: What people say on its spans, of its own request or of one that they link to.
     """
 
     trace_id: bytes
     waiting: Waiting
     made: list[Made]
     counts: Counts
+    labels: Sequence[Label] = ()
 
 
 def drawn(trace_id: bytes, lowest: int) -> bool:
@@ -99,7 +107,8 @@ class Assembler:
             count(counts.ignored, DECORATED)
             return Assembled(trace_id, waiting, made, counts)
         try:
-            requests = per_request(piece.span() for piece in waiting.pieces.values())
+            spans = [piece.span() for piece in waiting.pieces.values()]
+            requests, labels = per_request(spans), _labels(spans)
         except Exception as error:  # noqa: BLE001 - attributes are foreign data
             _drop(counts, error)
             return Assembled(trace_id, waiting, made, counts)
@@ -118,7 +127,7 @@ class Assembler:
             # A key of its own for each, of another length than the key of a whole record (trace and span).
             unique = trace_id if len(requests) == 1 else b"%b/%d" % (trace_id, place)
             made.append(Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record)))
-        return Assembled(trace_id, waiting, made, counts)
+        return Assembled(trace_id, waiting, made, counts, labels)
 
     def _map(self, request: Trace, waiting: Waiting) -> tuple[Mapped, Record | None]:
         pieces = waiting.pieces.values()
@@ -144,6 +153,15 @@ class Assembler:
         record.pipeline = record.pipeline or DEFAULT_PIPELINE
         kept = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
         return self._redact(kept)
+
+
+def _labels(spans: Sequence[Span]) -> list[Label]:
+    """What people say on spans of whether an answer is right."""
+    return [
+        Label(trace_id=told.trace_id, rater=told.rater or ANYBODY, correct=told.score, ts=told.ts)
+        for told in evaluations(spans)
+        if told.human and told.name in CORRECTNESS
+    ]
 
 
 def _drop(counts: Counts, error: Exception) -> None:

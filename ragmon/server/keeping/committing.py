@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from ragmon import names
-from ragmon.contract import Record
+from ragmon.contract import Label, Record
 from ragmon.journal import Batch
 from ragmon.journal.entries import encode
+from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
-from ragmon.server.keeping.replies import is_a_probers, joined
+from ragmon.server.keeping.probed import is_probed, put_alone, put_joined
+from ragmon.server.keeping.replies import is_a_probers
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
 from ragmon.server.keeping.waiting import LATE
@@ -35,21 +39,42 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     row = Row(now)
     row.counts.add(loose)
     _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
-    _complete(batch, traces, row)
-    _alone(batch, traces, row)
+    labels = _complete(batch, traces, row)
+    put_alone(batch, traces, row)
+    answers = _answers(batch, [*labels, *_labels(requests)], row)
+    for label in labels:
+        joined = msgspec.structs.replace(label, answer=answers.get(label.trace_id))
+        row.put(joined, encode(joined))
     for request in requests:
         row.counts.add(request.counts)
         for entry in request.entries:
+            if isinstance(entry, Label):
+                entry = msgspec.structs.replace(entry, answer=answers.get(entry.trace_id))  # noqa: PLW2901 - the joined one
             row.put(entry, encode(entry))
         kept = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
         if kept:
             waits = sorted({piece.trace_id for piece in kept})
             row.held.append((request, kept, batch.hold(now, request.form.value, request.body, waits, traces.lowest)))
     count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
-    row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines))
+    traces_of = ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
+    row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
     batch.release(traces.released)
     batch.remember([*row.passed, *traces.forgotten, *traces.unknown], now)
     return row
+
+
+def _labels(requests: Sequence[Request]) -> list[Label]:
+    return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
+
+
+def _answers(batch: Batch, labels: Iterable[Label], row: Row) -> dict[str, Record]:
+    """The answers that labels are about, as far as they came: with this row, or before it."""
+    wanted = {label.trace_id for label in labels}
+    if not wanted:
+        return {}
+    here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
+    found = batch.answers(wanted - here.keys())
+    return found | {trace_id: record for trace_id, record in here.items() if trace_id is not None}
 
 
 def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, oldest: float) -> None:
@@ -68,10 +93,10 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
     for place, one in enumerate(fresh):
         row.counts.own += place not in twice
         probers = is_a_probers(one.record)
-        known = _probed(one.trace_id, traces, row) if probers else one.trace_id in there
+        known = is_probed(one.trace_id, traces, row) if probers else one.trace_id in there
         if place in twice or known:
             row.counts.duplicate += 1
-        elif not _answers(one.trace_id, one.record, batch, traces, row):
+        elif not put_joined(one.trace_id, one.record, batch, traces, row):
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
             if one.record.source == names.PROBE:
@@ -81,47 +106,11 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
                 batch.remember([one.trace_id], row.arrival, recorded=True)
 
 
-def _probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
-    return trace_id in row.probed or traces.probed(trace_id)
-
-
-def _answers(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
-    """Put the application's own record of a probe whose reply waits for it, and both are accounted for."""
-    reply = traces.replies.get(trace_id)
-    if reply is None:
-        return False
-    if trace_id in row.answered:
-        row.counts.duplicate += 1
-    else:
-        row.counts.received += reply.came
-        row.counts.duplicate += reply.came
-        row.answered.add(trace_id)
-        row.own.append(trace_id)
-        row.probed.add(trace_id)
-        found = joined(record, reply.record)
-        row.put(found, encode(found))
-        batch.remember([trace_id], row.arrival, recorded=True)
-    return True
-
-
-def _alone(batch: Batch, traces: Traces, row: Row) -> None:
-    """The replies to probes of which the application tells nothing more; what it tells later is there already."""
-    found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
-    for trace_id, record in found:
-        row.counts.received += 1
-        row.answered.add(trace_id)
-        if _probed(trace_id, traces, row):
-            row.counts.duplicate += 1
-        else:
-            row.put(record, encode(record))
-            batch.remember([trace_id], row.arrival, recorded=True)
-
-
-def _complete(batch: Batch, traces: Traces, row: Row) -> None:
-    """The traces that are complete, each once."""
+def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
+    """The traces that are complete, each once; returns what people say on their spans."""
     ready = traces.ready
     if not ready:
-        return
+        return []
     done = batch.known(found.trace_id for found in ready)
     forgotten = sum(arrival < 0 for arrival in done.values())
     count(row.counts.ignored, FORGOTTEN, forgotten)
@@ -133,12 +122,13 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> None:
     twice = batch.claim([one.key for one in made])
     row.counts.duplicate += len(twice)
     for place, one in enumerate(made):
-        if place not in twice and not _answers(one.key[1][:16], one.record, batch, traces, row):
+        if place not in twice and not put_joined(one.key[1][:16], one.record, batch, traces, row):
             row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)
     batch.remember([found.trace_id for found in ready if not found.made], row.arrival)
     batch.remember([found.trace_id for found in ready if found.made], row.arrival, recorded=True)
+    return [label for found in fresh for label in found.labels]
 
 
 def _too_old(found: Assembled) -> bool:

@@ -79,6 +79,17 @@ class Housekeeping:
         ledger.failures.clear()
         self._saved = (ledger.seq, ledger.live.scorer.scored)
 
+    def secure(self, ledger: Ledger) -> bytes:
+        """Write a checkpoint before another configuration holds, and return what was counted.
+
+        Rows that were scored by one gold set are not to be scored again by another, should the server be killed.
+        """
+        try:
+            self.save(ledger)
+        except JournalError as error:
+            complain(f"no checkpoint before another configuration ({error.reason})", error)
+        return ledger.dump()
+
     def begin_again(self, ledger: Ledger) -> None:
         """Set a damaged journal aside, and go on in a new one with what is known."""
         self._saved, self._due, self._again = (-1, 0), 0.0, 0.0  # should it not succeed now, as soon as there is room

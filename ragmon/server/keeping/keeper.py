@@ -108,7 +108,7 @@ class Keeper:
     def labels(self, labels: Sequence[Any]) -> Future[Taken]:
         """Hand in labels."""
         self._has_room()
-        return self._hand_in(accepting.of_labels(labels))
+        return self._hand_in(accepting.of_labels(labels, comments=self.ledger.keeps_text))
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
         """Silence an alarm; the result is whether it fired.
@@ -142,13 +142,13 @@ class Keeper:
         return done
 
     def go_on_with(self, ledger: Ledger) -> None:
-        """Go on with another configuration: what was counted stays. An errand.
+        """Go on with another configuration: what was counted stays, after a crash as well. An errand.
 
         Args:
             ledger: One of that configuration, with nothing counted yet.
         """
         with self.lock:
-            ledger.load(self.ledger.dump())
+            ledger.load(self._housekeeping.secure(self.ledger))
             ledger.failures = self.ledger.failures
             self.waiting.configure(ledger.live.settings)
             self.ledger = ledger

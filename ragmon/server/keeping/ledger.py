@@ -54,6 +54,11 @@ class Ledger:
         self._failing = Failing(self.live.scorer.table, self.live.policy)
         self.live.scorer.watch = self._failing
 
+    @property
+    def keeps_text(self) -> bool:
+        """Whether what users wrote may be kept as it is."""
+        return self.live.settings.common.capture.content == "full"
+
     def take(self, seq: int, arrival: float, counts: Counts, entries: Sequence[Entry]) -> None:
         """Take in a row of the journal.
 
@@ -122,6 +127,7 @@ class Ledger:
             latency=self.producers.latency(),
             errors=self.live.errors,
             spans=dict(self.counts.spans),
+            labels=dict(self.counts.labels),
         )
         return self.live.reading(now, {STAGE: self.books(pending)}, captured)
 

@@ -11,6 +11,7 @@ from ragmon.journal import Checkpoint, Row
 from ragmon.journal.entries import Entry, decode
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
+from ragmon.labels.settled import Settled
 from ragmon.live import EDGES
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.counts import Counts
@@ -33,17 +34,19 @@ def catch_up(settings: Settings, journal: Readable) -> Ledger:
     return ledger
 
 
-def replay(settings: Settings, journal: Readable) -> Ledger:
+def replay(settings: Settings, journal: Readable, labels: Settled | None = None) -> Ledger:
     """Score every row of a journal again, as the server did: the same counts and the same alarms, to the last bit.
 
     Args:
         settings: The configuration; another one gives what it would have given.
         journal: The journal.
+        labels: Hears every label, for a report with the last word of each rater.
 
     Raises:
         JournalError: It cannot be read.
     """
     ledger = _begin(settings, [journal.base()], edges=None)
+    ledger.live.labels.heard = None if labels is None else labels.hear
     for row in journal.rows(after=ledger.seq):
         _take(ledger, row, journal)
         ledger.failures.clear()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ragmon import coverage
 from ragmon.alarms import AlarmState
 from ragmon.errors import RagmonError
 from ragmon.gates import ORDER, Outcome
@@ -18,6 +19,7 @@ from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.reloading import Reloading
 from ragmon.server.showing import glance
 from ragmon.server.showing.glance import Finding
+from ragmon.snapshot import Snapshot
 from ragmon.version import current
 
 OTHERS: Final = 100
@@ -60,7 +62,6 @@ class Views:
             missing=ledger.producers.missing(counts.own),
             lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
-            labels=dict(counts.labels),
             probes=self._reloading.probing.counts(),
         )
 
@@ -94,12 +95,13 @@ class Views:
             "config": {"path": None if settings.path is None else str(settings.path), "broken": reloading.broken},
             "alarms": [alarm(state) for state in glance.firing(reading.alarms)],
             "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
+            "gold": gold(reading.snapshot, list(settings.windows)),
             "books": {stage: books(found) for stage, found in reading.books.items()},
             "spans_dropped": dict(reading.captured.spans),
             "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
             "producers": {"missing": served.missing, "dropped": dict(served.lost)},
             "refused": dict(served.refused),
-            "labels": dict(served.labels),
+            "labels": {**reading.labels, "waiting": reading.labels_waiting},
             "journal": {"bytes": served.size, **self._journal(), "resets": served.resets},
             "builds": [list(found) for found in reading.builds],
         }
@@ -136,10 +138,25 @@ def gates(
 
 def gate(outcome: Outcome) -> dict[str, Any]:
     """A gate as the status shows it."""
-    told = ("source", "gold", "value", "lower", "upper", "n", "verdict", "reason", "of")
+    told = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
     which = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}
     limit = {"threshold": outcome.gate.threshold, "direction": outcome.gate.direction, "window": outcome.gate.window}
     return {**which, **limit, **{name: getattr(outcome, name) for name in told}}
+
+
+def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
+    """How much of the traffic the gold covers, and how much of the gold was asked.
+
+    Args:
+        snapshot: What was counted.
+        windows: The windows shown, by name.
+    """
+    return {
+        "sets": [found._asdict() for window in windows for found in coverage.covered(snapshot, window)],
+        "traffic": [found._asdict() for window in windows for found in coverage.matched(snapshot, window)],
+        "ways": coverage.ways(snapshot),
+        "note": coverage.HEAD,
+    }
 
 
 def alarm(state: AlarmState) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""`ragmon label`: what people say of answers, in; and answers worth saying something of, out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ragmon import contract
+from ragmon.cli import Commands, printable
+from ragmon.cli.http import tell
+from ragmon.cli.runs import config_option, output_option, spelling, write
+from ragmon.config.load import load
+from ragmon.config.services import Tls
+from ragmon.config.settings import Settings
+from ragmon.contract import Label, Line, Record
+from ragmon.ingest.files import Intake, read_files
+from ragmon.journal import JournalReader, open_readonly
+from ragmon.labels.files import read_labels, template
+from ragmon.labels.queue import queue, rows
+from ragmon.server.doors.writing import LABELS_PATH
+from ragmon.server.keeping.opening import entries
+
+_TOGETHER: Final = 1000
+"""Labels of one request."""
+
+
+@click.group(cls=Commands)
+def label() -> None:
+    """What people say of answers: import it, and find answers worth a label."""
+
+
+@label.command("import")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--rater", metavar="NAME", help="Who gave the labels of rows that do not say.")
+@click.option("--dry-run", is_flag=True, help="Say what would be told, and tell nobody.")
+@click.option("--url", metavar="URL", help="The server's write port. Default: [export] endpoint, else [serve] otlp.")
+@output_option
+@config_option
+def import_command(
+    files: tuple[str, ...], rater: str | None, dry_run: bool, url: str | None, output: str | None, config: str | None
+) -> int:
+    """Tell a server what FILES (CSV, JSON Lines) say of answers; each file is taken whole or refused whole.
+
+    [labels] says which column is which, and which words stand for true and false. Importing a file again changes
+    nothing. With --output the labels are written as lines for `replay` and `gate`, in place of telling a server.
+
+    Exit codes: 0, 3 a file is broken, or nobody takes the labels.
+    """
+    settings = load(config)
+    labels = [one for path in files for one in read_labels(path, spelling(settings.labels, rater))]
+    for line in _summary(labels):
+        click.echo(printable(line), err=not dry_run)
+    if dry_run:
+        return 0
+    if output is not None:
+        write("".join(contract.encode(one).decode() for one in labels), output)
+        return 0
+    taken = sum(_send(labels[start : start + _TOGETHER], url, settings) for start in range(0, len(labels), _TOGETHER))
+    click.echo(f"{taken} labels taken")
+    return 0
+
+
+def _summary(labels: Sequence[Label]) -> Iterator[str]:
+    """What labels say, in a few lines."""
+    correct = [float(one.correct) for one in labels if one.correct is not None]
+    raters = Counter(one.rater for one in labels)
+    yield f"{len(labels)} labels on {len({one.trace_id for one in labels})} answers"
+    yield "raters: " + (", ".join(f"{name} {n}" for name, n in raters.most_common()) or "none")
+    if correct:
+        yield f"correct: {len(correct)} labels, mean {sum(correct) / len(correct):.3f}"
+    for name, told in (
+        ("answerable", [one.answerable for one in labels]),
+        ("relevant_ids", [one.relevant_ids for one in labels]),
+    ):
+        if n := sum(one is not None for one in told):
+            yield f"{name}: {n} labels"
+
+
+def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
+    """Tell a server; returns how many labels it took."""
+    scheme = "https" if isinstance(settings.serve.tls, Tls) else "http"
+    where = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
+    told = [json.loads(contract.encode(one)) for one in labels]
+    return int(tell(str(where), LABELS_PATH, told, settings).get("accepted", 0))
+
+
+@label.command("queue")
+@click.argument("traces", nargs=-1)
+@click.option("--state-dir", metavar="DIR", help="Where a server's journal lies. Default: [serve] state_dir.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many answers.")
+@click.option("--text", is_flag=True, help="Show question and answer, as far as they were captured.")
+@click.option(
+    "--format", "form", type=click.Choice(["csv", "jsonl"]), default="csv", show_default=True, help="What to write."
+)
+@output_option
+@config_option
+def queue_command(
+    traces: tuple[str, ...],
+    state_dir: str | None,
+    limit: int,
+    text: bool,
+    form: str,
+    output: str | None,
+    config: str | None,
+) -> int:
+    """Answers worth a label, as a sheet that `ragmon label import` reads: from TRACES, else from a server's journal.
+
+    First those that won the uniform draw, in an order of chance: whoever labels from the top has a sample, wherever
+    they stop. Then those of which scores say least.
+
+    Exit codes: 0, 3 there is nothing to label.
+    """
+    settings = load(config)
+    if traces:
+        found = queue(read_files(traces, Intake()), limit)
+    else:
+        with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
+            found = queue(_lines(journal), limit)
+    told = rows(found, settings.links.trace, text=text)
+    if form == "csv":
+        write(template(told, spelling(settings.labels)), output)
+    else:
+        write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in told), output)
+    return 0
+
+
+def _lines(journal: JournalReader) -> Iterator[Line]:
+    """The answers and labels of a journal."""
+    for row in journal.rows():
+        yield from (entry for entry in entries(row.lines) if isinstance(entry, Record | Label))

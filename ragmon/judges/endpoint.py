@@ -1,0 +1,260 @@
+"""Asking a model behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from ragmon.errors import RagmonError
+from ragmon.judges.prompts import Prompt
+from ragmon.judges.redirects import follow
+from ragmon.judges.replies import completion
+from ragmon.judges.results import NoJudgementError
+from ragmon.names import BUDGET, JUDGE_ERROR, RATE_LIMITED
+from ragmon.version import current
+
+if TYPE_CHECKING:
+    import httpx
+
+QUIET: Final = 3600.0
+"""Seconds a server is left alone at most, whatever it asks."""
+LARGEST: Final = 1 << 20
+"""Bytes of an answer that are read; a longer one is none."""
+ATTEMPTS: Final = 3
+PAUSES: Final = (0.5, 2.0)
+"""Seconds before the second and the third attempt, where the server names none."""
+HOPS: Final = 3
+"""Redirects within the origin that are followed."""
+_TOO_MANY: Final = 429
+_AGAIN: Final = frozenset({408, _TOO_MANY, 500, 502, 503, 504})
+_MOVED: Final = frozenset({301, 302, 303, 307, 308})
+_UNKNOWN_FIELD: Final = frozenset({400, 422})
+
+
+class Answer(NamedTuple):
+    """What a server answered.
+
+    Attributes:
+        status: The HTTP status.
+        body: What came with it.
+        pause: Seconds it asks to be left alone; None where it asks nothing.
+        location: Where it redirects to.
+    """
+
+    status: int
+    body: bytes
+    pause: float | None
+    location: str | None
+
+
+class Endpoint:
+    """A model and the address it is asked at. Any thread may ask, each in its own event loop.
+
+    The key goes to this address's origin alone, certificates are verified, proxies of the environment play no part.
+
+    Args:
+        url: The address up to the version: `https://judge.example/v1`.
+        model: The model's name.
+        key: The API key, if it wants one.
+        spend: Takes one request out of the budget; returns whether there was one left.
+
+    Attributes:
+        url: What is posted to.
+        model: The model's name.
+        unreachable: What httpx raises where nobody answers.
+
+    Raises:
+        RagmonError: The address names a user, or httpx is not installed.
+    """
+
+    def __init__(
+        self, url: str, model: str, *, key: str | None = None, spend: Callable[[], bool] = lambda: True
+    ) -> None:
+        if "@" in urlsplit(url).netloc:  # what stands before it may be a password, and httpx logs addresses
+            raise RagmonError("a judge's address names a user", hint="put its key into a file: api_key_file")
+        self._httpx = _httpx()
+        self.unreachable: tuple[type[Exception], ...] = (self._httpx.TransportError, OSError)
+        self.url = f"{url.rstrip('/')}/chat/completions"
+        self.model = model
+        self._key = key
+        self._spend = spend
+        self._trusted = ssl.create_default_context()
+        self._quiet_until = 0.0
+        self._is_plain = False
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r}, {self.model!r})"
+
+    @asynccontextmanager
+    async def session(self, deadline: float) -> AsyncIterator[Session]:
+        """A connection for the requests of one judgement.
+
+        Args:
+            deadline: When the judgement must be done, by the monotonic clock.
+        """
+        # What is compressed may be far longer than it looks.
+        headers = {"User-Agent": f"ragmon/{current()}", "Accept-Encoding": "identity"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        # The judgement as a whole has a time limit; a server that sends a byte now and then cannot outlast it.
+        async with self._httpx.AsyncClient(
+            headers=headers, verify=self._trusted, timeout=None, trust_env=False, follow_redirects=False
+        ) as client:
+            yield Session(self, client, deadline)
+
+    def body(self, prompt: Prompt) -> dict[str, Any]:
+        """The request as the API wants it."""
+        messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+        found: dict[str, Any] = {"model": self.model, "messages": messages}
+        if not self._is_plain:
+            schema = {"name": prompt.name, "strict": True, "schema": prompt.schema}
+            found |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
+        return found
+
+    def simplify(self) -> bool:
+        """Leave out from now on what not every server knows; returns whether there was something to leave out."""
+        was_plain, self._is_plain = self._is_plain, True
+        return not was_plain
+
+    def quiet(self, seconds: float) -> None:
+        """Leave the server alone for a while; for no longer than `QUIET` without asking again."""
+        self._quiet_until = max(self._quiet_until, monotonic() + min(seconds, QUIET))
+
+    async def turn(self, deadline: float) -> None:
+        """Wait until the server may be asked, and pay for it.
+
+        Raises:
+            NoJudgementError: That would be too late, or the budget is spent.
+        """
+        wait = self._quiet_until - monotonic()
+        if wait > 0:
+            if monotonic() + wait >= deadline:
+                raise NoJudgementError(RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY)
+            await asyncio.sleep(wait)
+        if not self._spend():
+            raise NoJudgementError(BUDGET, "the budget of today is spent")
+
+
+class Session:
+    """One connection to an endpoint.
+
+    Args:
+        endpoint: What is asked.
+        client: The connection.
+        deadline: When it must be done, by the monotonic clock.
+    """
+
+    def __init__(self, endpoint: Endpoint, client: httpx.AsyncClient, deadline: float) -> None:
+        self._endpoint = endpoint
+        self._client = client
+        self._deadline = deadline
+
+    async def ask(self, prompt: Prompt) -> str:
+        """Ask, again where that may help, and return what the model says.
+
+        Raises:
+            NoJudgementError: It says nothing that can be used.
+        """
+        for attempt in range(ATTEMPTS):
+            answer = await self._try(prompt)
+            if answer is not None and answer.status in _UNKNOWN_FIELD and self._endpoint.simplify():
+                answer = await self._try(prompt)
+            if answer is not None and answer.status not in _AGAIN:
+                break
+            pause = PAUSES[min(attempt, len(PAUSES) - 1)] if answer is None or answer.pause is None else answer.pause
+            if answer is not None and answer.status == _TOO_MANY:
+                self._endpoint.quiet(pause)
+            if attempt + 1 == ATTEMPTS or monotonic() + pause >= self._deadline:
+                raise _gave_up(answer)
+            await asyncio.sleep(pause)
+        assert answer is not None  # noqa: S101 - the loop raises otherwise
+        if answer.status != 200:
+            raise NoJudgementError(JUDGE_ERROR, f"its server answers {answer.status}", status=answer.status)
+        return completion(answer.body)
+
+    async def _try(self, prompt: Prompt) -> Answer | None:
+        """One attempt; None where nobody answers."""
+        await self._endpoint.turn(self._deadline)
+        url, body = self._endpoint.url, self._endpoint.body(prompt)
+        for _ in range(HOPS + 1):
+            try:
+                answer = await self._send(url, body)
+            except self._endpoint.unreachable:
+                return None
+            if answer.status not in _MOVED or answer.location is None:
+                return answer
+            url = follow(url, answer.location)
+        raise NoJudgementError(JUDGE_ERROR, "its server redirects in circles")
+
+    async def _send(self, url: str, body: dict[str, Any]) -> Answer:
+        async with self._client.stream("POST", url, json=body) as response:
+            held = bytearray()
+            async for part in response.aiter_raw():
+                held += part
+                if len(held) > LARGEST:
+                    raise NoJudgementError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
+            headers = response.headers
+            pause = _seconds(headers.get("retry-after"))
+            return Answer(response.status_code, bytes(held), pause, headers.get("location"))
+
+
+def read_key(path: Path, hint: str) -> str:
+    """The key in a file.
+
+    Args:
+        path: The file; white space around the key does not count.
+        hint: What to check where there is none.
+
+    Raises:
+        RagmonError: It cannot be read, or holds no key.
+    """
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RagmonError(f"{path}: the key cannot be read ({told})", hint=hint) from None
+    if not found or not found.isascii() or not found.isprintable():
+        raise RagmonError(f"{path}: there is no key in it", hint="one line: the key alone")
+    return found
+
+
+def _gave_up(answer: Answer | None) -> NoJudgementError:
+    if answer is None:
+        return NoJudgementError(JUDGE_ERROR, "nobody answers at its address")
+    result = RATE_LIMITED if answer.status == _TOO_MANY else JUDGE_ERROR
+    return NoJudgementError(result, f"its server answers {answer.status}", status=answer.status)
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """What `Retry-After` says, a number of seconds or a date; None where it says nothing.
+
+    >>> _seconds("1.5"), _seconds("-3"), _seconds("soon")
+    (1.5, 0.0, None)
+    """
+    if retry_after is None:
+        return None
+    try:
+        found = float(retry_after)
+    except ValueError:
+        try:
+            found = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return max(0.0, found) if found == found else None  # noqa: PLR0124 - not a number
+
+
+def _httpx() -> Any:
+    try:
+        import httpx  # noqa: PLC0415 - an extra, loaded where a judge is configured
+    except ImportError as error:
+        hint = "pip install 'ragmon[judge]'"
+        raise RagmonError("a judge behind an address needs the package httpx", hint=hint) from error
+    return httpx

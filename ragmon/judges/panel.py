@@ -1,0 +1,211 @@
+"""All judges of a process: who looks at which request, for how long it waits for them, and what became of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from time import monotonic, time
+from types import TracebackType
+from typing import Final, Self
+
+from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.config.settings import Settings
+from ragmon.contract import Record
+from ragmon.errors import RagmonError
+from ragmon.judges.court import Court
+from ragmon.judges.registry import functions
+from ragmon.judges.results import Judgement
+from ragmon.judges.seat import Seat, Ticket
+from ragmon.names import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
+
+PATIENCE: Final = 2.0
+"""How long a request waits at most, in the longest time limit of its judges: once in the queue, once before them."""
+HELD: Final = 16_000_000
+"""Characters of requests that may wait at once."""
+
+
+class Panel:
+    """Takes requests aside while they are judged. Threads start with the first of them.
+
+    Args:
+        settings: The configuration.
+        folder: Where judges count what they spent, so that processes share a day's budget; None: each has its own.
+        clock: Seconds since the epoch; a budget's day is one of UTC.
+
+    Raises:
+        GoldError: A gold file is broken.
+        RagmonError: A key cannot be read, or httpx is not installed.
+
+    Example:
+        >>> from ragmon.config.load import defaults
+        >>> from ragmon.testing import make_record
+        >>> with Panel(defaults()) as panel:
+        ...     panel.judge(make_record("a", claim="yes"))[1]
+        []
+    """
+
+    def __init__(self, settings: Settings, *, folder: Path | None = None, clock: Callable[[], float] = time) -> None:
+        self._court = Court(settings, self._tell, folder=folder, clock=clock)
+        self._seats: dict[str, tuple[Seat, ...]] = {}
+        self._known: tuple[str, ...] = ()
+        for pipeline in settings.pipelines:
+            self._seats[pipeline] = self._court.seats(pipeline)
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+        self._held: set[Ticket] = set()
+        self._weight = 0
+
+    def begin_again(self) -> None:
+        """Begin anew in a forked child: what waits, and what was counted, is its parent's."""
+        self._begin()
+        self._calls = Counter()
+        self._court.begin_again()
+
+    @property
+    def holds(self) -> bool:
+        """Whether requests are aside."""
+        return bool(self._held)
+
+    def calls(self) -> dict[tuple[str, str], int]:
+        """What became of the requests each judge was to look at, by judge and result."""
+        with self._lock:
+            return dict(self._calls)
+
+    def take(self, records: Sequence[Record], until: float) -> list[Record]:
+        """Take records; never blocks.
+
+        Args:
+            records: They are judged where a draw says so.
+            until: When whoever is aside must be back, judged or not, by the monotonic clock.
+
+        Returns:
+            Those that go on now: the others of these, and earlier ones whose judges are done or late.
+        """
+        now = monotonic()
+        onward = [record for record in records if not self._is_aside(record, now)]
+        return [*onward, *self._back(now, until)] if self._held else onward
+
+    def judge(
+        self, record: Record, *, sampled: bool = False, timeout: float | None = None
+    ) -> tuple[Record, list[Judgement]]:
+        """Judge one record and wait for it; any thread may.
+
+        Args:
+            record: The request, with its texts; a probe counts in the same budget as any other.
+            sampled: Leave it to each judge's draw whether it looks; otherwise all of the pipeline's judges do.
+            timeout: Seconds to wait; None for as long as the judges may take.
+
+        Returns:
+            The record with the scores it was given, and what each judge said.
+        """
+        seats = [seat for seat in self._chosen(record) if not sampled or seat.judge.draws(record)]
+        if not seats:
+            return record, []
+        ticket = self._ticket(record, seats, monotonic())
+        self._put(ticket, seats)
+        if not ticket.is_done.wait(ticket.deadline - monotonic() if timeout is None else timeout):
+            self._give_up(ticket, TIMEOUT)
+        return ticket.judged, list(ticket.judgements)
+
+    def close(self) -> None:
+        """End the threads, each once it has done what it is at."""
+        self._court.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _is_aside(self, record: Record, now: float) -> bool:
+        try:
+            return self._set_aside(record, now)
+        except Exception as error:  # noqa: BLE001 - no thread can be started; the record must go on, and only once
+            warn_once(f"a record goes on unjudged: {whereabouts(error)}")
+            return False
+
+    def _set_aside(self, record: Record, now: float) -> bool:
+        seats = [seat for seat in self._chosen(record) if seat.judge.draws(record)]
+        if not seats:
+            return False
+        ticket = self._ticket(record, seats, now)
+        if self._weight + ticket.weight > HELD:
+            self._give_up(ticket, QUEUE_FULL)
+            return False
+        self._put(ticket, seats)
+        self._weight += ticket.weight
+        self._held.add(ticket)
+        return True
+
+    def _back(self, now: float, until: float) -> list[Record]:
+        """Those that are back, in the worker's thread: nobody else touches what is held."""
+        for ticket in self._held:
+            if not ticket.is_done.is_set() and now >= min(ticket.deadline, until):
+                self._give_up(ticket, TIMEOUT if now >= ticket.deadline else SKIPPED)
+        back = [ticket for ticket in self._held if ticket.is_done.is_set()]
+        self._held.difference_update(back)
+        self._weight -= sum(ticket.weight for ticket in back)
+        return [ticket.judged for ticket in back]
+
+    def _chosen(self, record: Record) -> tuple[Seat, ...]:
+        if (known := tuple(functions())) != self._known:
+            self._known = known
+            self._seats.clear()
+        return self._seats_of(record.pipeline or DEFAULT_PIPELINE)
+
+    def _seats_of(self, pipeline: str) -> tuple[Seat, ...]:
+        seats = self._seats.get(pipeline)
+        if seats is None:
+            try:
+                seats = self._court.seats(pipeline)
+            except RagmonError as error:  # a function may have been registered since that has a model's name
+                warn_once(f"nobody judges {pipeline}: {error}")
+                seats = ()
+            self._seats[pipeline] = seats
+        return seats
+
+    def _ticket(self, record: Record, seats: Sequence[Seat], now: float) -> Ticket:
+        deadline = now + PATIENCE * max(seat.judge.terms.timeout for seat in seats)
+        item, reader = self._court.about(record)
+        return Ticket(record, item, reader, deadline, _weight(record), {seat.judge.name for seat in seats})
+
+    def _put(self, ticket: Ticket, seats: Sequence[Seat]) -> None:
+        for seat in seats:
+            if not seat.put(ticket):
+                self._close(ticket, seat.judge.name, QUEUE_FULL)
+
+    def _tell(self, ticket: Ticket, judgement: Judgement) -> None:
+        """What one judge says; too late counts as what it was given up for."""
+        with self._lock:
+            if judgement.judge in ticket.open:
+                ticket.judgements.append(judgement)
+                self._settle(ticket, judgement.judge, judgement.result)
+
+    def _close(self, ticket: Ticket, name: str, result: str) -> None:
+        with self._lock:
+            if name in ticket.open:
+                self._settle(ticket, name, result)
+
+    def _give_up(self, ticket: Ticket, result: str) -> None:
+        with self._lock:
+            for name in list(ticket.open):
+                self._settle(ticket, name, result)
+
+    def _settle(self, ticket: Ticket, name: str, result: str) -> None:
+        ticket.open.discard(name)
+        self._calls[name, result] += 1
+        if not ticket.open:
+            ticket.is_done.set()
+
+
+def _weight(record: Record) -> int:
+    """Characters of a record's texts."""
+    claim = None if record.answer_json is None else record.answer_json.claim
+    return len(record.q or "") + len(claim or "") + sum(map(len, record.contexts or ()))

@@ -1,0 +1,109 @@
+"""Where a judge sits: its queue, and the threads that take from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Final
+
+import msgspec
+
+from ragmon.capture.calls import Lost, active
+from ragmon.contract import Record
+from ragmon.item import GoldItem
+from ragmon.judges.apart import apart
+from ragmon.judges.judge import Judge
+from ragmon.judges.results import Judgement
+from ragmon.reader import FactReader
+
+WAITING: Final = 64
+"""Requests that may wait for one judge."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request that is before one judge or several.
+
+    Args:
+        record: The request.
+        item: Its gold item.
+        reader: Says whether its answer is one.
+        deadline: When it goes on at the latest, by the monotonic clock.
+        weight: Characters of its texts.
+        open: Judges whose word is awaited.
+        judgements: What the others said.
+        is_done: Set when none is awaited any longer.
+    """
+
+    record: Record
+    item: GoldItem | None
+    reader: FactReader
+    deadline: float
+    weight: int
+    open: set[str]
+    judgements: list[Judgement] = field(default_factory=list)
+    is_done: Event = field(default_factory=Event)
+
+    @property
+    def judged(self) -> Record:
+        """The request with the scores it was given."""
+        scores: Mapping[str, float] = {one.metric: one.score for one in self.judgements if one.score is not None}
+        if not scores:
+            return self.record
+        return msgspec.structs.replace(self.record, measures={**(self.record.measures or {}), **scores})
+
+
+class Seat:
+    """A judge with as many threads as it may judge requests at once; they start with the first request.
+
+    Args:
+        judge: The judge.
+        concurrency: Requests at once.
+        tell: Takes what became of a ticket.
+    """
+
+    def __init__(self, judge: Judge, concurrency: int, tell: Callable[[Ticket, Judgement], None]) -> None:
+        self.judge = judge
+        self._concurrency = concurrency
+        self._tell = tell
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Begin anew in a forked child: threads are not copied, and what waited is the parent's."""
+        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._lock = Lock()
+        self._threads: list[Thread] = []
+
+    def put(self, ticket: Ticket) -> bool:
+        """Let a request wait for the judge; returns whether there was room."""
+        if self._queue.qsize() >= WAITING:
+            return False
+        self._queue.put(ticket)
+        with self._lock:
+            while len(self._threads) < self._concurrency:
+                name = f"ragmon-judge-{self.judge.name}"
+                thread = Thread(target=self._serve, args=(self._queue,), name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        return True
+
+    def close(self) -> None:
+        """Let the threads end once they have done what they are at; what hangs ends with the process."""
+        with self._lock:
+            for _ in self._threads:
+                self._queue.put(None)
+            self._threads = []
+
+    def _serve(self, queue: SimpleQueue[Ticket | None]) -> None:
+        active.set(Lost())  # a judge may call what the application has decorated, and that is no traffic
+        with asyncio.Runner() as runner:
+            while (ticket := queue.get()) is not None:
+                if self.judge.name in ticket.open:
+                    self._tell(ticket, runner.run(self._judge(ticket)))
+
+    async def _judge(self, ticket: Ticket) -> Judgement:
+        with apart(self.judge.name):
+            return await self.judge.judge(ticket.record, ticket.item, ticket.reader)

@@ -1,0 +1,45 @@
+"""A label as somebody gave it: checked, or refused with what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ragmon.contract import Label
+from ragmon.labels.words import FIELDS
+
+LONGEST: Final = 1024
+"""Characters of a trace id, a rater or a document's id."""
+MOST: Final = 1000
+"""Documents a label names."""
+_SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
+
+
+def as_label(told: Any) -> Label:
+    """A label.
+
+    Args:
+        told: The object somebody gave: `trace_id`, `rater`, and at least one of `correct`, `answerable` and
+            `relevant_ids`.
+
+    Raises:
+        ValueError: It is none, and what is wrong.
+
+    >>> as_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
+    '5a1c'
+    """
+    # Only a journal knows answers: what a label brings along itself is not believed.
+    label = msgspec.convert({**told, "kind": "label", "answer": None} if isinstance(told, dict) else told, Label)
+    label.trace_id = label.trace_id.lower()
+    correct = label.correct
+    if not label.trace_id or not label.rater:
+        raise ValueError("a label names its trace_id and its rater")
+    if isinstance(correct, float | int) and not 0 <= correct <= 1:
+        raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
+    names = (label.trace_id, label.rater, *(label.relevant_ids or ()))
+    if max(map(len, names)) > LONGEST or len(names) > MOST:
+        raise ValueError(f"a label names at most {MOST} documents, in at most {LONGEST} characters each")
+    if correct is None and label.answerable is None and label.relevant_ids is None:
+        raise ValueError(f"a label says something: {_SAID}")
+    return label

@@ -1,0 +1,123 @@
+"""Labels in reports: at the time of the answers they are about, with the last word of each rater."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ragmon.contract import Label, Line, Record
+from ragmon.labels.joining import gold_item, joins, labelled
+from ragmon.labels.words import Words, together
+from ragmon.names import LABEL
+from ragmon.scorer import Scorer
+from ragmon.stats.reporting import Delays
+
+
+class Labelled(NamedTuple):
+    """What a report says of its labels.
+
+    Attributes:
+        labels: How many there are.
+        answers: Answers they are about.
+        raters: Who gave them.
+        conflicts: Answers of which raters say different things.
+        orphans: Answers that were labelled and are not here.
+        probes: Answers to gold questions that were labelled: gold says what is right.
+        maturity: The share of the labels these answers will get that is here; None where there are too few to say.
+    """
+
+    labels: int
+    answers: int
+    raters: int
+    conflicts: int
+    orphans: int
+    probes: int = 0
+    maturity: float | None = None
+
+
+@dataclass
+class _Said:
+    """What was said of one answer.
+
+    Attributes:
+        answer: The answer, as soon as it is known.
+        first: When the first label was given, seconds since the epoch.
+        labels: How many labels there are.
+        raters: The last words of each.
+    """
+
+    answer: Record | None = None
+    first: float | None = None
+    labels: int = 0
+    raters: dict[str, Words] = field(default_factory=dict)
+
+    @property
+    def at_odds(self) -> bool:
+        """Whether raters say different things."""
+        words = list(self.raters.values())
+        return any(not one.agrees(other) for one in words for other in words)
+
+
+class Settled:
+    """What people say of answers once nobody changes their mind any more: the order of labels plays no part."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, _Said] = {}
+
+    def hear(self, label: Label, answer: Record | None = None, now: float = 0.0) -> None:
+        """Take in a label.
+
+        Args:
+            label: The label.
+            answer: What it is about, where that is known already.
+            now: When it came, where it does not say when it was given; seconds since the epoch.
+        """
+        said = self._said.setdefault(label.trace_id, _Said())
+        given = now if label.ts is None else label.ts
+        said.labels += 1
+        said.raters.setdefault(label.rater, Words()).hear(label, given)
+        said.first = given if said.first is None else min(said.first, given)
+        said.answer = answer or said.answer
+
+    def meet(self, lines: Iterable[Line]) -> None:
+        """Look for answers; the newest of a trace is the one that is meant."""
+        for line in lines:
+            if isinstance(line, Record) and line.trace_id and (said := self._said.get(line.trace_id.lower())):
+                said.answer = line
+
+    def __bool__(self) -> bool:
+        return bool(self._said)
+
+    def settle(self, scorer: Scorer) -> Labelled:
+        """Count what was said, in place of all labels that were counted before; alarms have heard them already."""
+        for key in [key for key in scorer.state.series if key.source == LABEL]:
+            del scorer.state.series[key]
+        scorer.forget_streams()
+        scorer.steps = scorer.watch = None
+        found = [(trace_id, said, said.answer) for trace_id, said in sorted(self._said.items()) if said.answer]
+        about = [(trace_id, said, answer) for trace_id, said, answer in found if joins(answer)]
+        for trace_id, said, answer in about:
+            verdict = together(said.raters.values())
+            scorer.observe_label(labelled(answer, verdict, answer.ts), gold_item(trace_id, verdict))
+        mine = [said for _, said, _ in about]
+        return Labelled(
+            labels=sum(said.labels for said in self._said.values()),
+            answers=len(about),
+            raters=len({rater for said in mine for rater in said.raters}),
+            conflicts=sum(said.at_odds for said in mine),
+            orphans=len(self._said) - len(found),
+            probes=len(found) - len(about),
+            maturity=_maturity([(answer.ts, said.first) for _, said, answer in about]),
+        )
+
+
+def _maturity(times: Iterable[tuple[float | None, float | None]]) -> float | None:
+    """How much of what will be said is here, by how long labels take; it is as late as the last label.
+
+    Args:
+        times: For each answer when it was given, and when it was labelled first; seconds since the epoch.
+    """
+    told = [(asked, first) for asked, first in times if asked is not None and first]
+    until = max((first for _, first in told), default=0.0)
+    return Delays([(first - asked, until - asked) for asked, first in told]).maturity

@@ -1,0 +1,39 @@
+"""What tests of judges behind an address share: judges that ask a model, a request to judge."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ragmon.contract import Answer, Record
+from ragmon.item import GoldItem
+from ragmon.judges import endpoint as asking
+from ragmon.judges.endpoint import Endpoint
+from ragmon.judges.judge import Judge, Terms
+from ragmon.reader import FactReader
+
+ITEM = GoldItem(qid="a", question="Who?", answerable=True, gold_claim="Einstein won in 1921.")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(asking, "PAUSES", (0.01, 0.01))
+
+
+def record(*contexts, claim="good one. bad one."):
+    return Record(q="Who?", contexts=list(contexts), answer_json=Answer(claim=claim), trace_id="0" * 32)
+
+
+def precision(model, **terms):
+    return Judge(
+        "p", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m", key="sesame"), "contextual_precision")
+    )
+
+
+def faithful(model, **terms):
+    return Judge("f", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m"), "faithfulness"))
+
+
+def judged(judge, what=None):
+    return asyncio.run(judge.judge(what or record("good a", "b", "good c"), ITEM, FactReader()))

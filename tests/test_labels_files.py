@@ -1,0 +1,108 @@
+"""Files of labels: what a sheet says, in whatever columns and words, or why it is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+
+from ragmon.errors import InputError, RagmonError
+from ragmon.labels.files import Words, read_labels, template
+
+A, B = "a" * 32, "b" * 32
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads a file of this content."""
+
+    def read(text, name="labels.csv", **words):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return read_labels(path, Words(**words))
+
+    return read
+
+
+def test_a_sheet_says_what_its_columns_say(read):
+    told = "trace_id,correct,answerable,relevant_ids,rater,ts,comment\n"
+    (label,) = read(told + f'{A},yes,true,"doc#1, doc#2; doc#3",ada,2026-11-22T10:00:00+01:00,"fine, mostly"\n')
+    assert (label.trace_id, label.rater, label.correct, label.answerable) == (A, "ada", True, True)
+    assert (label.relevant_ids, label.comment) == (["doc#1", "doc#2", "doc#3"], "fine, mostly")
+    assert label.ts == 1_795_338_000.0
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_spreadsheets_save_with_a_mark_and_whatever_delimiter_their_country_has(read, delimiter):
+    head, row = (delimiter.join(cells) for cells in (("Trace_ID", " Correct", "rater"), (A, "0.5", "ada")))
+    (label,) = read(b"\xef\xbb\xbf" + f"{head}\r\n{row}\r\n".encode())
+    assert label.correct == 0.5
+
+
+def test_columns_and_words_are_what_the_configuration_says(read):
+    columns = {"trace_id": "Trace", "correct": "Richtig?", "rater": "Wer"}
+    words = {"columns": columns, "true": ["ja"], "false": ["nein"]}
+    labels = read(f"Trace,Richtig?,Wer\n{A},Ja,eva\n{B},NEIN,eva\n", **words)
+    assert [label.correct for label in labels] == [True, False]
+
+
+def test_rows_that_nobody_has_filled_in_say_nothing(read):
+    assert read(f"trace_id,correct,rater\n{A},,\n{B},1,ada\n")[0].trace_id == B
+
+
+def test_a_rater_may_be_named_for_all_rows(read):
+    assert read(f"trace_id,correct\n{A},1\n", rater="ada")[0].rater == "ada"
+
+
+def test_json_lines_say_the_same(read):
+    (label,) = read(f'{{"trace_id": "{A.upper()}", "correct": 0.25, "rater": "ada", "ts": 5}}\n', "labels.jsonl")
+    assert (label.trace_id, label.correct, label.ts) == (A, 0.25, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        (f"trace_id,correct,rater\n{A},maybe,ada\n", 2, "correct is 'maybe'", "labels"),
+        (f"trace_id,correct,rater\n{A},1,ada\n{B},7,ada\n{B},8,ada\n", 3, "from 0 to 1, not 7", "line 4"),
+        (f"trace_id,correct\n{A},1\n", 2, "does not say who labelled it", "labels"),
+        (f"Trace,correct\n{A},1\n", None, "no column of this name: 'trace_id'", "its columns: Trace, correct"),
+        (f"trace_id,correct,rater,ts\n{A},1,ada,yesterday\n", 2, "ts is 'yesterday'", "labels"),
+        ("", None, "no column", "none"),
+        (f'trace_id,correct,rater\n"{A},1,ada\n', 2, "it is no table", "CSV"),
+    ],
+)
+def test_a_sheet_that_is_wrong_is_refused_whole_with_its_lines(read, text, line, message, hint):
+    with pytest.raises(InputError, match=message) as refused:
+        read(text)
+    assert refused.value.line == line
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{broken\n", "this is no JSON"), ("[1]\n", "no column"), (b"\xff\xfe", "not UTF-8"), ("{}\n[]\n", "no object")],
+)
+def test_what_is_no_file_of_labels_is_said(read, text, message):
+    with pytest.raises(InputError, match=message):
+        read(text, "labels.jsonl")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"gone\.csv: it cannot be read"):
+        read_labels(tmp_path / "gone.csv", Words())
+
+
+def test_a_queue_is_a_sheet_to_fill_in_and_is_read_again(read):
+    words = Words({**Words().columns, "trace_id": "Trace", "correct": "OK?"})
+    sheet = template([{"trace_id": A, "link": "https://x/a"}, {"trace_id": B, "link": "https://x/b"}], words)
+    rows = list(csv.DictReader(io.StringIO(sheet)))
+    assert [row["Trace"] for row in rows] == [A, B]
+    assert read(sheet, columns=words.columns) == []
+    filled = sheet.replace(f"{A},https://x/a,", f"{A},https://x/a,yes").replace("yes,", "yes,", 1)
+    assert [label.correct for label in read(filled, columns=words.columns, rater="ada")] == [True]
+
+
+def test_nothing_to_label_is_an_error_with_a_hint():
+    with pytest.raises(RagmonError, match="nothing to label"):
+        template([], Words())

@@ -1,0 +1,156 @@
+"""Labels made more certain by a score every answer has: in windows, on /metrics and in reports."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.config.load import defaults
+from ragmon.contract import Label, Sampling
+from ragmon.export.prometheus import families
+from ragmon.live import Live
+from ragmon.pairs import METRIC, pairs, predictions, sums_of
+from ragmon.rows import Row
+from ragmon.scores import ScoreTable
+from ragmon.stats import MICRO
+from ragmon.stats.prediction import FEWEST, Sums, predicted
+from ragmon.testing import make_record
+
+NOW = 1_763_683_200.0
+PROXY = "groundedness"
+scores = st.integers(0, MICRO)
+
+
+def trace(number):
+    return f"{number + 1:032x}"
+
+
+@given(st.lists(st.tuples(scores, scores), max_size=20))
+def test_the_sums_of_pairs_are_exact(drawn):
+    row, facts = Row(), (0, 0, 0, 0, 0, 0, ())
+    for label, proxy in drawn:
+        for name, score in pairs({METRIC: label, PROXY: proxy}).items():
+            row.measure(name, facts, score)
+    expected = sum((Sums.of_label(label, proxy) for label, proxy in drawn), Sums())
+    assert sums_of(row, Row(), PROXY, ScoreTable({})) == expected
+
+
+def test_a_label_without_a_score_and_a_score_without_a_label_make_no_pair():
+    assert pairs({METRIC: 1}) == {}
+    assert pairs({PROXY: 1}) == {}
+
+
+def world(n=600, labels=150, seed=1, audit=None):
+    """Answers of which two in three are grounded, and those are mostly right; some of them are labelled."""
+    rng, live = random.Random(seed), Live(defaults(), answers=n)
+    right = {}
+    for number in range(n):
+        grounded = rng.random() < 0.67
+        right[number] = rng.random() < (0.95 if grounded else 0.2)
+        drawn = Sampling() if audit is None or audit(number) else Sampling(audit=False, stratum="slow", p_audit=0.1)
+        live.observe(
+            make_record(
+                trace_id=trace(number),
+                ts=NOW + number,
+                source="live",
+                measures={PROXY: 0.9 if grounded else 0.3},
+                sampling=drawn,
+            ),
+            NOW + number,
+        )
+    for number in rng.sample(range(n), labels):
+        live.take(Label(trace_id=trace(number), rater="ada", correct=right[number]), NOW + n)
+    return live, sum(right.values()) / n
+
+
+def shown(live, name):
+    reading = live.reading(NOW + 601, {})
+    samples = (sample for family in families(reading) for sample in family.samples)
+    return [sample.value for sample in samples if sample.name == name and sample.labels.get("window") == "1h"]
+
+
+def test_the_estimate_is_nearer_than_labels_alone_and_says_what_a_label_is_worth():
+    live, truth = world()
+    (lower,), (upper,) = shown(live, f"rag_{METRIC}_ppi_lower"), shown(live, f"rag_{METRIC}_ppi_upper")
+    (alone_lower,), (alone_upper,) = shown(live, f"rag_{METRIC}_lower"), shown(live, f"rag_{METRIC}_upper")
+    assert lower < truth < upper
+    assert upper - lower < 0.9 * (alone_upper - alone_lower)
+    assert shown(live, "ragmon_proxy_gain")[0] > 1.3
+
+
+def test_it_is_what_the_formula_says_of_the_same_pairs():
+    live, _ = world()
+    scorer = live.scorer
+    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    every = scorer.snapshot().find("default", "live").metrics[PROXY]
+    assert (told.told.n, every.n) == (150, 600)
+    rebuilt = sums_of(_merged(live, "label"), _merged(live, "live"), PROXY, scorer.table)
+    assert told.told == predicted(rebuilt)
+    assert (rebuilt.records, rebuilt.proxies) == (every.n, every.sum)
+
+
+def _merged(live, source):
+    whole = Row()
+    for key, series in live.scorer.state.series.items():
+        if key.source == source:
+            for row in live.scorer.state.window(series, None, 0.0):
+                whole.merge(row)
+    return whole
+
+
+def test_answers_kept_for_their_outcome_are_no_sample_and_count_on_neither_side():
+    live, _ = world(audit=lambda number: number % 2 == 0)
+    (told,) = predictions(live.scorer.state, live.scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    assert told.told.n < 150
+    drawn = live.scorer.snapshot().find("default", "live").metrics[PROXY].n
+    assert drawn == 300
+
+
+@pytest.mark.parametrize("labels", [0, FEWEST - 1])
+def test_of_few_labels_nothing_is_predicted(labels):
+    live, _ = world(labels=labels)
+    assert shown(live, f"rag_{METRIC}_ppi") == []
+
+
+def test_refused_answers_are_in_no_pair():
+    live = Live(defaults(), answers=10)
+    told = {"ts": NOW, "source": "live", "measures": {PROXY: 0.5}}
+    live.observe(make_record(trace_id=trace(1), claim="not in context", **told), NOW)
+    live.take(Label(trace_id=trace(1), rater="ada", correct=True), NOW)
+    assert sums_of(_merged(live, "label"), Row(), PROXY, live.scorer.table) == Sums()
+
+
+def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels():
+    """Whoever labels picked slow answers, which are mostly wrong; of a hundred answers ten are slow."""
+    live, rng = Live(defaults(), answers=3000), random.Random(3)
+    for number in range(2000):
+        slow = number % 10 == 0
+        right = rng.random() < (0.2 if slow else 0.9)
+        drawn = Sampling(stratum="slow" if slow else "rest")
+        told = {"ts": NOW + number % 60, "source": "live", "measures": {PROXY: 0.9 if right else 0.4}}
+        live.observe(make_record(trace_id=trace(number), sampling=drawn, **told), NOW + 60)
+        if number < 400 and (slow or number % 4 == 1):
+            live.take(Label(trace_id=trace(number), rater="ada", correct=right), NOW + 60)
+    scorer = live.scorer
+    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW + 60, lambda _: PROXY)
+    alone = scorer.snapshot().find("default", "label").metrics[METRIC].value
+    assert told.told.lower < 0.83 < told.told.upper
+    assert alone < told.told.lower
+
+
+def test_refusals_weigh_nothing_in_what_is_correct():
+    live, rng = Live(defaults(), answers=3000), random.Random(4)
+    for number in range(300):
+        refused = number % 3 == 0
+        drawn = Sampling(stratum="refusal" if refused else "rest")
+        told = {"ts": NOW, "source": "live", "claim": "not in context" if refused else "an answer"}
+        told["measures"] = {PROXY: rng.random()}
+        live.observe(make_record(trace_id=trace(number), sampling=drawn, **told), NOW)
+        if number < 100:
+            live.take(Label(trace_id=trace(number), rater="ada", correct=True), NOW)
+    scorer = live.scorer
+    (told,) = predictions(scorer.state, scorer.table, {"all": None}, NOW, lambda _: PROXY)
+    assert (told.told.value, told.told.unobserved) == (1.0, 0.0)

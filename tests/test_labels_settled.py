@@ -1,0 +1,195 @@
+"""Labels in reports: whenever, however often and in whatever order they come, the report is the same."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from command_line import ragmon
+from keepers import Hand
+from serving import whole
+
+from ragmon.contract import Label, encode
+from ragmon.ingest.decode import decode
+from ragmon.labels.settled import Settled
+from ragmon.scorer import Scorer
+from ragmon.server.desk import Form
+from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.testing import make_record
+
+QAEVAL = Path(__file__).parent.parent.parent / "shared" / "data" / "qaeval"
+NOW = 1_763_683_200.0
+
+
+def trace(number):
+    return f"{number + 1:032x}"
+
+
+def answers(n):
+    """Answers one minute after the other; every fifth is a refusal."""
+    return [
+        make_record(
+            f"q{number}",
+            v=1,
+            trace_id=trace(number),
+            ts=NOW + 60.0 * number,
+            source="live",
+            pipeline="support",
+            claim="not in context" if number % 5 == 0 else "an answer",
+        )
+        for number in range(n)
+    ]
+
+
+def said(n, rng):
+    """What two raters say of answers, some of it twice, some of it taken back later."""
+    labels = []
+    for number in range(n):
+        given = NOW + 60.0 * number + rng.uniform(60, 3600)
+        labels.append(Label(trace_id=trace(number), rater="ada", correct=rng.random() < 0.8, ts=given))
+        if rng.random() < 0.3:
+            labels.append(Label(trace_id=trace(number), rater="bob", correct=rng.random() < 0.8, ts=given + 5))
+        if rng.random() < 0.2:
+            labels.append(Label(trace_id=trace(number), rater="ada", correct=rng.random() < 0.8, ts=given + 60))
+        if rng.random() < 0.2:
+            ids = ["d1"] if rng.random() < 0.5 else ["d9"]
+            labels.append(Label(trace_id=trace(number), rater="bob", relevant_ids=ids, ts=given + 9))
+    return labels
+
+
+def disturbed(labels, rng):
+    """The same labels late, out of order, and a third of them twice."""
+    labels = [*labels, *rng.sample(labels, len(labels) // 3)]
+    rng.shuffle(labels)
+    return labels
+
+
+def of_file(folder, name, records, labels, *options):
+    path = folder / f"{name}.jsonl"
+    path.write_bytes(b"".join(encode(line) for line in (*records, *labels)))
+    done = ragmon("replay", path, *options)
+    assert done.code == 0, done.err
+    return done.json
+
+
+def without_counts(report):
+    """A report without how many labels there were: some came twice."""
+    return {**report, "labels": {**report["labels"], "labels": None}}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_labels_late_twice_out_of_order_and_in_conflict_give_the_report_of_labels_at_once(tmp_path, seed):
+    rng = random.Random(seed)
+    records, labels = answers(60), said(60, rng)
+    at_once = of_file(tmp_path, "once", records, labels)
+    one_job = of_file(tmp_path, "late", disturbed(labels, rng), [*records, *disturbed(labels, rng)])
+    assert without_counts(one_job) == without_counts(at_once)
+    assert at_once["labels"]["conflicts"] > 0
+    assert at_once["labels"]["answers"] == 60
+
+
+def test_several_jobs_report_what_one_reports(tmp_path):
+    rng = random.Random(3)
+    records, labels = answers(60), said(60, rng)
+    assert of_file(tmp_path, "one", records, labels) == of_file(tmp_path, "one", records, labels, "--jobs", 2)
+
+
+def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
+    """Live windows heard the first word, as it came; the report has the last one, at the time of the answer."""
+    rng = random.Random(4)
+    records, labels = answers(40), said(40, rng)
+    (tmp_path / "server").mkdir()
+    with Hand(tmp_path / "server") as keeper:
+        keeper.time.now = NOW + 30 * 60.0
+        told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
+        for place in range(4):
+            keeper.take(of_labels(told[place::4]))
+            keeper.take(of_traces(whole(records[place::4]), Form.PROTOBUF))
+            keeper.time.now += 1200.0
+        digest = keeper.ledger.live.scorer.state.digest()
+    done = ragmon("replay", "--journal", tmp_path / "server/state", "--config", tmp_path / "server/ragmon.toml")
+    served, logged = done.json, of_file(tmp_path, "log", records, labels)
+    assert served["digest"] == digest
+    assert labelled(served) == labelled(logged)
+    assert without_counts(served)["labels"] == without_counts(logged)["labels"]
+
+
+def labelled(report):
+    return [series for series in report["series"] if series["source"] == "label"]
+
+
+def test_refusals_are_in_no_denominator_of_what_people_call_correct(tmp_path):
+    labels = [Label(trace_id=trace(number), rater="ada", correct=True, ts=NOW) for number in range(10)]
+    report = of_file(tmp_path, "refused", answers(10), labels)
+    (series,) = labelled(report)
+    assert series["metrics"]["answer_correct"]["n"] == 8
+
+
+def test_labels_of_a_sheet_are_joined_to_a_trace_log(tmp_path):
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("trace_id,correct,rater\n" + "".join(f"{trace(n)},{n % 2},ada\n" for n in range(1, 5)))
+    report = of_file(tmp_path, "log", answers(6), [], "--labels", sheet)
+    assert labelled(report)[0]["metrics"]["answer_correct"]["value"] == 0.5
+    assert report["labels"] == {
+        "labels": 4, "answers": 4, "raters": 1, "conflicts": 0, "orphans": 0, "probes": 0, "maturity": None
+    }  # fmt: skip
+
+
+def test_a_gate_on_labels_waits_until_most_of_them_are_here(tmp_path):
+    """Labels take half a day, and half of the answers are of today."""
+    rng = random.Random(5)
+    config = tmp_path / "ragmon.toml"
+    config.write_text('[gates.right]\nmetric = "answer_correct"\nat_least = 0.5\nmin_samples = 30\n')
+    records = [make_record(v=1, trace_id=trace(n), ts=NOW + 60 * n, source="live") for n in range(2000)]
+    when = [(record, record.ts + rng.expovariate(1 / 43_200)) for record in records]
+    now = NOW + 60 * 2000
+    labels = [
+        Label(trace_id=record.trace_id, rater="ada", correct=rng.random() < 0.9, ts=at) for record, at in when
+    ]  # fmt: skip
+    log = tmp_path / "log.jsonl"
+    verdicts = {}
+    for name, until in (("early", now), ("late", now + 7 * 86_400)):
+        log.write_bytes(b"".join(encode(line) for line in (*records, *(one for one in labels if one.ts <= until))))
+        done = ragmon("gate", log, "--config", config, "--format", "json")
+        (verdicts[name],) = done.json["gates"]
+    assert verdicts["early"]["verdict"] == "insufficient"
+    assert "of the labels on these answers are here, at least 80% must be" in verdicts["early"]["reason"]
+    assert verdicts["late"]["verdict"] == "pass"
+
+
+@pytest.mark.skipif(not QAEVAL.is_dir(), reason="the data of human labels is not here")
+def test_people_who_judged_real_answers_are_heard_in_any_order():
+    """The mean of the labels is the share of answers people called right, whenever and however often they come."""
+    rng = random.Random(6)
+    for path in sorted((QAEVAL / "traces").glob("*.jsonl*")):
+        records, truth = real(path)
+        for number, record in enumerate(records):
+            record.trace_id, record.ts = trace(number), NOW + number
+        labels = [
+            Label(trace_id=record.trace_id, rater="people", correct=truth[record.qid], ts=NOW + rng.uniform(0, 9e4))
+            for record in records
+        ]
+        wrong = [Label(trace_id=one.trace_id, rater="people", correct=not one.correct, ts=one.ts - 1) for one in labels]
+        settled, scorer = Settled(), Scorer()
+        for label in disturbed([*labels, *wrong], rng):
+            settled.hear(label)
+        settled.meet(records)
+        settled.settle(scorer)
+        stat = scorer.snapshot().find("default", "label").metrics["answer_correct"]
+        shipped = [record for record in records if record.answer_json.claim.strip()]
+        assert stat.n == len(shipped)
+        assert stat.value == pytest.approx(sum(truth[record.qid] for record in shipped) / len(shipped))
+
+
+def real(path):
+    """A system's answers, and what people said of each."""
+    import gzip  # noqa: PLC0415 - one test's
+
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as lines:
+        records = [decode(line) for line in lines]
+    with opened(QAEVAL / "truth" / path.name, "rb") as lines:
+        truth = {str(row["qid"]): row for row in map(json.loads, lines)}
+    return records, {qid: next(v for k, v in row.items() if isinstance(v, bool)) for qid, row in truth.items()}

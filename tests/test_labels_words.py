@@ -1,0 +1,134 @@
+"""What several people say of one answer, in whatever order their words arrive."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.contract import Label
+from ragmon.labels.book import MOST, Book
+from ragmon.labels.words import CHANGED, CONFLICT, DUPLICATE, JOINED, LATE, ORPHAN, Verdict, Words, together
+
+TRACE = "5a" * 16
+
+
+def label(rater="ada", trace_id=TRACE, **said):
+    return Label(trace_id=trace_id, rater=rater, **said)
+
+
+labels = st.builds(
+    label,
+    rater=st.sampled_from(["ada", "bob", "eve"]),
+    ts=st.integers(0, 3).map(float),
+    correct=st.none() | st.booleans() | st.sampled_from([0.25, 0.5]),
+    answerable=st.none() | st.booleans(),
+    relevant_ids=st.none() | st.lists(st.sampled_from("abc"), max_size=3),
+)
+
+
+def verdict(said):
+    raters = {}
+    for one in said:
+        if (one.correct, one.answerable, one.relevant_ids) != (None, None, None):
+            raters.setdefault(one.rater, Words()).hear(one, one.ts)
+    return together(raters.values())
+
+
+@given(st.lists(labels, max_size=8), st.randoms(use_true_random=False))
+def test_the_order_in_which_labels_arrive_plays_no_part_and_neither_does_hearing_them_twice(said, chance):
+    shuffled = [*said, *said[: len(said) // 2]]
+    chance.shuffle(shuffled)
+    assert verdict(shuffled) == verdict(said)
+
+
+@given(st.lists(labels, max_size=8))
+def test_the_last_word_of_each_rater_counts_and_each_has_one_vote(said):
+    """An oracle that sorts all words, where `Words` keeps the last."""
+    last = {}
+    for one in sorted(said, key=lambda one: (one.ts, float(one.correct or 0))):
+        if one.correct is not None:
+            last[one.rater] = float(one.correct)
+    expected = sum(last.values()) / len(last) if last else None
+    assert verdict(said).correct == (None if expected is None else pytest.approx(expected))
+
+
+def test_two_raters_who_say_the_opposite_make_half_an_answer_and_no_question():
+    said = [label("ada", correct=True, answerable=True, ts=1.0), label("bob", correct=False, answerable=False, ts=1.0)]
+    assert verdict(said) == Verdict(correct=0.5, answerable=None, relevant_ids=None)
+
+
+def test_a_document_is_relevant_where_at_least_half_of_those_who_name_any_say_so():
+    said = [
+        label(name, relevant_ids=ids, ts=0.0) for name, ids in (("ada", ["a", "b"]), ("bob", ["b"]), ("eve", ["c"]))
+    ]
+    assert verdict(said).relevant_ids == ("b",)
+    assert verdict(said[:2]).relevant_ids == ("a", "b")
+
+
+class TestBook:
+    """Every label is counted under exactly one result."""
+
+    def test_the_first_word_on_an_answer_is_told_and_later_ones_are_not(self):
+        book = Book()
+        assert book.hear(label(correct=True), 100.0) == Verdict(correct=1.0)
+        assert book.hear(label("bob", correct=True), 101.0) is None
+        assert book.results == {JOINED: 2}
+
+    @pytest.mark.parametrize(
+        ("before", "then", "result"),
+        [
+            (label(correct=True, ts=5.0), label(correct=True, ts=6.0), DUPLICATE),
+            (label(correct=True, ts=5.0), label(correct=False, ts=6.0), CHANGED),
+            (label(correct=True, ts=5.0), label(correct=False, ts=4.0), LATE),
+            (label(correct=True, ts=5.0), label(answerable=True, ts=4.0), JOINED),
+            (label(correct=True, ts=5.0), label("bob", correct=False, ts=6.0), CONFLICT),
+            (label(correct=True, ts=5.0), label("bob", correct=True, ts=6.0), JOINED),
+            (label(correct=1.0, ts=5.0), label(correct=True, ts=5.0), DUPLICATE),
+        ],
+    )
+    def test_what_becomes_of_a_second_label_depends_on_the_first(self, before, then, result):
+        book = Book()
+        book.hear(before, 10.0)
+        book.hear(then, 10.0)
+        assert book.results[result] == (2 if result == JOINED else 1)
+        assert book.results.total() == 2
+
+    def test_a_clock_that_is_ahead_does_not_have_the_last_word_for_ever(self):
+        book = Book()
+        book.hear(label(correct=True, ts=9e9), 10.0)
+        book.hear(label(correct=False), 11.0)
+        assert book.results == {JOINED: 1, CHANGED: 1}
+
+    def test_a_label_waits_for_its_trace_and_is_an_orphan_when_that_never_comes(self):
+        book = Book(ttl=60.0)
+        book.keep(label(correct=True), 0.0)
+        book.keep(label(trace_id="b" * 32, correct=True), 30.0)
+        book.expire(61.0)
+        assert (book.results[ORPHAN], book.waiting) == (1, 1)
+        assert [one.trace_id for one in book.take("b" * 32)] == ["b" * 32]
+        assert book.waiting == 0
+
+    def test_labels_without_traces_cannot_fill_the_memory(self):
+        book = Book()
+        for n in range(MOST + 10):
+            book.keep(label(trace_id=f"{n:032x}", correct=True), 0.0)
+        assert (book.results[ORPHAN], book.waiting) == (10, MOST)
+
+    def test_what_was_said_long_ago_is_forgotten(self):
+        book = Book(ttl=60.0)
+        book.hear(label(correct=True), 0.0)
+        book.expire(61.0)
+        assert book.hear(label(correct=True), 62.0) == Verdict(correct=1.0)
+
+    def test_a_book_goes_on_where_it_was_and_keeps_nobodys_comment(self):
+        book = Book()
+        book.hear(label(correct=True, ts=5.0, comment="rude words"), 10.0)
+        book.keep(label(trace_id="b" * 32, correct=False, comment="rude words"), 10.0)
+        told = book.dump()
+        assert "rude" not in str(told)
+        again = Book()
+        again.load(told)
+        again.hear(label(correct=True, ts=6.0), 20.0)
+        assert again.dump()["results"] == {JOINED: 1, DUPLICATE: 1}
+        assert again.waiting == 1
