@@ -109,12 +109,16 @@ class Installation:
         found.redactions, found.judges, found.labels = self._redact, self.judges, self._labels
         return found
 
-    def start(self) -> runtime.Runtime | None:
+    def start(self, *, alone: bool = False) -> runtime.Runtime | None:
         """Start capturing, in place of whoever captured before, whose runtime is returned.
+
+        Args:
+            alone: Whatever calls `install` in this process gets this one, and changes nothing.
 
         Raises:
             RagmonError: The monitor's address is taken.
         """
+        global _current  # noqa: PLW0603 - one process has one installation
         labels.current = self._labels
         if self.settings.disabled:
             runtime.expect_none()
@@ -130,6 +134,7 @@ class Installation:
         self._worker.start()
         atexit.register(self.shutdown)
         _started.add(self)
+        _current = self if alone else _current
         return runtime.use(self._runtime)
 
     def watch(self, provider: Any) -> None:
@@ -275,17 +280,6 @@ def install(
         if provider is not None:
             _current.watch(provider)
         return _current
-
-
-def stand_in(installation: Installation) -> None:
-    """Let `install` return an installation that was made otherwise: whatever calls it in this process changes nothing.
-
-    Args:
-        installation: One that was started; until it is shut down.
-    """
-    global _current  # noqa: PLW0603 - as above
-    with _installing:
-        _current = installation
 
 
 def drain() -> None:

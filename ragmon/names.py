@@ -38,6 +38,7 @@ WAYS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATC
 
 LABELS: Final = "labels"
 """How series and gates call the gold that labels are; no gold set may be called so."""
+
 PROBE_TAG: Final = "ragmon.probe"
 """The tag of a record that a prober made: the probe's name."""
 

@@ -85,6 +85,4 @@ def probe_key(capture: Capture) -> bytes | None:
         RagmonError: The key cannot be read, or can be guessed.
     """
     path = capture.hash_key_file
-    if path is None:
-        return None
-    return hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")
+    return None if path is None else hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 from ragmon.capture import signals
-from ragmon.errors import RagmonError
 from ragmon.installation import drain
 
 
@@ -18,9 +17,4 @@ def install_signal_handlers() -> None:
     Raises:
         RagmonError: This is not the main thread, where alone Python lets handlers be set.
     """
-    try:
-        signals.install(signal.SIGTERM, drain)
-    except ValueError:
-        raise RagmonError(
-            "signal handlers cannot be installed in this thread", hint="call it in the main thread"
-        ) from None
+    signals.install(signal.SIGTERM, drain)

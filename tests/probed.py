@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -50,11 +51,12 @@ class Web:
 
 
 @contextmanager
-def web(answer):
+def web(answer, *, tls=None):
     """An application on a free port of this machine.
 
     Args:
         answer: From a request to what is answered: JSON, or status, headers and body; None hangs up without a word.
+        tls: A certificate and its key; None for plain HTTP.
     """
     found = Web()
 
@@ -94,7 +96,11 @@ def web(answer):
             pass  # a client that hangs up is what some tests are about
 
     server = Server(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_port}/ask"
+    if tls is not None:
+        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        trust.load_cert_chain(*tls)
+        server.socket = trust.wrap_socket(server.socket, server_side=True)
+    found.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}/ask"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

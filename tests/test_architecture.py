@@ -104,7 +104,7 @@ APART = {
     "capture.pages": {"names", "capture.folders"},
     "capture.adoption": {"capture.folders", "capture.pages"},
     "capture.totals": {"names", "contract", "stats", "capture.calls", "capture.pages", "capture.runtime"},
-    "capture.signals": set(),
+    "capture.signals": {"errors"},
     "capture.otlp": {"capture.otlp.scores", "capture.otlp.sink"},
     "capture.otlp.connection": set(),
     "capture.otlp.endpoint": {"errors", "version"},

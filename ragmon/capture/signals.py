@@ -7,6 +7,8 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
+from ragmon.errors import RagmonError
+
 
 def install(signum: int, drain: Callable[[], object]) -> None:
     """Drain on a signal, then do what was done before; a second signal does that at once.
@@ -16,7 +18,7 @@ def install(signum: int, drain: Callable[[], object]) -> None:
         drain: Delivers what waits, within its own time limit.
 
     Raises:
-        ValueError: This is not the main thread.
+        RagmonError: This is not the main thread.
     """
     previous = signal.getsignal(signum)
 
@@ -30,7 +32,11 @@ def install(signum: int, drain: Callable[[], object]) -> None:
             elif previous != signal.SIG_IGN:
                 _pass_on(number, frame)
 
-    signal.signal(signum, handle)
+    try:
+        signal.signal(signum, handle)
+    except ValueError:
+        hint = "call it in the main thread"
+        raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
 
 
 def _pass_on(number: int, _frame: FrameType | None) -> None:

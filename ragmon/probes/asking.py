@@ -17,9 +17,9 @@ from ragmon.capture.paths import parse
 from ragmon.capture.said import probe, trace_id
 from ragmon.capture.wrappers import wrap
 from ragmon.config.services import Export
-from ragmon.config.settings import ProbeSpec, Settings
+from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.contract import Latency, Record, Sampling
-from ragmon.installation import Installation, stand_in
+from ragmon.installation import Installation
 from ragmon.probes.endpoint import Endpoint, ReplyError, UnreachableError
 from ragmon.probes.functions import Function, Loop, follow
 from ragmon.probes.question import (
@@ -69,7 +69,7 @@ class Capture:
     """Capture in the process that probes: a probed function's own `ragmon.install` changes nothing beside it.
 
     Args:
-        settings: The configuration; where it exports to does not hold here.
+        settings: The configuration; where it exports to does not hold here, and nothing is judged.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -77,11 +77,12 @@ class Capture:
         self._installation = self._installed(settings)
 
     def _installed(self, settings: Settings) -> Installation:
-        bare = {name: replace(one, export=Export()) for name, one in settings.pipelines.items()}
-        own = replace(settings, export=Export(), pipelines=bare, disabled=False)
+        bare = {name: _bare(one) for name, one in settings.pipelines.items()}
+        own = replace(
+            settings, export=Export(), judges={}, common=_bare(settings.common), pipelines=bare, disabled=False
+        )
         found = Installation(own, self.returns)
-        found.start()
-        stand_in(found)
+        found.start(alone=True)
         return found
 
     def go_on_with(self, settings: Settings) -> None:
@@ -97,6 +98,11 @@ class Capture:
     def close(self) -> None:
         """End it."""
         self._installation.shutdown()
+
+
+def _bare(pipeline: PipelineSettings) -> PipelineSettings:
+    """Without what takes records away, or takes its time with them."""
+    return replace(pipeline, export=Export(), judges={})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.labelling import answers_to, labels_of, with_answer
-from ragmon.server.keeping.replies import is_a_probers, joined
+from ragmon.server.keeping.probed import is_probed, put_alone, put_joined
+from ragmon.server.keeping.replies import is_a_probers
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
 from ragmon.server.keeping.waiting import LATE
@@ -38,7 +39,7 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     row.counts.add(loose)
     _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
     labels = _complete(batch, traces, row)
-    _alone(batch, traces, row)
+    put_alone(batch, traces, row)
     answers = answers_to(batch, [*labels, *labels_of(requests)], row)
     _put(row, labels, answers)
     for request in requests:
@@ -79,10 +80,10 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
     for place, one in enumerate(fresh):
         row.counts.own += place not in twice
         probers = is_a_probers(one.record)
-        known = _probed(one.trace_id, traces, row) if probers else one.trace_id in there
+        known = is_probed(one.trace_id, traces, row) if probers else one.trace_id in there
         if place in twice or known:
             row.counts.duplicate += 1
-        elif not _answers(one.trace_id, one.record, batch, traces, row):
+        elif not put_joined(one.trace_id, one.record, batch, traces, row):
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
             if one.record.source == names.PROBE:
@@ -90,42 +91,6 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
             if probers:
                 there.add(one.trace_id)
                 batch.remember([one.trace_id], row.arrival, recorded=True)
-
-
-def _probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
-    return trace_id in row.probed or traces.probed(trace_id)
-
-
-def _answers(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
-    """Put the application's own record of a probe whose reply waits for it, and both are accounted for."""
-    reply = traces.replies.get(trace_id)
-    if reply is None:
-        return False
-    if trace_id in row.answered:
-        row.counts.duplicate += 1
-    else:
-        row.counts.received += reply.came
-        row.counts.duplicate += reply.came
-        row.answered.add(trace_id)
-        row.own.append(trace_id)
-        row.probed.add(trace_id)
-        found = joined(record, reply.record)
-        row.put(found, encode(found))
-        batch.remember([trace_id], row.arrival, recorded=True)
-    return True
-
-
-def _alone(batch: Batch, traces: Traces, row: Row) -> None:
-    """The replies to probes of which the application tells nothing more; what it tells later is there already."""
-    found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
-    for trace_id, record in found:
-        row.counts.received += 1
-        row.answered.add(trace_id)
-        if _probed(trace_id, traces, row):
-            row.counts.duplicate += 1
-        else:
-            row.put(record, encode(record))
-            batch.remember([trace_id], row.arrival, recorded=True)
 
 
 def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
@@ -144,7 +109,7 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
     twice = batch.claim([one.key for one in made])
     row.counts.duplicate += len(twice)
     for place, one in enumerate(made):
-        if place not in twice and not _answers(one.key[1][:16], one.record, batch, traces, row):
+        if place not in twice and not put_joined(one.key[1][:16], one.record, batch, traces, row):
             row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)
