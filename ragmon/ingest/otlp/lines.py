@@ -87,5 +87,5 @@ def span(told: SpanMessage, scope: str) -> Span:
         dropped_events=told.dropped_events_count,
         scope=scope,
         sampled=None if told.flags is None else bool(told.flags & SAMPLED),
-        links=[link.trace_id.lower() for link in told.links],
+        links=[link.trace_id.lower() for link in told.links] if told.links else (),
     )
