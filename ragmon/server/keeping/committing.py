@@ -13,7 +13,7 @@ from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
-from ragmon.server.keeping.labelling import answers_to, labels_of, with_answer
+from ragmon.server.keeping.labelling import answers_to, labels_of, lines_of, with_answer
 from ragmon.server.keeping.replies import is_a_probers, joined
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
@@ -58,9 +58,9 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
 
 def _put(row: Row, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
     """Add lines, labels with the answers they are about."""
-    for entry in entries:
-        told = with_answer(entry, answers)
-        row.put(told, encode(told))
+    told = [with_answer(entry, answers) for entry in entries]
+    for entry, line in zip(told, lines_of(told, row.labelled), strict=True):
+        row.put(entry, line)
 
 
 def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, oldest: float) -> None:
