@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -18,7 +19,7 @@ from ragmon.capture.totals import Timings, lines, lines_of_departed
 from ragmon.capture.worker import Worker
 from ragmon.contract import Label
 from ragmon.judges.panel import Panel
-from ragmon.labels.given import as_label
+from ragmon.labels.given import MOST, as_label
 from ragmon.labels.words import REJECTED
 from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
@@ -111,27 +112,40 @@ class Accounts:
 
     def _hand_on_labels(self, asked: bool) -> None:
         """Hand on what people say of answers; what cannot be handed on now is tried again."""
-        if not self.labels or (monotonic() < self._labels_due and not asked):
+        if monotonic() < self._labels_due and not asked:
             return
+        while self.labels and self._hand_on_some():
+            pass
+
+    def _hand_on_some(self) -> bool:
+        """Hand on the next labels; returns whether they are gone, and others may follow."""
         told = [(given, label) for given in self.labels.take(_AT_ONCE) if (label := self._label(given)) is not None]
         try:
             taken = sinks.label(self._sink, [label for _, label in told])
         except Exception as error:  # noqa: BLE001 - a sink may raise anything
             self.labels.lost[DROPPED] += len(told)
             warn_once(f"labels could not be handed on and are dropped: {whereabouts(error)}")
-            return
+            return True
         if not taken:
             self._labels_due = monotonic() + _AGAIN
             self.labels.put_back(given for given, _ in told)
+        return taken
 
     def _label(self, told: Given) -> Label | None:
         """A label as the application gave it; what is none is counted, once it was."""
         try:
             ids, comment = told["relevant_ids"], told["comment"]
-            label = as_label({**told, "relevant_ids": None if ids is None else [str(one) for one in ids]})
+            if isinstance(ids, str):
+                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one way for all that is wrong
+            named = None if ids is None else [str(one) for one in islice(ids, MOST + 1)]
+            label = as_label({**told, "relevant_ids": named})
         except (ValueError, TypeError) as error:
             self.labels.lost[REJECTED] += 1
             warn_once(f"ragmon.label was given what is no label: {error}")
+            return None
+        except Exception as error:  # noqa: BLE001 - ids are foreign code: one label's trouble is not another's
+            self.labels.lost[REJECTED] += 1
+            warn_once(f"ragmon.label was given ids that cannot be read: {whereabouts(error)}")
             return None
         label.comment = comment if self.redactions is None else self.redactions.comment(comment)
         return label

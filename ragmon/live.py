@@ -282,7 +282,7 @@ def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
     """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
     found: dict[tuple[str, str], Counter[int]] = {}
     for key, series in state.series.items():
-        if key.slice or not key.audit or key.source in (names.MATCH, names.LABEL):
+        if key.slice or not key.audit or key.source in names.AGAIN:
             continue
         counts = found.setdefault((key.pipeline, key.source), Counter())
         for row in state.window(series, None, 0):

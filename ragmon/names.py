@@ -26,6 +26,8 @@ MATCH: Final = "match"
 LABEL: Final = "label"
 REPLAY: Final = "replay"
 SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
+AGAIN: Final = (MATCH, LABEL)
+"""Sources of requests that are user traffic as well."""
 
 # How the gold item of a user's question was found.
 BY_QID: Final = "qid"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ragmon import facts
 from ragmon.export.report import Question
 from ragmon.facts import Facts
+from ragmon.names import LABEL
 from ragmon.scorer import Scorer
 
 
@@ -23,9 +24,9 @@ class Traced(NamedTuple):
 
 
 def traced(scorer: Scorer) -> Iterator[tuple[Traced, Mapping[facts.Key, int]]]:
-    """Every gold item that was traced, with the facts seen of it."""
+    """Every gold item that was traced, with the facts seen of it; what people said of an answer is no item of a set."""
     for key, series in scorer.state.series.items():
-        if key.audit and not key.slice:
+        if key.audit and not key.slice and key.source != LABEL:
             for table in series.items.all():
                 for qid, seen in table.items():
                     yield Traced(key.pipeline, key.source, key.gold, qid), seen

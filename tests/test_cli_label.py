@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 
 import pytest
@@ -208,6 +209,35 @@ class TestCall:
         assert report["labels"]["answers"] == 1
         (series,) = (one for one in report["series"] if one["source"] == "label")
         assert series["metrics"]["answer_correct"]["value"] == 0.5
+
+    def test_one_label_that_is_none_takes_no_other_with_it(self, tmp_path, installed):
+        def broken():
+            yield "d1"
+            raise RuntimeError
+
+        with serving(tmp_path) as running:
+            (tmp_path / "app").mkdir()
+            config = tmp_path / "app" / "ragmon.toml"
+            config.write_text(f'[export]\nendpoint = "{running.otlp}"\n')
+            installation = installed(config)
+            library.label(trace(1), correct=True, rater="ada", comment="\ud800")
+            library.label(trace(1), relevant_ids=broken(), rater="ada")
+            library.label(trace(1), relevant_ids="d1", rater="ada")
+            library.label(trace(1), relevant_ids=itertools.repeat("d1"), rater="ada")
+            library.label(trace(2), correct=True, rater="ada")
+            installation.flush()
+            wait_for(lambda: running.status()["labels"], lambda told: told == {"waiting": 1})
+            assert installation._labels.lost == {"rejected": 4}
+
+    def test_all_that_wait_are_handed_on_when_the_application_ends(self, tmp_path, installed):
+        log = tmp_path / "log.jsonl"
+        config = tmp_path / "ragmon.toml"
+        config.write_text(f'[export]\njsonl = "{log}"\n')
+        installation = installed(config)
+        for n in range(2500):
+            library.label(trace(n), correct=True, rater="ada")
+        installation.shutdown()
+        assert len(log.read_bytes().splitlines()) == 2500
 
     def test_a_server_that_is_down_gets_it_when_it_is_back(self, tmp_path, installed):
         with serving(tmp_path) as running:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ragmon.contract import Record
 from ragmon.facts import Key
 from ragmon.item import GoldItem
-from ragmon.names import MATCH
+from ragmon.names import AGAIN
 from ragmon.reader import redacted
 from ragmon.rows import key_text, text_key
 from ragmon.stats import buckets
@@ -222,7 +222,7 @@ class Steps:
         """
         if record.sampling is not None and not record.sampling.drawn:
             return
-        if source != MATCH:  # a matched question was counted as user traffic
+        if source not in AGAIN:  # what is matched or labelled was counted as user traffic
             self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
@@ -230,7 +230,7 @@ class Steps:
         for where in slices:
             if where in self._slices:
                 step.count(Place(source, gold, version, where), cluster, key, measured)
-        if source != MATCH:
+        if source not in AGAIN:
             step.look(source, cluster, record)
 
     def _at(self, pipeline: str, arrival: float) -> Step:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -15,9 +14,6 @@ from ragmon.export.labels import label
 from ragmon.reading import Reading
 from ragmon.snapshot import ALL
 from ragmon.version import current
-
-_AGAIN: Final = (names.MATCH, names.LABEL)
-"""Sources of requests that are user traffic as well."""
 
 
 def families(reading: Reading) -> Iterator[Metric]:
@@ -80,7 +76,7 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
     """
     counts: Counter[tuple[str, str]] = Counter()
     for series in reading.snapshot.series:
-        if series.window != ALL or series.slice or (series.source in _AGAIN and not series.gold):
+        if series.window != ALL or series.slice or (series.source in names.AGAIN and not series.gold):
             continue
         for name, stat in series.metrics.items():
             if (name in reading.snapshot.gold_metrics) == bool(series.gold):

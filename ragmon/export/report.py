@@ -253,8 +253,8 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
     """Latency quantiles in milliseconds per stage, over the whole run, of one pipeline or of all."""
     merged: dict[str, Counter[int]] = {}
     for series in _whole(snapshot):
-        # A user question that matched a gold item stands under `live` as well.
-        if not series.gold and series.source != names.MATCH and pipeline in (None, series.pipeline):
+        # What matched a gold item or was labelled stands under `live` as well.
+        if not series.gold and series.source not in names.AGAIN and pipeline in (None, series.pipeline):
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
     return {

@@ -58,7 +58,7 @@ def latency(snapshot: Snapshot, timed: Mapping[tuple[str, str], Mapping[int, int
     for (pipeline, source), histogram in sorted(timed.items()):
         whole.add_metric((label(pipeline), source), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
     for series in snapshot.series:
-        if series.window != ALL or series.slice or series.gold or series.source == names.MATCH:
+        if series.window != ALL or series.slice or series.gold or series.source in names.AGAIN:
             continue
         labels = (label(series.pipeline), series.source)
         for stage, histogram in sorted(series.latency.items()):

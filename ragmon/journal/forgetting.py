@@ -51,6 +51,7 @@ class _Line(msgspec.Struct):
     kind: str | None = None
     trace_id: str | None = None
     tags: dict[str, str] | None = None
+    answer: _Line | None = None
 
 
 _decode: Final = msgspec.json.Decoder(_Line).decode
@@ -145,8 +146,10 @@ class _Eraser(Readable):
         for row in self.rows():
             for text in row.lines.split(b"\n"):
                 line = _read(text)
-                if line is not None and self._wanted.record(line) and line.trace_id:
-                    yield _trace_of(line)
+                # The row of an answer may have expired, and a label that came days later still holds it.
+                for one in () if line is None else (line, line.answer):
+                    if one is not None and self._wanted.record(one) and one.trace_id:
+                        yield _trace_of(one)
 
     def _rewrite(self, row: Row) -> None:
         with self._transaction():

@@ -9,12 +9,14 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.contract import Label
-from ragmon.labels.words import CONFLICT, JOINED, ORPHAN, Verdict, Words, together
+from ragmon.labels.words import CONFLICT, CROWDED, JOINED, ORPHAN, Verdict, Words, together
 
 TTL: Final = 7 * 86_400.0
 """Seconds a label waits for its trace, and for which the words on an answer are remembered."""
 MOST: Final = 100_000
 """Answers whose words are remembered, and labels that wait; beyond them the oldest go."""
+RATERS: Final = 100
+"""Raters of one answer who are heard live: each new word is held against those of all others."""
 
 
 class _Answer(msgspec.Struct):
@@ -62,6 +64,9 @@ class Book:
             answer = self._answers[label.trace_id] = _Answer(now)
             if len(self._answers) > MOST:
                 del self._answers[next(iter(self._answers))]
+        if label.rater not in answer.raters and len(answer.raters) >= RATERS:
+            self.results[CROWDED] += 1
+            return None
         words = answer.raters.setdefault(label.rater, Words())
         said = now if label.ts is None else min(label.ts, now)  # a clock that is ahead must not have the last word
         result = words.hear(label, said)

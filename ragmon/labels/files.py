@@ -106,7 +106,7 @@ def _columns(path: Path, names: Sequence[str], words: Words) -> dict[str, str]:
 
 
 def _of_lines(path: Path, text: str, words: Words) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, told in enumerate(text.splitlines(), 1):
+    for line, told in enumerate(text.split("\n"), 1):
         if told.strip():
             try:
                 row = json.loads(told)
@@ -165,7 +165,10 @@ def _ids(value: str) -> list[str]:
     ['doc#1', 'doc#2', 'doc#3']
     """
     if value.startswith("["):
-        return [str(one) for one in json.loads(value)]
+        try:
+            return [str(one) for one in json.loads(value)]
+        except (ValueError, RecursionError):
+            raise ValueError(f"relevant_ids is {shorten(value)}, which is no JSON array") from None
     return [one for part in value.translate(_BETWEEN).split() if (one := part.strip(","))]
 
 

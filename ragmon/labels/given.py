@@ -42,4 +42,8 @@ def as_label(told: Any) -> Label:
         raise ValueError(f"a label names at most {MOST} documents, in at most {LONGEST} characters each")
     if correct is None and label.answerable is None and label.relevant_ids is None:
         raise ValueError(f"a label says something: {_SAID}")
+    try:
+        "".join((*names, label.comment or "")).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a label's texts hold half of a character: they are no Unicode") from None
     return label

@@ -49,6 +49,7 @@ class Hearing:
             if len(self._answers) > self._most:
                 del self._answers[next(iter(self._answers))]
         if self.book.waiting:
+            self.book.expire(now)
             for label in self.book.take(answer.trace_id):
                 self._join(label, answer, now)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import gold_item, joins, labelled
-from ragmon.labels.words import Words, together
+from ragmon.labels.words import FIELDS, Words, together
 from ragmon.names import LABEL
 from ragmon.scorer import Scorer
 from ragmon.stats.reporting import Delays
@@ -55,8 +55,8 @@ class _Said:
     @property
     def at_odds(self) -> bool:
         """Whether raters say different things."""
-        words = list(self.raters.values())
-        return any(not one.agrees(other) for one in words for other in words)
+        told = ({said[1] for one in self.raters.values() if (said := getattr(one, name))} for name in FIELDS)
+        return any(len(values) > 1 for values in told)
 
 
 class Settled:
@@ -95,6 +95,7 @@ class Settled:
             del scorer.state.series[key]
         scorer.forget_streams()
         scorer.steps = scorer.watch = None
+        scorer.state.retention = None  # windows end, a report does not
         found = [(trace_id, said, said.answer) for trace_id, said in sorted(self._said.items()) if said.answer]
         about = [(trace_id, said, answer) for trace_id, said, answer in found if joins(answer)]
         for trace_id, said, answer in about:

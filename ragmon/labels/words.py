@@ -22,6 +22,7 @@ LATE: Final = "late"
 ORPHAN: Final = "orphan"
 PROBED: Final = "probe"
 REJECTED: Final = "rejected"
+CROWDED: Final = "crowded"
 RESULTS: Final = {
     JOINED: "it says something new of an answer",
     CHANGED: "its rater had said something else, and takes that back",
@@ -31,6 +32,7 @@ RESULTS: Final = {
     ORPHAN: "no trace of this id came, or it is gone",
     PROBED: "the trace asked a gold question: gold says what is right",
     REJECTED: "it is no label",
+    CROWDED: "too many raters had labelled the answer",
 }
 
 

@@ -33,7 +33,7 @@ class Reads(NamedTuple):
 
     def takes(self, key: SeriesKey) -> bool:
         """Whether a series is one of them, in any slice and of any sampling."""
-        source = key.source == self.source if self.source else key.source != names.MATCH
+        source = key.source == self.source if self.source else key.source not in names.AGAIN
         return key.pipeline == self.pipeline and source and self.gold in (None, key.gold)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic
 from typing import Any, Final
 
@@ -111,11 +111,14 @@ class OtlpSink:
         Raises:
             RagmonError: It refused it: only a ragmon server takes labels.
         """
-        body = msgspec.json.encode(labels)
-        answer = self._peer.post("labels", body, monotonic() + self._timeout, retry=False, kind=JSON)
-        if answer.reason == names.EXPORT_REFUSED:
-            raise RagmonError("labels were refused", hint="[export] endpoint names a ragmon server")
-        return answer.reason is None
+        deadline = monotonic() + self._timeout
+        for body in _arrays([msgspec.json.encode(one) for one in labels]):
+            answer = self._peer.post("labels", body, deadline, retry=False, kind=JSON)
+            if answer.reason == names.EXPORT_REFUSED:
+                raise RagmonError("labels were refused", hint="[export] endpoint names a ragmon server")
+            if answer.reason is not None:
+                return False
+        return True
 
     def close(self) -> None:
         """End what is under way, from whatever thread, and send no more; what is delivered afterwards is lost."""
@@ -143,3 +146,17 @@ class OtlpSink:
     def _request(self) -> tuple[Any, Any]:
         request = ExportTraceServiceRequest()
         return request, opened(request, "spans", self._resource).spans
+
+
+def _arrays(items: Iterable[bytes]) -> Iterator[bytes]:
+    """JSON arrays of a size receivers take."""
+    held: list[bytes] = []
+    size = 0
+    for item in items:
+        held.append(item)
+        size += len(item)
+        if size >= REQUEST_SIZE:
+            yield b"[%b]" % b",".join(held)
+            held, size = [], 0
+    if held:
+        yield b"[%b]" % b",".join(held)

@@ -11,6 +11,7 @@ from ragmon.capture.draws import SPAN, threshold
 from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record, Sampling
 from ragmon.journal.entries import encode
+from ragmon.labels.given import LONGEST
 from ragmon.names import DEFAULT_PIPELINE, INVALID_SCHEMA
 from ragmon.privacy import Redactions
 from ragmon.server.complaints import complain
@@ -158,7 +159,7 @@ class Assembler:
 def _labels(spans: Sequence[Span]) -> list[Label]:
     """What people say on spans of whether an answer is right."""
     return [
-        Label(trace_id=told.trace_id, rater=told.rater or ANYBODY, correct=told.score, ts=told.ts)
+        Label(trace_id=told.trace_id, rater=told.rater[:LONGEST] or ANYBODY, correct=told.score, ts=told.ts)
         for told in evaluations(spans)
         if told.human and told.name in CORRECTNESS
     ]

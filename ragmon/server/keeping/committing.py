@@ -8,12 +8,12 @@ from typing import Final
 from ragmon import names
 from ragmon.contract import Label, Record
 from ragmon.journal import Batch
-from ragmon.journal.entries import Entry, encode
+from ragmon.journal.entries import Entry
 from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
-from ragmon.server.keeping.labelling import answers_to, labels_of, with_answer
+from ragmon.server.keeping.labelling import answers_to, labels_of, lines_of, with_answer
 from ragmon.server.keeping.probed import is_probed, put_alone, put_joined
 from ragmon.server.keeping.replies import is_a_probers
 from ragmon.server.keeping.row import Row
@@ -59,9 +59,9 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
 
 def _put(row: Row, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
     """Add lines, labels with the answers they are about."""
-    for entry in entries:
-        told = with_answer(entry, answers)
-        row.put(told, encode(told))
+    told = [with_answer(entry, answers) for entry in entries]
+    for entry, line in zip(told, lines_of(told, row.labelled), strict=True):
+        row.put(entry, line)
 
 
 def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, oldest: float) -> None:

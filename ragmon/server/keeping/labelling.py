@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from ragmon.contract import Label, Record
 from ragmon.journal import Batch
-from ragmon.journal.entries import Entry
+from ragmon.journal.entries import Entry, encode
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.row import Row
 
@@ -26,6 +26,22 @@ def answers_to(batch: Batch, labels: Iterable[Label], row: Row) -> Mapping[str, 
     here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
     found = batch.answers(wanted - here.keys())
     return found | {trace_id: record for trace_id, record in here.items() if trace_id is not None}
+
+
+def lines_of(entries: Iterable[Entry], told: set[str]) -> Iterator[bytes]:
+    """Lines for a journal; of all labels on an answer in a row, the first holds it.
+
+    Args:
+        entries: Entries of a row.
+        told: The traces whose answers a label of this row holds; those of these are added.
+    """
+    for entry in entries:
+        if isinstance(entry, Label) and entry.answer is not None:
+            again = entry.trace_id in told
+            told.add(entry.trace_id)
+            yield encode(msgspec.structs.replace(entry, answer=None) if again else entry)
+        else:
+            yield encode(entry)
 
 
 def with_answer(entry: Entry, answers: Mapping[str, Record]) -> Entry:

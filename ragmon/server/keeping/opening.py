@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ragmon.config.settings import Settings
+from ragmon.contract import Label, Record
 from ragmon.journal import Checkpoint, Row
 from ragmon.journal.entries import Entry, decode
 from ragmon.journal.faults import told_reading
@@ -76,9 +77,16 @@ def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edge
 
 
 def entries(lines: bytes) -> list[Entry]:
-    """The lines of a row.
+    """The lines of a row; of several labels on one answer the first holds it, and all have it here.
 
     Raises:
         msgspec.DecodeError: One of them is none.
     """
-    return [decode(line) for line in lines.split(b"\n") if line]
+    found = [decode(line) for line in lines.split(b"\n") if line]
+    answers: dict[str, Record] = {}
+    for entry in found:
+        if isinstance(entry, Label):
+            if entry.answer is not None:
+                answers[entry.trace_id] = entry.answer
+            entry.answer = answers.get(entry.trace_id)
+    return found

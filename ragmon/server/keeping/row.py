@@ -25,6 +25,7 @@ class Row:
         begun: Traces of which spans wait for the first time.
         passed: Traces that are passed over, since whole records came of decorated calls in them.
         probed: Traces whose whole records are probes.
+        labelled: Traces whose answers stand in the line of a label.
         answered: Probes' replies of which it is known now what becomes.
     """
 
@@ -38,6 +39,7 @@ class Row:
     begun: set[bytes] = field(default_factory=set)
     passed: set[bytes] = field(default_factory=set)
     probed: set[bytes] = field(default_factory=set)
+    labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
 
     def put(self, entry: Entry, line: bytes) -> None:
