@@ -42,6 +42,10 @@ class Budget:
         self._own = 0
         self._is_spent = False
 
+    def begin_again(self) -> None:
+        """Go on in a forked child: a thread of the parent may have held the lock."""
+        self._lock = Lock()
+
     def spend(self) -> bool:
         """Take one request out of today's; returns whether there was one left."""
         with self._lock:
