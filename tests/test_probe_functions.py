@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import probed_functions
 import pytest
 from probed import QUESTION, ask, asking
@@ -115,3 +117,37 @@ def test_a_function_that_is_not_there_is_refused_with_a_hint(target, told):
         ask(target)
     assert "myapp.rag:answer" in refused.value.hint
     assert ragmon.trace_id() is None
+
+
+def test_whatever_a_function_raises_its_place_is_free_again(capfd):
+    with asking("probed_functions:panics", concurrency=1, timeout="60s") as asker:
+        crew = Crew(asker, 1)
+        crew.send(QUESTION)
+        (found,) = crew.wait(30.0)
+        assert (found.result, found.record.error, crew.free) == ("error", "PanicException", True)
+    assert QUESTION.text not in capfd.readouterr().err
+
+
+def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypatch):
+    def full(_):
+        raise RuntimeError("can't start new thread")
+
+    with asking("probed_functions:plain", concurrency=1) as asker:
+        crew = Crew(asker, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr("ragmon.probes.crew.Thread.start", full)
+            crew.send(QUESTION)
+        (found,) = crew.wait(0.0)
+        assert (found.result, found.record, crew.free) == ("lost", None, True)
+
+
+def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
+    let_go = threading.Event()
+    judge("hangs")(lambda _: let_go.wait(60) and None)
+    settings = configured("[judges.hangs]\nsample = 1.0")
+    with asking("probed_functions:plain", settings=settings, timeout="1s", concurrency=1) as asker:
+        crew = Crew(asker, 1, grace=0.0)
+        crew.send(QUESTION)
+        (found,) = crew.wait(30.0)
+        let_go.set()
+    assert (found.result, found.record.error, found.overloaded) == ("ok", None, False)

@@ -165,8 +165,9 @@ class Asker:
         try:
             with probe(question.qid):
                 follow(self.call(question.text, sending), self.loop, sending)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the application's, and what is asked about
+        except BaseException as error:  # noqa: BLE001 - it is the application's, and what is asked about
             failed = error
+        sending.came_back = monotonic()
         record = self.capture.record(sending.trace_id)
         if record is not None:
             record.tags = {**(record.tags or {}), names.PROBE_TAG: self.spec.name}
@@ -176,7 +177,7 @@ class Asker:
         self, question: Question, sending: Sending, record: Record | None, failed: BaseException | None
     ) -> Answered:
         """What became of a question that came back."""
-        if isinstance(failed, TimeoutError) and monotonic() >= sending.deadline:
+        if isinstance(failed, TimeoutError) and sending.came_back >= sending.deadline:
             return self.late(question, sending, record)
         if isinstance(failed, ReplyError) and failed.wait is not None and question.tries + 1 < TRIES:
             return Answered(question, THROTTLED, wait=failed.wait, overloaded=True)
