@@ -11,6 +11,7 @@ from probed import QUESTION, ask, asking
 import ragmon
 from ragmon import installation
 from ragmon.capture import runtime
+from ragmon.config.load import defaults
 from ragmon.errors import RagmonError
 from ragmon.probes.crew import Crew
 
@@ -151,3 +152,36 @@ def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
         (found,) = crew.wait(30.0)
         let_go.set()
     assert (found.result, found.record.error, found.overloaded) == ("ok", None, False)
+
+
+def test_a_question_under_way_comes_back_under_another_configuration():
+    probed_functions.LET_GO.clear()
+    probed_functions.HELD.clear()
+    with asking("probed_functions:holds", concurrency=1) as asker:
+        before = asker.capture._installation
+        crew = Crew(asker, 1)
+        crew.send(QUESTION)
+        assert probed_functions.HELD.wait(30)
+        asker.capture.go_on_with(defaults())
+        probed_functions.LET_GO.set()
+        (found,) = crew.wait(30.0)
+        assert (found.result, found.record.answer_json.claim) == ("ok", "too late")
+        assert not before._worker._thread.is_alive()
+        assert asker.ask(QUESTION, asker.sending(QUESTION)).result == "ok"
+
+
+def test_an_embedder_only_the_application_has_is_not_asked_for(configured):
+    settings = configured('[gold.g]\npath = "gold.jsonl"\nembed = "elsewhere:embed"')
+    (settings.path.parent / "gold.jsonl").write_text('{"qid": "q1", "question": "Who?", "answerable": false}')
+    assert ask("probed_functions:plain", settings=settings).result == "ok"
+
+
+def test_a_judges_budget_is_the_days_whatever_is_configured_meanwhile(judge, configured):
+    judge("paid")(lambda _: 1.0)
+    settings = configured("[judges.paid]\nsample = 1.0\nmax_per_day = 2")
+    with asking("probed_functions:plain", settings=settings) as asker:
+        measures = []
+        for _ in range(3):
+            measures.append(asker.ask(QUESTION, asker.sending(QUESTION)).record.measures)
+            asker.capture.go_on_with(settings)
+    assert measures == [{"judge_paid": 1.0}, {"judge_paid": 1.0}, None]
