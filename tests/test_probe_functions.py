@@ -185,3 +185,11 @@ def test_a_judges_budget_is_the_days_whatever_is_configured_meanwhile(judge, con
             measures.append(asker.ask(QUESTION, asker.sending(QUESTION)).record.measures)
             asker.capture.go_on_with(settings)
     assert measures == [{"judge_paid": 1.0}, {"judge_paid": 1.0}, None]
+
+
+def test_a_judge_that_cannot_work_here_holds_up_no_probe(configured, caplog):
+    settings = configured(
+        '[judges.faithfulness]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key_file = "elsewhere.key"\n'
+    )
+    assert ask("probed_functions:plain", settings=settings).result == "ok"
+    assert "probes are not judged here" in caplog.text

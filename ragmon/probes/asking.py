@@ -16,6 +16,7 @@ import msgspec
 from ragmon import names
 from ragmon.capture.calls import Site
 from ragmon.capture.folders import default_folder
+from ragmon.capture.notices import warn_once
 from ragmon.capture.paths import parse
 from ragmon.capture.said import probe, trace_id
 from ragmon.capture.wrappers import wrap
@@ -23,6 +24,7 @@ from ragmon.config.services import Export
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.contract import Latency, Record, Sampling
 from ragmon.delivery import identity
+from ragmon.errors import RagmonError
 from ragmon.installation import Installation, stand_in
 from ragmon.probes.endpoint import Endpoint, ReplyError, UnreachableError
 from ragmon.probes.functions import Function, Loop, follow
@@ -87,7 +89,12 @@ class Capture:
         # A probe names its question, and what finds questions by meaning may be the application's alone.
         gold = tuple(replace(spec, embed=None) for spec in settings.gold)
         own = replace(settings, export=Export(), pipelines=bare, gold=gold, disabled=False)
-        found = Installation(own, self.returns, spent=default_folder(identity(settings)))
+        spent = default_folder(identity(settings))
+        try:
+            found = Installation(own, self.returns, spent=spent)
+        except RagmonError as error:  # a key or a package that only the application's machine has
+            warn_once(f"probes are not judged here: {error}")
+            found = Installation(_unjudged(own), self.returns, spent=spent)
         found.start()
         stand_in(found)
         return found
@@ -129,6 +136,11 @@ class Capture:
     def close(self) -> None:
         """End it."""
         self._installation.shutdown()
+
+
+def _unjudged(settings: Settings) -> Settings:
+    pipelines = {name: replace(one, judges={}) for name, one in settings.pipelines.items()}
+    return replace(settings, common=replace(settings.common, judges={}), pipelines=pipelines)
 
 
 @dataclass(frozen=True)
