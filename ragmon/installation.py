@@ -46,6 +46,7 @@ class Installation:
         sink: Where records go; None: the server the configuration names, else a `Monitor` of its own.
         keep_all: Keep every call, whatever rates say.
         folder: Where counters lie so that they outlive the process; None keeps them in memory alone.
+        spent: Where judges count what they spent; None: with the counters.
 
     Attributes:
         settings: The configuration in force.
@@ -64,9 +65,10 @@ class Installation:
         *,
         keep_all: bool = False,
         folder: Path | None = None,
+        spent: Path | None = None,
     ) -> None:
         self.settings = settings
-        self.judges = None if settings.disabled else Panel(settings, folder=folder)
+        self.judges = None if settings.disabled else Panel(settings, folder=spent or folder)
         self._own = self._log = self._redact = None
         self._mine: list[object] = []
         if not settings.disabled:

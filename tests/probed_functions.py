@@ -48,6 +48,14 @@ def breaks(question):
     raise LookupError(question)
 
 
+class PanicException(BaseException):
+    """What extensions written in Rust raise."""
+
+
+def panics(question):
+    raise PanicException(question)
+
+
 def too_slow_itself(question):
     raise TimeoutError("the model did not answer")
 

@@ -174,6 +174,7 @@ INTO_CAPTURE = {
     "installation",
     "testing",
     "probes.asking",
+    "probes.crew",
     "probes.endpoint",
     "probes.functions",
     "probes.marks",

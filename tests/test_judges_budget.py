@@ -78,3 +78,14 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path):
     (tmp_path / "a" / f"judge-{int(NOON // DAY)}.spent").symlink_to(victim)
     assert Budget(2, clock=FakeClock(NOON), folder=tmp_path / "a").spend()
     assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_clock_put_back_over_midnight_begins_no_new_day(tmp_path, shared):
+    clock = FakeClock(20_001 * DAY + 5)
+    budget = Budget(2, clock=clock, folder=tmp_path / "a" if shared else None)
+    found = [budget.spend()]
+    for step in (-10, 10, -10, 10):
+        clock.advance(step)
+        found.append(budget.spend())
+    assert found == [True, True, False, False, False]

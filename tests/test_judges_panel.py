@@ -123,7 +123,9 @@ class TestFunctions:
             assert returned(panel, [record()])[0].measures is None
             assert panel.calls() == {("quiet", "skipped"): 1}
 
-    @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+    @pytest.mark.parametrize(
+        "error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
+    )
     def test_what_a_function_raises_is_counted_and_its_words_stay_out_of_the_log(
         self, configured, judge, caplog, error
     ):
@@ -134,8 +136,27 @@ class TestFunctions:
         with Panel(configured(f"[judges.broken_{error.__name__.lower()}]\nsample = 1.0")) as panel:
             assert len(returned(panel, [record(1), record(2)])) == 2
             assert list(panel.calls().values()) == [2]
-        assert "failed" in caplog.text or "raised" in caplog.text
+        assert "failed" in caplog.text
         assert "secret" not in caplog.text
+
+    def test_a_tracer_that_fails_ends_no_judge(self, configured, judge, monkeypatch):
+        def broken(_):
+            raise GeneratorExit
+
+        judge("traced")(lambda _: 1.0)
+        monkeypatch.setattr("ragmon.judges.seat.apart", broken)
+        with Panel(configured("[judges.traced]\nsample = 1.0\nconcurrency = 1")) as panel:
+            assert len(returned(panel, [record(1), record(2)])) == 2
+            assert panel.calls() == {("traced", "judge_error"): 2}
+
+    def test_locks_a_fork_copied_while_they_were_held_hold_up_nobody(self, configured, judge):
+        judge("forked")(lambda _: 1.0)
+        with Panel(configured("[judges.forked]\nsample = 1.0\ntimeout = '1s'")) as panel:
+            (seat,) = panel._court.seats("default")
+            (budget,) = panel._court._budgets
+            with budget._lock, seat.judge._cache._lock:
+                panel.begin_again()
+                assert [one.result for one in panel.judge(record())[1]] == ["scored"]
 
     def test_a_name_is_a_metrics_and_stands_for_one_function(self, judge):
         judge("one")(len)

@@ -200,3 +200,10 @@ class TestJoined:
     def test_it_was_drawn_for_certain_whatever_the_application_took_it_for(self):
         audit = Sampling(audit=False, stratum="refusal", p_audit=0.05, p=0.24)
         assert joined(own(sampling=audit), reply()).sampling == Sampling(stratum="refusal")
+
+
+def test_scores_either_side_was_given_are_kept_and_the_applications_come_first():
+    told = reply(measures={"judge_a": 0.0, "judge_b": 0.25}, verdicts=[True])
+    found = joined(Record(trace_id=TRACE, measures={"judge_a": 1.0}), told)
+    assert (found.measures, found.verdicts) == ({"judge_a": 1.0, "judge_b": 0.25}, [True])
+    assert joined(Record(trace_id=TRACE), reply()).measures is None

@@ -189,8 +189,8 @@ class TestNoAnswer:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"Age": "0"},
         {"Age": "31"},
+        {"X-Cache": "TCP_MEM_HIT from edge"},
         {"X-Cache": "Hit from cloudfront"},
         {"CF-Cache-Status": "HIT"},
         {"Cache-Status": "edge; fwd=miss, shield; hit"},
@@ -201,7 +201,10 @@ def test_an_answer_a_cache_gave_is_no_draw_of_the_pipeline(headers):
     assert (found.result, found.record) == ("cached", None)
 
 
-@pytest.mark.parametrize("headers", [{"X-Cache": "MISS"}, {"CF-Cache-Status": "DYNAMIC"}, {"X-Cache": "white"}])
+@pytest.mark.parametrize(
+    "headers",
+    [{"Age": "0"}, {"X-Cache": "TCP_MISS"}, {"X-Cache": "MISS"}, {"CF-Cache-Status": "DYNAMIC"}, {"X-Cache": "white"}],
+)
 def test_an_answer_a_cache_let_through_is_one(headers):
     assert replied((200, {"Content-Type": "application/json", **headers}, b'{"answer": "x"}'))[0].result == "ok"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import probed_functions
 import pytest
 from probed import QUESTION, ask, asking
@@ -9,6 +11,7 @@ from probed import QUESTION, ask, asking
 import ragmon
 from ragmon import installation
 from ragmon.capture import runtime
+from ragmon.config.load import defaults
 from ragmon.errors import RagmonError
 from ragmon.probes.crew import Crew
 
@@ -115,3 +118,78 @@ def test_a_function_that_is_not_there_is_refused_with_a_hint(target, told):
         ask(target)
     assert "myapp.rag:answer" in refused.value.hint
     assert ragmon.trace_id() is None
+
+
+def test_whatever_a_function_raises_its_place_is_free_again(capfd):
+    with asking("probed_functions:panics", concurrency=1, timeout="60s") as asker:
+        crew = Crew(asker, 1)
+        crew.send(QUESTION)
+        (found,) = crew.wait(30.0)
+        assert (found.result, found.record.error, crew.free) == ("error", "PanicException", True)
+    assert QUESTION.text not in capfd.readouterr().err
+
+
+def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypatch):
+    def full(_):
+        raise RuntimeError("can't start new thread")
+
+    with asking("probed_functions:plain", concurrency=1) as asker:
+        crew = Crew(asker, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr("ragmon.probes.crew.Thread.start", full)
+            crew.send(QUESTION)
+        (found,) = crew.wait(0.0)
+        assert (found.result, found.record, crew.free) == ("lost", None, True)
+
+
+def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
+    let_go = threading.Event()
+    judge("hangs")(lambda _: let_go.wait(60) and None)
+    settings = configured("[judges.hangs]\nsample = 1.0")
+    with asking("probed_functions:plain", settings=settings, timeout="1s", concurrency=1) as asker:
+        crew = Crew(asker, 1, grace=0.0)
+        crew.send(QUESTION)
+        (found,) = crew.wait(30.0)
+        let_go.set()
+    assert (found.result, found.record.error, found.overloaded) == ("ok", None, False)
+
+
+def test_a_question_under_way_comes_back_under_another_configuration():
+    probed_functions.LET_GO.clear()
+    probed_functions.HELD.clear()
+    with asking("probed_functions:holds", concurrency=1) as asker:
+        before = asker.capture._installation
+        crew = Crew(asker, 1)
+        crew.send(QUESTION)
+        assert probed_functions.HELD.wait(30)
+        asker.capture.go_on_with(defaults())
+        probed_functions.LET_GO.set()
+        (found,) = crew.wait(30.0)
+        assert (found.result, found.record.answer_json.claim) == ("ok", "too late")
+        assert not before._worker._thread.is_alive()
+        assert asker.ask(QUESTION, asker.sending(QUESTION)).result == "ok"
+
+
+def test_an_embedder_only_the_application_has_is_not_asked_for(configured):
+    settings = configured('[gold.g]\npath = "gold.jsonl"\nembed = "elsewhere:embed"')
+    (settings.path.parent / "gold.jsonl").write_text('{"qid": "q1", "question": "Who?", "answerable": false}')
+    assert ask("probed_functions:plain", settings=settings).result == "ok"
+
+
+def test_a_judges_budget_is_the_days_whatever_is_configured_meanwhile(judge, configured):
+    judge("paid")(lambda _: 1.0)
+    settings = configured("[judges.paid]\nsample = 1.0\nmax_per_day = 2")
+    with asking("probed_functions:plain", settings=settings) as asker:
+        measures = []
+        for _ in range(3):
+            measures.append(asker.ask(QUESTION, asker.sending(QUESTION)).record.measures)
+            asker.capture.go_on_with(settings)
+    assert measures == [{"judge_paid": 1.0}, {"judge_paid": 1.0}, None]
+
+
+def test_a_judge_that_cannot_work_here_holds_up_no_probe(configured, caplog):
+    settings = configured(
+        '[judges.faithfulness]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key_file = "elsewhere.key"\n'
+    )
+    assert ask("probed_functions:plain", settings=settings).result == "ok"
+    assert "probes are not judged here" in caplog.text

@@ -63,6 +63,11 @@ class TestBudget:
         budget.spend(midnight)
         assert budget.left(midnight + 5) == 1
 
+    def test_a_clock_put_back_over_midnight_begins_no_new_day(self):
+        budget, midnight = Budget(1), NOON + DAY / 2
+        budget.spend(midnight)
+        assert [budget.left(at) for at in (midnight - 1, midnight + 1, midnight + DAY)] == [0, 0, 1]
+
 
 class TestBackOff:
     def test_pauses_double_up_to_five_minutes(self):

@@ -42,17 +42,21 @@ class Budget:
         self._own = 0
         self._is_spent = False
 
+    def begin_again(self) -> None:
+        """Go on in a forked child: a thread of the parent may have held the lock."""
+        self._lock = Lock()
+
     def spend(self) -> bool:
         """Take one request out of today's; returns whether there was one left."""
         with self._lock:
             day = int(self._clock() // DAY)
-            if day != self._day:
+            if day > self._day or day < self._day - 1:  # a clock that is put back over midnight begins no new day
                 self._day, self._own, self._is_spent = day, 0, False
                 self._forget(day)
             if self._is_spent:
                 return False
             self._own += 1
-            self._is_spent = max(self._own, self._place(day)) > self._per_day
+            self._is_spent = max(self._own, self._place(self._day)) > self._per_day
             return not self._is_spent
 
     def _place(self, day: int) -> int:

@@ -36,6 +36,10 @@ class Cache:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Begin anew in a forked child: a thread of the parent may have held the lock."""
         self._lock = Lock()
         self._held: OrderedDict[bytes, Opinion] = OrderedDict()
 

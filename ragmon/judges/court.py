@@ -58,6 +58,7 @@ class Court:
         self._clock = clock
         self._lock = Lock()
         self._seats: dict[tuple[str, Table, bool], Seat] = {}
+        self._budgets: list[Budget] = []
         tables = [item for one in (settings.common, *settings.pipelines.values()) for item in one.judges.items()]
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
@@ -92,8 +93,11 @@ class Court:
     def begin_again(self) -> None:
         """Begin anew in a forked child."""
         self._lock = Lock()
+        for budget in self._budgets:
+            budget.begin_again()
         for seat in self._seats.values():
             seat.begin_again()
+            seat.judge.begin_again()
 
     def close(self) -> None:
         """End every thread."""
@@ -116,6 +120,7 @@ class Court:
             place = "" if path is None else str(path.resolve())  # two applications may have judges of one name
             mark = sha256(f"{place}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
             budget = Budget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{mark}")
+            self._budgets.append(budget)
             judge = _judge(name, table, budget)
             seat = self._seats[key] = Seat(judge, table.concurrency, self._tell)
         return seat

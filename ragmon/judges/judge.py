@@ -72,6 +72,10 @@ class Judge:
         self._cache = Cache()
         self._said: set[str] = set()
 
+    def begin_again(self) -> None:
+        """Begin anew in a forked child, whose lock may have come locked."""
+        self._cache.begin_again()
+
     def draws(self, record: Record) -> bool:
         """Whether it looks at a request: a draw of the trace id and its own name.
 
@@ -100,7 +104,7 @@ class Judge:
             self._say(result, f"judge {self.name}: {failure}")
         except TimeoutError:
             result = TIMEOUT
-        except Exception as error:  # noqa: BLE001 - a function may raise anything
+        except BaseException as error:  # noqa: BLE001 - a function may raise anything, and Rust's panics are no Exception
             result = JUDGE_ERROR
             self._say(result, f"judge {self.name} failed: {whereabouts(error)}")
         threshold, opinion = self._held(opinion)
@@ -143,12 +147,9 @@ class Judge:
         """What a function of the application says."""
         if not self._spend():
             raise NoJudgementError(BUDGET, "the budget of today is spent")
-        try:
-            said = function(record)
-            if inspect.isawaitable(said):
-                said = await said
-        except (SystemExit, KeyboardInterrupt) as error:  # nobody ends the process from here
-            raise NoJudgementError(JUDGE_ERROR, f"it raised {type(error).__name__}") from None
+        said = function(record)
+        if inspect.isawaitable(said):
+            said = await said
         score, reason = (said.score, said.reason) if isinstance(said, Verdict) else (said, None)
         if score is None:
             raise NoJudgementError(SKIPPED, "it has nothing to say")

@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 
 from ragmon.capture.calls import Lost, active
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.contract import Record
 from ragmon.item import GoldItem
 from ragmon.judges.apart import apart
 from ragmon.judges.judge import Judge
 from ragmon.judges.results import Judgement
+from ragmon.names import JUDGE_ERROR
 from ragmon.reader import FactReader
 
 WAITING: Final = 64
@@ -102,7 +104,14 @@ class Seat:
         with asyncio.Runner() as runner:
             while (ticket := queue.get()) is not None:
                 if self.judge.name in ticket.open:
-                    self._tell(ticket, runner.run(self._judge(ticket)))
+                    self._tell(ticket, self._judged(runner, ticket))
+
+    def _judged(self, runner: asyncio.Runner, ticket: Ticket) -> Judgement:
+        try:
+            return runner.run(self._judge(ticket))
+        except BaseException as error:  # noqa: BLE001 - the application's tracer is foreign code, and the thread must live
+            warn_once(f"judge {self.judge.name} failed: {whereabouts(error)}")
+            return Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
 
     async def _judge(self, ticket: Ticket) -> Judgement:
         with apart(self.judge.name):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 from time import monotonic, time
@@ -13,12 +15,16 @@ import msgspec
 
 from ragmon import names
 from ragmon.capture.calls import Site
+from ragmon.capture.folders import default_folder
+from ragmon.capture.notices import warn_once
 from ragmon.capture.paths import parse
 from ragmon.capture.said import probe, trace_id
 from ragmon.capture.wrappers import wrap
 from ragmon.config.services import Export
-from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
+from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.contract import Latency, Record, Sampling
+from ragmon.delivery import identity
+from ragmon.errors import RagmonError
 from ragmon.installation import Installation
 from ragmon.probes.endpoint import Endpoint, ReplyError, UnreachableError
 from ragmon.probes.functions import Function, Loop, follow
@@ -74,21 +80,53 @@ class Capture:
 
     def __init__(self, settings: Settings) -> None:
         self.returns = Returns()
+        self._lock = Lock()
+        self._under_way: Counter[Installation] = Counter()
         self._installation = self._installed(settings)
 
     def _installed(self, settings: Settings) -> Installation:
-        bare = {name: _bare(one) for name, one in settings.pipelines.items()}
-        own = replace(
-            settings, export=Export(), judges={}, common=_bare(settings.common), pipelines=bare, disabled=False
-        )
-        found = Installation(own, self.returns)
+        bare = {name: replace(one, export=Export()) for name, one in settings.pipelines.items()}
+        common = replace(settings.common, export=Export())
+        # A probe names its question, and what finds questions by meaning may be the application's alone.
+        gold = tuple(replace(spec, embed=None) for spec in settings.gold)
+        own = replace(settings, export=Export(), common=common, pipelines=bare, gold=gold, disabled=False)
+        spent = default_folder(identity(settings))
+        try:
+            found = Installation(own, self.returns, spent=spent)
+        except RagmonError as error:  # a key or a package that only the application's machine has
+            warn_once(f"probes are not judged here: {error}")
+            found = Installation(_unjudged(own), self.returns, spent=spent)
         found.start(alone=True)
         return found
 
     def go_on_with(self, settings: Settings) -> None:
         """Capture as another configuration says; questions under way come back all the same."""
-        before, self._installation = self._installation, self._installed(settings)
-        before.shutdown()
+        found = self._installed(settings)
+        with self._lock:
+            before, self._installation = self._installation, found
+            is_idle = not self._under_way[before]
+        if is_idle:
+            before.shutdown()
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call is captured inside; capture ends only after it."""
+        with self._lock:
+            which = self._installation
+            self._under_way[which] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way[which] -= 1
+                is_past = which is not self._installation
+                is_over = is_past and not self._under_way[which]
+                if not self._under_way[which]:
+                    del self._under_way[which]
+            if is_past:
+                which.flush(_PATIENCE)
+            if is_over:
+                which.shutdown()
 
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
@@ -100,9 +138,9 @@ class Capture:
         self._installation.shutdown()
 
 
-def _bare(pipeline: PipelineSettings) -> PipelineSettings:
-    """Without what takes records away, or takes its time with them."""
-    return replace(pipeline, export=Export(), judges={})
+def _unjudged(settings: Settings) -> Settings:
+    pipelines = {name: replace(one, judges={}) for name, one in settings.pipelines.items()}
+    return replace(settings, common=replace(settings.common, judges={}), pipelines=pipelines)
 
 
 @dataclass(frozen=True)
@@ -168,11 +206,13 @@ class Asker:
             sending: How it is sent.
         """
         failed: BaseException | None = None
-        try:
-            with probe(question.qid):
-                follow(self.call(question.text, sending), self.loop, sending)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is the application's, and what is asked about
-            failed = error
+        with self.capture.call():
+            try:
+                with probe(question.qid):
+                    follow(self.call(question.text, sending), self.loop, sending)
+            except BaseException as error:  # noqa: BLE001 - it is the application's, and what is asked about
+                failed = error
+            sending.came_back = monotonic()
         record = self.capture.record(sending.trace_id)
         if record is not None:
             record.tags = {**(record.tags or {}), names.PROBE_TAG: self.spec.name}
@@ -182,7 +222,7 @@ class Asker:
         self, question: Question, sending: Sending, record: Record | None, failed: BaseException | None
     ) -> Answered:
         """What became of a question that came back."""
-        if isinstance(failed, TimeoutError) and monotonic() >= sending.deadline:
+        if isinstance(failed, TimeoutError) and sending.came_back >= sending.deadline:
             return self.late(question, sending, record)
         if isinstance(failed, ReplyError) and failed.wait is not None and question.tries + 1 < TRIES:
             return Answered(question, THROTTLED, wait=failed.wait, overloaded=True)

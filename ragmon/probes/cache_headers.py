@@ -6,7 +6,8 @@ import re
 from email.message import Message
 from typing import Final
 
-_HIT: Final = re.compile(r"\bhit\b", re.IGNORECASE)
+_HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
+"""`HIT`; of Squid and Akamai `TCP_HIT` and `TCP_MEM_HIT`."""
 _SAYS: Final = ("X-Cache", "X-Cache-Status", "CF-Cache-Status", "X-Proxy-Cache", "X-Varnish-Cache", "Cache-Status")
 """Where Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211 caches say it."""
 
@@ -14,7 +15,8 @@ _SAYS: Final = ("X-Cache", "X-Cache-Status", "CF-Cache-Status", "X-Proxy-Cache",
 def is_from_cache(headers: Message) -> bool:
     """Whether a cache says that it answered.
 
-    An `Age` says so too (RFC 9111, section 5.1: the reply was not made for this request).
+    An `Age` says so too (RFC 9111, section 5.1: the reply was not made for this request), but for 0: Varnish and what
+    is built on it put that on replies just fetched.
 
     Args:
         headers: Of the reply.
@@ -23,6 +25,6 @@ def is_from_cache(headers: Message) -> bool:
     >>> is_from_cache(found), is_from_cache(Message())
     (True, False)
     """
-    if "Age" in headers:
+    if any(age.strip() != "0" for age in headers.get_all("Age", ())):
         return True
     return any(_HIT.search(value) for name in _SAYS for value in headers.get_all(name, ()))

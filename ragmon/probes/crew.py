@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
 from threading import Condition, Thread
 from time import monotonic
 from typing import Final
 
+from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.probes.asking import Asker
-from ragmon.probes.question import Answered, Question, Sending
+from ragmon.probes.question import LOST, Answered, Question, Sending
 
 GRACE: Final = 1.0
 """Seconds after its deadline a question may take to say so itself."""
@@ -55,7 +57,13 @@ class Crew:
             number = self._sent
             self._under_way[number] = (question, sending)
         ask = Thread(target=self._ask, args=(number, question, sending), name=f"ragmon-ask-{number}", daemon=True)
-        ask.start()
+        try:
+            ask.start()
+        except RuntimeError as error:  # this process has no thread left, which says nothing of the target
+            warn_once(f"a question could not be sent: {whereabouts(error)}")
+            with self._changed:
+                del self._under_way[number]
+                self._back.append(Answered(question, LOST, overloaded=True))
 
     def _ask(self, number: int, question: Question, sending: Sending) -> None:
         answered = self._asker.ask(question, sending)
@@ -74,7 +82,7 @@ class Crew:
         until = monotonic() + seconds
         with self._changed:
             while not (self._back or self._woken or self._overdue() or (now := monotonic()) >= until):
-                deadlines = [sending.deadline + self._grace for _, sending in self._under_way.values()]
+                deadlines = [self._patience(sending) for _, sending in self._under_way.values()]
                 self._changed.wait(min([until, *deadlines]) - now)
             self._woken = False
             for number in self._overdue():
@@ -84,8 +92,13 @@ class Crew:
         return found
 
     def _overdue(self) -> list[int]:
-        before = monotonic() - self._grace
-        return [number for number, (_, sending) in self._under_way.items() if sending.deadline <= before]
+        now = monotonic()
+        return [number for number, (_, sending) in self._under_way.items() if self._patience(sending) <= now]
+
+    def _patience(self, sending: Sending) -> float:
+        """Until when a question is waited for; one whose target is done comes by itself."""
+        limit = sending.deadline + self._grace
+        return inf if sending.came_back <= limit else limit
 
     def wake(self) -> None:
         """End a wait."""

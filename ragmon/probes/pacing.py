@@ -89,7 +89,8 @@ class Budget:
         Args:
             now: Seconds since the epoch.
         """
-        if (day := int(now // DAY)) != self._day:
+        day = int(now // DAY)
+        if day > self._day or day < self._day - 1:  # a clock that is put back over midnight begins no new day
             self._day, self._spent = day, 0
         return self.most - self._spent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -49,6 +50,7 @@ class Sending:
         deadline: When to give up, on the monotonic clock.
         trace_id: The trace it runs in, 32 hex digits; "" before it runs.
         from_cache: A cache said that the answer is its own.
+        came_back: When its target was done, on the monotonic clock; what capture and judges take is not the target's.
     """
 
     qid: str
@@ -56,6 +58,7 @@ class Sending:
     deadline: float
     trace_id: str = ""
     from_cache: bool = False
+    came_back: float = inf
 
     def left(self) -> float:
         """Seconds until its deadline.

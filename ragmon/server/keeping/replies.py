@@ -128,6 +128,8 @@ def joined(own: Record, reply: Record) -> Record:
         build=own.build or reply.build,
         sampling=Sampling(stratum="error" if reply.error else stratum),
         tags={**(reply.tags or {}), **(own.tags or {})},
+        measures={**(reply.measures or {}), **(own.measures or {})} or None,
+        verdicts=own.verdicts if own.verdicts is not None else reply.verdicts,
     )
 
 
