@@ -23,7 +23,7 @@ preset = "wfgy-eval"
 [gold.g]
 path = "g.jsonl"
 [probe.p]
-target = "https://me:hunter2@rag.example/ask"
+target = "https://me:hunter2@rag.example/ask?key=hunter2"
 headers = { Authorization = "hunter2", X-Api-Key = "hunter2", Accept = "text/plain" }
 [judges.faithfulness]
 url = "https://hunter2@judge.example"
@@ -99,7 +99,7 @@ class TestRows:
         assert "hunter2" not in repr(found)
         assert found["serve.token_file"] == (MASK, "ragmon.toml:19")
         assert found["probe.p.headers"][0] == {"Authorization": MASK, "X-Api-Key": MASK, "Accept": "text/plain"}
-        assert found["probe.p.target"][0] == f"https://{MASK}@rag.example/ask"
+        assert found["probe.p.target"][0] == f"https://{MASK}@rag.example/ask?{MASK}"
         assert found["serve.tls"][0]["key"] == MASK
 
     def test_what_only_sounds_like_a_secret_is_shown(self, shown):
@@ -196,3 +196,8 @@ class TestShowCommand:
 
     def test_a_file_nobody_can_read_exits_3(self, run):
         assert run("show", "--config", ".").exit_code == 3
+
+
+def test_a_probe_is_told_by_its_target_without_its_secrets(configured):
+    settings = configured(CONFIG)
+    assert [spec.asks for spec in settings.probes] == ["https://rag.example/ask"]

@@ -162,6 +162,18 @@ def test_live_and_replay_agree_on_labels_also_after_a_kill(tmp_path):
         assert digest(running) == replayed(tmp_path)
 
 
+def test_a_producer_cannot_pass_its_own_word_for_what_people_say(tmp_path):
+    """Neither as a record of the source `label`, nor as a measure of a request."""
+    with serving(tmp_path) as running:
+        forged = asked(0, source="label", measures={"answer_correct": 1.0})
+        send_body(running, whole([forged, asked(1, measures={"answer_correct": 1.0, "groundedness": 0.5})]))
+        books = running.settled(2)
+        assert books["dropped"] == {"invalid_schema": 1}
+        assert not [name for name in running.metrics() if name.startswith("rag_answer_correct")]
+    (kept,) = journalled(tmp_path)
+    assert kept.measures == {"groundedness": 0.5}
+
+
 @pytest.mark.parametrize("content", ["none", "full"])
 def test_what_raters_wrote_is_kept_where_text_of_users_is(tmp_path, content):
     with serving(tmp_path, f'[capture]\ncontent = "{content}"\n') as running:

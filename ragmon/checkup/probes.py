@@ -34,7 +34,7 @@ def _probe(spec: ProbeSpec, gold: GoldSet, settings: Settings) -> Check:
     except RagmonError as error:
         return Check(NAME, ok=False, told=f"{spec.name}: {error}", hint=error.hint)
     every = interval(asked, spec.every, spec.max_per_day, reserve=spec.on_look)
-    told = f"{spec.name} asks {spec.target} the {asked} questions of {gold.name} in {duration(every * asked / 60)}"
+    told = f"{spec.name} asks {spec.asks} the {asked} questions of {gold.name} in {duration(every * asked / 60)}"
     if every * asked > spec.every * 1.001:
         return Check(NAME, ok=True, told=told, hint=f"max_per_day = {spec.max_per_day} allows no more")
     if key is None and spec.target.startswith("http"):

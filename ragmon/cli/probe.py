@@ -135,7 +135,7 @@ def _round(
 
 def _send_once(spec: ProbeSpec, gold: GoldSet, asker: Asker, ordered: InOrder) -> None:
     asked = questions(gold)
-    _say(spec, f"{len(asked)} questions of {gold.name} to {spec.target}")
+    _say(spec, f"{len(asked)} questions of {gold.name} to {spec.asks}")
     counts, told, first = Counts(), monotonic(), True
     for answered in once(Crew(asker, spec.concurrency), asked):
         if first and answered.unreachable:
@@ -161,7 +161,7 @@ def _say(spec: ProbeSpec, what: str) -> None:
 
 def _nobody(spec: ProbeSpec, answered: Answered) -> RagmonError:
     hint = "is the application running? --target, or [probe.NAME] target, is its address"
-    return RagmonError(f"nobody answers at {spec.target}: {answered.unreachable}", hint=hint)
+    return RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
 
 
 def _judge(settings: Settings, sets: tuple[GoldSet, ...], found: Sequence[Record], form: str) -> int:
@@ -185,7 +185,7 @@ def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[Probe
             probers.append(Prober(spec, questions(_gold_of(spec, sets)), asker, out.put, counts=counts))
         for prober in probers:
             prober.start()
-            _say(prober.spec, f"asks {prober.spec.target}, a question every {prober.interval:.3g} s")
+            _say(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")
         while _next(heard) is None:
             out.deliver()
         for prober in probers:

@@ -64,6 +64,12 @@ class ProbeSpec:
     answer: Mapping[str, str]
     on_look: bool
 
+    @property
+    def asks(self) -> str:
+        """The target as it may be shown: a login and what stands in a query are secrets."""
+        scheme, slashes, rest = self.target.partition("?")[0].rpartition("//")
+        return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
+
 
 @dataclass(frozen=True)
 class PipelineSettings:

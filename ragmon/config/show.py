@@ -39,6 +39,8 @@ def _shown(key: str, value: object) -> object:
         return MASK
     if option == "patterns" and value == DEFAULT_PATTERNS:
         return "default"
+    if option == "target" and isinstance(value, str) and "?" in value:
+        value = f"{value.partition('?')[0]}?{MASK}"
     return _plain(value, masked=option in ("headers", "tls"))
 
 

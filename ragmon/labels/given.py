@@ -11,6 +11,8 @@ from ragmon.labels.words import FIELDS
 
 LONGEST: Final = 1024
 """Characters of a trace id, a rater or a document's id."""
+LONGEST_COMMENT: Final = 10_000
+"""Characters of a comment."""
 MOST: Final = 1000
 """Documents a label names."""
 _SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
@@ -40,6 +42,8 @@ def as_label(told: Any) -> Label:
     names = (label.trace_id, label.rater, *(label.relevant_ids or ()))
     if max(map(len, names)) > LONGEST or len(names) > MOST:
         raise ValueError(f"a label names at most {MOST} documents, in at most {LONGEST} characters each")
+    if len(label.comment or "") > LONGEST_COMMENT:
+        raise ValueError(f"a comment has at most {LONGEST_COMMENT} characters")
     if correct is None and label.answerable is None and label.relevant_ids is None:
         raise ValueError(f"a label says something: {_SAID}")
     try:

@@ -50,8 +50,7 @@ class Hearing:
                 del self._answers[next(iter(self._answers))]
         if self.book.waiting:
             self.book.expire(now)
-            for label in self.book.take(answer.trace_id):
-                self._join(label, answer, now)
+            self._join_all(answer, now)
 
     def take(self, label: Label, now: float) -> None:
         """Take in what a person says of an answer.
@@ -66,6 +65,17 @@ class Hearing:
             self.book.keep(label, now)
         else:
             self._join(label, answer, now)
+
+    def _join_all(self, answer: Record, now: float) -> None:
+        """Score an answer with every label that waited for it, also where a metric raises on one of them."""
+        failed: Exception | None = None
+        for label in self.book.take(answer.trace_id):
+            try:
+                self._join(label, answer, now)
+            except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
         """Score an answer with what is said of it."""

@@ -73,7 +73,11 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
         text: Show question and answer, as far as they were captured.
     """
     for record in records:
-        row: dict[str, object] = {"trace_id": record.trace_id, "pipeline": record.pipeline, "answered": record.ts}
+        row: dict[str, object] = {
+            "trace_id": record.trace_id,
+            "pipeline": _plain(record.pipeline),
+            "answered": record.ts,
+        }
         row["sample"] = "audit" if worth("", record).drawn == 0 else "informative"
         if link is not None:
             row["link"] = link.replace("{trace_id}", record.trace_id or "")

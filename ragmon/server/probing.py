@@ -145,7 +145,7 @@ class Probing:
                 continue
             prober.start()
             self._running[spec.name] = (basis, prober)
-            _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.target, prober.interval)
+            _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
 
     def _prober(
         self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: Capture

@@ -18,6 +18,7 @@ from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, encode
 from ragmon.labels.given import as_label
 from ragmon.labels.words import REJECTED
+from ragmon.metrics.answers import AnswerCorrect
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.spans import own_record
@@ -126,6 +127,10 @@ def _whole(own: Own) -> Whole | str:
     record = own_record(own.line, own.trace_id.hex(), own.end_ns)
     if isinstance(record, str):
         return _why(own.line, record)
+    if record.source == names.LABEL:  # people's words come as labels, which are told apart and counted once
+        return names.INVALID_SCHEMA
+    if record.measures is not None:
+        record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:
         record.source = names.LIVE
     key = (own.end_ns // STEP_NS, own.trace_id + own.span_id)
