@@ -69,6 +69,24 @@ def hash_keys(settings: Settings) -> dict[str | None, bytes]:
     return {name: found[file] for name, file in files.items() if file in found}
 
 
+def named(path: str) -> Any:
+    """What a configuration names as `module:name`, the name with dots where it is inside of something.
+
+    Raises:
+        ImportError: There is no such module.
+        AttributeError: It has no such name.
+        Exception: Whatever the module raises while it is loaded.
+
+    >>> named("math:pi")
+    3.141592653589793
+    """
+    module, _, name = path.partition(":")
+    found: Any = import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
 def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     """The function a configuration names as `module:function`.
 
@@ -80,11 +98,8 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     Raises:
         RagmonError: It is not there.
     """
-    module, _, name = path.partition(":")
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found = named(path)
     except (ImportError, AttributeError) as error:
         raise RagmonError(f"{setting}: {path} is not there ({error})", hint=example) from error
     if not callable(found):

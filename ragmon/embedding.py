@@ -9,9 +9,9 @@ import msgspec
 from ragmon import names
 from ragmon.assembly import function_at
 from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.capture.sinks import BatchSink, Sink, holds, label, report
+from ragmon.capture.sinks import BatchSink, Before, Sink
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Line, Record, Totals
+from ragmon.contract import Line, Record
 from ragmon.errors import RagmonError
 from ragmon.feedback import hand_on
 from ragmon.gold import GoldIndex, GoldSet
@@ -88,7 +88,7 @@ class Embeddings:
             yield self(record) if isinstance(record, Record) else record
 
 
-class Matching:
+class Matching(Before):
     """Matches records by meaning on their way to a sink, in the worker's thread.
 
     Args:
@@ -97,21 +97,9 @@ class Matching:
     """
 
     def __init__(self, sink: Sink | BatchSink, match: Embeddings) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._match = match
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
         return hand_on(self._sink, [self._match(record) for record in records])
-
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Hand on a producer's counts of all calls; returns whether they arrived."""
-        return report(self._sink, totals)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Hand on what people say of answers; returns whether it arrived."""
-        return label(self._sink, labels)
-
-    def holds(self, trace_id: str) -> bool | None:
-        """Whether the record of a trace arrived; None where nobody can tell."""
-        return holds(self._sink, trace_id)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ragmon import names
 from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.capture.sinks import BatchSink, Sink, holds, label, report
-from ragmon.contract import Label, Record, Totals
+from ragmon.capture.sinks import BatchSink, Before, Sink
+from ragmon.contract import Record
 from ragmon.metrics import Metric
 from ragmon.scorer import Scorer
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ragmon.capture.otlp import Scored, ScoreSink
 
 
-class Feedback:
+class Feedback(Before):
     """Hands records on, then tells the backend what gated metrics say of those whose traces it keeps.
 
     What becomes of the scores is no matter of the records: a backend that is down is said once in the log.
@@ -31,7 +31,7 @@ class Feedback:
     def __init__(
         self, sink: Sink | BatchSink, backend: ScoreSink, scorer: Scorer, gated: Callable[[str], frozenset[str]]
     ) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._backend = backend
         self._scorer = scorer
         self._gated = gated
@@ -61,18 +61,6 @@ class Feedback:
     def close(self) -> None:
         """End the connection to the backend; where records go is its owner's to end."""
         self._backend.close()
-
-    def report(self, totals: Sequence[Totals]) -> bool:
-        """Hand on a producer's counts of all calls; returns whether they arrived."""
-        return report(self._sink, totals)
-
-    def label(self, labels: Sequence[Label]) -> bool:
-        """Hand on what people say of answers; returns whether it arrived."""
-        return label(self._sink, labels)
-
-    def holds(self, trace_id: str) -> bool | None:
-        """Whether the record of a trace arrived; None where nobody can tell."""
-        return holds(self._sink, trace_id)
 
 
 def hand_on(sink: Sink | BatchSink, records: Sequence[Record]) -> Mapping[str, int]:

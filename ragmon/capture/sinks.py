@@ -164,6 +164,29 @@ class BatchTee(Tee):
         return all(told)
 
 
+class Before:
+    """What stands before a sink: all but records goes straight on to it.
+
+    Args:
+        sink: The sink.
+    """
+
+    def __init__(self, sink: Sink | BatchSink) -> None:
+        self._sink = sink
+
+    def report(self, totals: Sequence[Totals]) -> bool:
+        """Hand on a producer's counts of all calls; returns whether they arrived."""
+        return report(self._sink, totals)
+
+    def label(self, labels: Sequence[Label]) -> bool:
+        """Hand on what people say of answers; returns whether it arrived."""
+        return label(self._sink, labels)
+
+    def holds(self, trace_id: str) -> bool | None:
+        """Whether the record of a trace arrived; None where nobody can tell."""
+        return holds(self._sink, trace_id)
+
+
 def report(sink: Any, totals: Sequence[Totals]) -> bool:
     """Give a sink a producer's counts, where it takes them; returns whether it has them, or takes none."""
     take = getattr(sink, "report", None)

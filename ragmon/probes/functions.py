@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Iterator
-from importlib import import_module
 from threading import Lock, Thread
 from typing import Any, Final
 
+from ragmon.assembly import named
 from ragmon.capture.decorator import traced_as
 from ragmon.errors import RagmonError
 from ragmon.probes.question import Sending
@@ -43,11 +43,8 @@ class Function:
 
 
 def _find(path: str) -> Any:
-    module, _, name = path.partition(":")
     try:
-        found: Any = import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        found = named(path)
     except (Exception, SystemExit) as error:
         raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
     if not callable(found) or inspect.isclass(found):
