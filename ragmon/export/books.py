@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ragmon import coverage as gold_coverage
-from ragmon import names
+from ragmon import exposition, names
 from ragmon.coverage import HEAD
 from ragmon.export.labels import label
 from ragmon.reading import Reading
@@ -28,13 +28,13 @@ def families(reading: Reading) -> Iterator[Metric]:
 def accounting(reading: Reading) -> Iterator[Metric]:
     """Received = scored + ignored + dropped + duplicate + pending, per stage, and what is left over."""
     by_stage, by_reason = ("stage",), ("stage", "reason")
-    received = CounterMetricFamily("ragmon_records_received", "Records that came in", labels=by_stage)
-    scored = CounterMetricFamily("ragmon_records_scored", "Records that were counted", labels=by_stage)
-    ignored = CounterMetricFamily("ragmon_records_ignored", "Records that are not RAG", labels=by_reason)
-    dropped = CounterMetricFamily("ragmon_records_dropped", "Records that were lost", labels=by_reason)
-    duplicate = CounterMetricFamily("ragmon_records_duplicate", "Records that were there already", labels=by_stage)
-    pending = GaugeMetricFamily("ragmon_records_pending", "Records that wait", labels=by_stage)
-    residual = GaugeMetricFamily("ragmon_accounting_residual", "Records unaccounted for; 0", labels=by_stage)
+    received = CounterMetricFamily(exposition.RECEIVED, "Records that came in", labels=by_stage)
+    scored = CounterMetricFamily(exposition.RECORDS_SCORED, "Records that were counted", labels=by_stage)
+    ignored = CounterMetricFamily(exposition.IGNORED, "Records that are not RAG", labels=by_reason)
+    dropped = CounterMetricFamily(exposition.DROPPED, "Records that were lost", labels=by_reason)
+    duplicate = CounterMetricFamily(exposition.DUPLICATE, "Records that were there already", labels=by_stage)
+    pending = GaugeMetricFamily(exposition.PENDING, "Records that wait", labels=by_stage)
+    residual = GaugeMetricFamily(exposition.RESIDUAL, "Records unaccounted for; 0", labels=by_stage)
     for stage, books in sorted(reading.books.items()):
         received.add_metric((stage,), books.received)
         scored.add_metric((stage,), books.scored)
@@ -45,25 +45,25 @@ def accounting(reading: Reading) -> Iterator[Metric]:
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
     orphans = CounterMetricFamily(
-        "ragmon_orphan_records", "What was said outside a traced call", value=reading.captured.orphans
+        exposition.ORPHANS, "What was said outside a traced call", value=reading.captured.orphans
     )
-    spans = CounterMetricFamily("ragmon_spans_dropped", "Spans that belong to no record", labels=("reason",))
+    spans = CounterMetricFamily(exposition.SPANS_DROPPED, "Spans that belong to no record", labels=("reason",))
     for reason, n in sorted(reading.captured.spans.items()):
         spans.add_metric((reason,), n)
-    judged = CounterMetricFamily("ragmon_judge_calls", "Requests before a judge", labels=("judge", "result"))
+    judged = CounterMetricFamily(exposition.JUDGE_CALLS, "Requests before a judge", labels=("judge", "result"))
     for told, n in sorted(reading.captured.judged.items()):
         judged.add_metric(told, n)
     failures = reading.captured.withheld
-    withheld = CounterMetricFamily("ragmon_redaction_failures", "Records without text: a redactor failed", failures)
+    withheld = CounterMetricFamily(exposition.REDACTION_FAILURES, "Records without text: a redactor failed", failures)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
 
 
 def labels(reading: Reading) -> Iterator[Metric]:
     """What became of the labels people gave, and how many wait for their answers."""
-    given = CounterMetricFamily("ragmon_labels", "Labels people gave", labels=("result",))
+    given = CounterMetricFamily(exposition.LABELS, "Labels people gave", labels=("result",))
     for result, n in sorted(reading.labels.items()):
         given.add_metric((result,), n)
-    waiting = GaugeMetricFamily("ragmon_labels_waiting", "Labels that wait for their answers")
+    waiting = GaugeMetricFamily(exposition.LABELS_WAITING, "Labels that wait for their answers")
     waiting.add_metric((), reading.labels_waiting)
     yield from (given, waiting)
 
@@ -82,7 +82,7 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
             if (name in reading.snapshot.gold_metrics) == bool(series.gold):
                 counts.update({(name, reason): n for reason, n in stat.unassessed.items()})
     family = CounterMetricFamily(
-        "ragmon_unassessed", "Requests that could not be assessed", labels=("metric", "reason")
+        exposition.UNASSESSED, "Requests that could not be assessed", labels=("metric", "reason")
     )
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
@@ -93,7 +93,7 @@ def coverage(reading: Reading) -> Iterator[Metric]:
     """How much of the traffic the gold covers, and how much of the gold each source touched."""
     snapshot = reading.snapshot
     matches = CounterMetricFamily(
-        "ragmon_gold_match",
+        exposition.GOLD_MATCH,
         f"Audit members of user traffic by how their gold item was found; {HEAD}",
         labels=("pipeline", "how"),
     )
@@ -101,7 +101,7 @@ def coverage(reading: Reading) -> Iterator[Metric]:
         for how, n in ways.items():
             matches.add_metric((label(pipeline), how), n)
     seen = GaugeMetricFamily(
-        "ragmon_gold_items_seen",
+        exposition.GOLD_ITEMS_SEEN,
         "Distinct items of the gold set in force that were asked in the window",
         labels=("pipeline", "source", "gold", "window"),
     )
@@ -113,26 +113,26 @@ def coverage(reading: Reading) -> Iterator[Metric]:
 
 def known(reading: Reading) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the newest score and this version."""
-    info = GaugeMetricFamily("ragmon_gold_info", "Gold sets in use; always 1", labels=("gold", "version"))
-    items = GaugeMetricFamily("ragmon_gold_items", "Items of a gold set", labels=("gold",))
+    info = GaugeMetricFamily(exposition.GOLD_INFO, "Gold sets in use; always 1", labels=("gold", "version"))
+    items = GaugeMetricFamily(exposition.GOLD_ITEMS, "Items of a gold set", labels=("gold",))
     for gold in reading.snapshot.golds:
         info.add_metric((label(gold.name), gold.version), 1)
         items.add_metric((label(gold.name),), gold.items)
     builds = GaugeMetricFamily(
-        "ragmon_build_seen_info",
+        exposition.BUILD_SEEN,
         "Builds and indexes that answered last; always 1",
         labels=("pipeline", "build", "index_hash"),
     )
     for labels in reading.builds:
         builds.add_metric([label(text) for text in labels], 1)
     loaded = GaugeMetricFamily(
-        "ragmon_config_last_reload_successful",
+        exposition.RELOADED,
         "Whether the configuration in force is the one on disk",
         value=float(reading.served is None or reading.served.reloaded),
     )
-    last = GaugeMetricFamily("ragmon_last_scored_timestamp_seconds", "When a record was scored last")
+    last = GaugeMetricFamily(exposition.LAST_SCORED, "When a record was scored last")
     if reading.last_scored is not None:
         last.add_metric((), reading.last_scored)
-    version = GaugeMetricFamily("ragmon_build_info", "This ragmon; always 1", labels=("version",))
+    version = GaugeMetricFamily(exposition.BUILD_INFO, "This ragmon; always 1", labels=("version",))
     version.add_metric((current(),), 1)
     yield from (info, items, builds, loaded, last, version)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from ragmon import exposition
 from ragmon.export import books, quality, served, traffic, verdicts
 from ragmon.reading import Reading
 
@@ -29,7 +30,7 @@ class Collector:
 
     def collect(self) -> Iterator[Metric]:
         """All series of this moment, and how many there are."""
-        series = GaugeMetricFamily("ragmon_series", "Prometheus series of this scrape")
+        series = GaugeMetricFamily(exposition.SERIES, "Prometheus series of this scrape")
         count = 1
         for family in families(self._read()):
             count += len(family.samples)

@@ -7,7 +7,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from ragmon import metrics, stats
+from ragmon import exposition, metrics, stats
 from ragmon.estimands import bounds
 from ragmon.export.labels import label
 from ragmon.gates import LABELLED, Outcome
@@ -55,29 +55,24 @@ class _Family:
 
     def __init__(self, family: type[metrics.Metric]) -> None:
         name, help_ = family.name, family().help
+        shown = f"{exposition.PREFIX}{name}"
         cut = ("k",) if family.at_k else ()
         self._at_k = family.at_k
-        self._gauges = [
-            GaugeMetricFamily(f"rag_{name}", help_, labels=(*_WINDOWED, *cut)),
-            GaugeMetricFamily(
-                f"rag_{name}_lower",
-                f"Lower 95 % bound of rag_{name}{_WHICH}",
-                labels=(*_WINDOWED, *cut),
-            ),
-            GaugeMetricFamily(
-                f"rag_{name}_upper",
-                f"Upper 95 % bound of rag_{name}{_WHICH}",
-                labels=(*_WINDOWED, *cut),
-            ),
-            GaugeMetricFamily(f"rag_{name}_samples", f"Scored requests in rag_{name}", labels=(*_WINDOWED, *cut)),
-        ]
-        self._counters = [
-            CounterMetricFamily(f"rag_{name}_score", f"Sum of the scores of rag_{name}", labels=(*_COUNTED, *cut)),
-            CounterMetricFamily(f"rag_{name}_scored", f"Requests scored by rag_{name}", labels=(*_COUNTED, *cut)),
-        ]
+        windowed, counted = (*_WINDOWED, *cut), (*_COUNTED, *cut)
+        told = {
+            shown: help_,
+            f"{shown}{exposition.LOWER}": f"Lower 95 % bound of {shown}{_WHICH}",
+            f"{shown}{exposition.UPPER}": f"Upper 95 % bound of {shown}{_WHICH}",
+            f"{shown}{exposition.SAMPLES}": f"Scored requests in {shown}",
+        }
+        sums = {
+            f"{shown}{exposition.SCORE}": f"Sum of the scores of {shown}",
+            f"{shown}{exposition.SCORED}": f"Requests scored by {shown}",
+        }
         if name not in _BINARY:
-            squares = f"Sum of the squared scores of rag_{name}"
-            self._counters.append(CounterMetricFamily(f"rag_{name}_score_squares", squares, labels=(*_COUNTED, *cut)))
+            sums[f"{shown}{exposition.SQUARES}"] = f"Sum of the squared scores of {shown}"
+        self._gauges = [GaugeMetricFamily(name, says, labels=windowed) for name, says in told.items()]
+        self._counters = [CounterMetricFamily(name, says, labels=counted) for name, says in sums.items()]
 
     def add(self, series: SeriesStats, k: str, key: str, stat: Stat) -> None:
         """Add what one series says of the metric, unless it says nothing.
@@ -149,9 +144,9 @@ def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     labels = ("pipeline", "metric", "source", "gold", "window", "estimand")
     about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
     families = (
-        GaugeMetricFamily("ragmon_gold_lower", f"Lower 95 % bound of a gold metric ({about})", labels=labels),
-        GaugeMetricFamily("ragmon_gold_upper", f"Upper 95 % bound of a gold metric ({about})", labels=labels),
-        GaugeMetricFamily("ragmon_gold_n_eff", f"How many plain samples it is worth ({about})", labels=labels),
+        GaugeMetricFamily(exposition.GOLD_LOWER, f"Lower 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily(exposition.GOLD_UPPER, f"Upper 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily(exposition.GOLD_N_EFF, f"How many plain samples it is worth ({about})", labels=labels),
     )
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
@@ -179,12 +174,13 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
 
 def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
     """What labels and a proxy say together: the estimate with its interval, and how much the proxy helps."""
-    says = f"of rag_{METRIC} from labels and a proxy (prediction-powered)"
-    value = GaugeMetricFamily(f"rag_{METRIC}_ppi", f"Estimate {says}", labels=_WINDOWED)
-    lower = GaugeMetricFamily(f"rag_{METRIC}_ppi_lower", f"Lower 95 % bound {says}", labels=_WINDOWED)
-    upper = GaugeMetricFamily(f"rag_{METRIC}_ppi_upper", f"Upper 95 % bound {says}", labels=_WINDOWED)
+    shown = f"{exposition.PREFIX}{METRIC}{exposition.PPI}"
+    says = f"of {exposition.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
+    value = GaugeMetricFamily(shown, f"Estimate {says}", labels=_WINDOWED)
+    lower = GaugeMetricFamily(f"{shown}{exposition.LOWER}", f"Lower 95 % bound {says}", labels=_WINDOWED)
+    upper = GaugeMetricFamily(f"{shown}{exposition.UPPER}", f"Upper 95 % bound {says}", labels=_WINDOWED)
     gain = GaugeMetricFamily(
-        "ragmon_proxy_gain",
+        exposition.PROXY_GAIN,
         "How many labels each label is worth beside this proxy",
         labels=("pipeline", "window", "proxy"),
     )
@@ -212,8 +208,8 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 labels: tuple[str, ...] = (label(series.pipeline), key, series.source, label(series.slice), *golden)
                 total, n = sums.get(labels, (0, 0))  # labels of long names are cut, and may be the same
                 sums[labels] = (total + stat.sum, n + stat.n)
-    score = CounterMetricFamily("rag_slice_score", "Sum of a metric's scores in a slice", labels=_SLICED)
-    scored = CounterMetricFamily("rag_slice_scored", "Requests a metric scored in a slice", labels=_SLICED)
+    score = CounterMetricFamily(exposition.SLICE_SCORE, "Sum of a metric's scores in a slice", labels=_SLICED)
+    scored = CounterMetricFamily(exposition.SLICE_SCORED, "Requests a metric scored in a slice", labels=_SLICED)
     for labels, (total, n) in sums.items():
         score.add_metric(labels, total / stats.MICRO)
         scored.add_metric(labels, n)

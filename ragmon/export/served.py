@@ -6,35 +6,36 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from ragmon import exposition
 from ragmon.export.labels import label
 from ragmon.reading import Served
 
 
 def families(served: Served) -> Iterator[Metric]:
     """What a server turned away, lost sight of, and could not do."""
-    yield _counter("ragmon_requests_refused", "Requests that were turned away", "reason", served.refused)
-    yield _counter("ragmon_producer_records_dropped", "Records that producers lost", "reason", served.lost)
+    yield _counter(exposition.REFUSED, "Requests that were turned away", "reason", served.refused)
+    yield _counter(exposition.PRODUCER_DROPPED, "Records that producers lost", "reason", served.lost)
     unknown = CounterMetricFamily(
-        "ragmon_fields_unknown", "Fields that spans of other instrumentations do not tell", labels=("field", "reason")
+        exposition.FIELDS_UNKNOWN, "Fields that spans of other instrumentations do not tell", labels=("field", "reason")
     )
     for key, n in sorted(served.unknown.items()):
         unknown.add_metric([label(text) for text in key], n)
     yield unknown
     probes = CounterMetricFamily(
-        "ragmon_probe_requests", "Gold questions that were due, and what became of them", labels=("probe", "result")
+        exposition.PROBES, "Gold questions that were due, and what became of them", labels=("probe", "result")
     )
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
-    resets = CounterMetricFamily("ragmon_state_reset", "Damaged journals that were set aside")
+    resets = CounterMetricFamily(exposition.STATE_RESETS, "Damaged journals that were set aside")
     resets.add_metric((), served.resets)
-    jumps = CounterMetricFamily("ragmon_clock_jumps", "Jumps of the system's clock")
+    jumps = CounterMetricFamily(exposition.CLOCK_JUMPS, "Jumps of the system's clock")
     jumps.add_metric((), served.jumps)
-    missing = GaugeMetricFamily("ragmon_producer_records_missing", "Records that were sent and have not come")
+    missing = GaugeMetricFamily(exposition.PRODUCER_MISSING, "Records that were sent and have not come")
     missing.add_metric((), served.missing)
-    size = GaugeMetricFamily("ragmon_journal_bytes", "Bytes of the journal")
+    size = GaugeMetricFamily(exposition.JOURNAL_BYTES, "Bytes of the journal")
     size.add_metric((), served.size)
-    writable = GaugeMetricFamily("ragmon_journal_writable", "Whether the journal can be written")
+    writable = GaugeMetricFamily(exposition.JOURNAL_WRITABLE, "Whether the journal can be written")
     writable.add_metric((), float(not served.trouble))
     yield from (resets, jumps, missing, size, writable)
 

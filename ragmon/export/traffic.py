@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from ragmon import names, stats
+from ragmon import exposition, names, stats
 from ragmon.export.labels import label
 from ragmon.reading import Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
@@ -25,7 +25,7 @@ def families(reading: Reading) -> Iterator[Metric]:
     yield from requests(reading.captured)
     yield from latency(reading.snapshot, reading.captured.latency)
     documents = HistogramMetricFamily(
-        "rag_retrieved_documents", "Documents retrieval brought back", labels=("pipeline", "source")
+        exposition.DOCUMENTS, "Documents retrieval brought back", labels=("pipeline", "source")
     )
     for (pipeline, source), counts in sorted(reading.retrieved.items()):
         if counts:
@@ -35,8 +35,10 @@ def families(reading: Reading) -> Iterator[Metric]:
 
 def requests(captured: Captured) -> Iterator[Metric]:
     """All calls, sampled or not."""
-    calls = CounterMetricFamily("rag_requests", "All calls, sampled or not", labels=("pipeline", "source", "stratum"))
-    errors = CounterMetricFamily("rag_errors", "Calls that ended in an error", labels=("pipeline", "code"))
+    calls = CounterMetricFamily(
+        exposition.REQUESTS, "All calls, sampled or not", labels=("pipeline", "source", "stratum")
+    )
+    errors = CounterMetricFamily(exposition.ERRORS, "Calls that ended in an error", labels=("pipeline", "code"))
     for (pipeline, source, stratum), n in sorted(captured.calls.items()):
         calls.add_metric((label(pipeline), source, stratum), n)
     for (pipeline, code), n in sorted(captured.errors.items()):
@@ -51,9 +53,9 @@ def latency(snapshot: Snapshot, timed: Mapping[tuple[str, str], Mapping[int, int
         snapshot: What was sampled.
         timed: All calls in log buckets of milliseconds, by pipeline and source; empty where nobody timed them.
     """
-    whole = HistogramMetricFamily("rag_e2e_latency_seconds", "Latency of calls", labels=("pipeline", "source"))
+    whole = HistogramMetricFamily(exposition.LATENCY, "Latency of calls", labels=("pipeline", "source"))
     by_stage = HistogramMetricFamily(
-        "rag_stage_latency_seconds", "Latency of a stage of a call", labels=("pipeline", "source", "stage")
+        exposition.STAGE_LATENCY, "Latency of a stage of a call", labels=("pipeline", "source", "stage")
     )
     for (pipeline, source), histogram in sorted(timed.items()):
         whole.add_metric((label(pipeline), source), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
