@@ -22,7 +22,7 @@ FLOORS = {
     "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
     "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export reading labels journal",
-    "app": "config assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
+    "app": "config alerting assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
     "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
     "verifying probes termination",
     "shell": "cli __main__ demo",

@@ -190,10 +190,17 @@ def _trace_link(value: str) -> str:
 
 
 class Links(Table):
-    """Addresses alarms and pages link to."""
+    """Addresses alarms and pages link to.
+
+    Attributes:
+        trace: A trace, `{trace_id}` in it.
+        runbook: The runbook, `{alert}` where an alert's name in lower case belongs.
+        dashboard: The Grafana that has the dashboards.
+    """
 
     trace: Annotated[Url, AfterValidator(_trace_link)] | None = None
     runbook: Url | None = None
+    dashboard: Url | None = None
 
 
 class Tls(Table):

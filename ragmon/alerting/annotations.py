@@ -1,0 +1,84 @@
+"""What a page says: the value with its interval, what answers now, and where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ragmon import exposition
+from ragmon.alerting import recording
+from ragmon.config.services import Links
+
+RUNBOOK: Final = "docs/runbook.md#{alert}"
+"""Where the runbook is if nobody says: in ragmon's own repository."""
+DASHBOARD: Final = "ragmon-overview"
+_OF_GATE: Final = "{pipeline=%q,gate=%q}"
+_OF_PIPELINE: Final = "{pipeline=%q}"
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes annotations.
+
+    Args:
+        links: Where runbook and dashboards are.
+    """
+
+    links: Links
+
+    def of(self, alert: str, summary: str, description: str, *, gated: bool = False) -> Mapping[str, str]:
+        """The annotations of an alert.
+
+        Args:
+            alert: Its name.
+            summary: One line.
+            description: What it means and what to do first.
+            gated: It is about a pipeline and one of its gates.
+        """
+        found = {"summary": summary, "description": description}
+        found["runbook_url"] = str(self.links.runbook or RUNBOOK).replace("{alert}", alert.lower())
+        if self.links.dashboard is not None:
+            chosen = "?var-pipeline={{ $labels.pipeline }}" if gated else ""
+            found["dashboard_url"] = f"{str(self.links.dashboard).rstrip('/')}/d/{DASHBOARD}{chosen}"
+        return found
+
+
+def _asked(query: str, labels: str, shown: str, otherwise: str) -> str:
+    """The first result of a query, asked when the alert is written."""
+    found = f"{{{{ . | first | value | {shown} }}}}"
+    return f"{{{{ with printf `{query}` {labels} | query }}}}{found}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+
+
+def _share(series: str) -> str:
+    """A share of the gate in per cent; "unknown" where there is none."""
+    return _asked(f"max({series}{_OF_GATE})", "$labels.pipeline $labels.gate", "humanizePercentage", "unknown")
+
+
+def _number(series: str) -> str:
+    return _asked(f"max({series}{_OF_GATE})", "$labels.pipeline $labels.gate", 'printf "%.4g"', "unknown")
+
+
+def _builds(query: str, otherwise: str) -> str:
+    """Every build and index of a query."""
+    one = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
+    each = f"{{{{ range $at, $found := . }}}}{{{{ if $at }}}}, {{{{ end }}}}{one}{{{{ end }}}}"
+    asked = f"printf `{query}` {' '.join(['$labels.pipeline'] * query.count('%q'))} | query"
+    return f"{{{{ with {asked} }}}}{each}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+
+
+_SEEN: Final = f"count by (build, index_hash) ({exposition.BUILD_SEEN}{_OF_PIPELINE}"
+VALUE: Final = _share(recording.VALUE)
+"""The gate's value over all replicas."""
+INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
+SAMPLES: Final = f"n = {_number(recording.SAMPLES)}"
+THRESHOLD: Final = f"threshold {_share(exposition.GATE_THRESHOLD)}"
+BASELINE: Final = _asked(
+    f"max({exposition.GATE_BASELINE}{_OF_GATE})", "$labels.pipeline $labels.alarm", "humanizePercentage", "none"
+)
+"""What the alarm holds its metric against."""
+BUILDS: Final = (
+    f"New within the hour: {_builds(f'{_SEEN}) unless {_SEEN} offset 1h)', 'no build and no index')}. "
+    f"Answered last: {_builds(f'{_SEEN})', 'no build is told')}."
+)
+"""Which builds and indexes answer, and what of them is new: the first question of the night."""

@@ -1,0 +1,154 @@
+"""Alerts on ragmon itself: is it there, is it told anything, does it lose anything, is it what was configured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ragmon import exposition, names
+from ragmon.alerting import recording
+from ragmon.alerting.annotations import Writer
+from ragmon.alerting.gates import PAGE, TICKET
+from ragmon.alerting.promql import quoted, selector
+from ragmon.alerting.rulefile import Rule
+from ragmon.config.settings import Settings
+from ragmon.export.labels import label
+
+JOB: Final = "ragmon"
+"""How the scrape job is called."""
+LOST: Final = 0.01
+"""Share of lost records that is a ticket."""
+_UP: Final = f'up{{job="{JOB}"}} == 1'
+_BY_STAGE: Final = "sum by (stage) (increase({}[15m]))"
+
+
+def alerts(settings: Settings, writer: Writer) -> list[Rule]:
+    """Everything that would make the other alerts silent, or wrong."""
+    return [
+        _down(writer),
+        *(_no_data(name, writer) for name in settings.pipelines),
+        _stale(writer),
+        _books(writer),
+        _dropped(writer),
+        _journal(writer),
+        _reload(writer),
+        _rules(settings, writer),
+        _watchdog(writer),
+    ]
+
+
+def _ticket(name: str, expr: str, texts: Mapping[str, str], pending: str, **labels: str) -> Rule:
+    return Rule(name, expr, {"severity": TICKET, **labels}, texts, pending=pending, alert=True)
+
+
+def _down(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonDown",
+        "Prometheus has not reached ragmon for five minutes",
+        "No gate is judged and no alarm can fire until it is back. Producers keep what they can and count the rest.",
+    )
+    return Rule("RagmonDown", f"absent({_UP})", {"severity": PAGE}, texts, pending="5m", alert=True)
+
+
+def _no_data(pipeline: str, writer: Writer) -> Rule:
+    """Quiet is no data: it makes no metric zero, so it needs an alert of its own."""
+    where = selector(f"{exposition.LATENCY}_count", {"pipeline": label(pipeline), "source": names.LIVE})
+    expr = f"(sum(increase({where}[1h])) or vector(0)) == 0\nand on () count({_UP})"
+    texts = writer.of(
+        "RagmonNoData",
+        "{{ $labels.pipeline }}: no request for an hour",
+        "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
+        gated=True,
+    )
+    return _ticket("RagmonNoData", expr, texts, "15m", pipeline=label(pipeline))
+
+
+def _stale(writer: Writer) -> Rule:
+    expr = (
+        f"max by (stage, instance) ({exposition.PENDING}) > 0\n"
+        f"unless on (instance) time() - {exposition.LAST_SCORED} < 900"
+    )
+    texts = writer.of(
+        "RagmonScoringStale",
+        "{{ $value }} records wait at {{ $labels.instance }}, and none was scored for 15 minutes",
+        "What gates and alarms say is old. See the server's log, and `ragmon verify`.",
+    )
+    return _ticket("RagmonScoringStale", expr, texts, "15m")
+
+
+def _books(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonBooksDoNotClose",
+        "{{ $value }} records of stage {{ $labels.stage }} are unaccounted for at {{ $labels.instance }}",
+        "That is a bug in ragmon: received is not scored + ignored + dropped + duplicate + pending.",
+    )
+    return _ticket("RagmonBooksDoNotClose", f"{exposition.RESIDUAL} != 0", texts, "15m")
+
+
+def _dropped(writer: Writer) -> Rule:
+    producers = f'label_replace(sum(increase({exposition.PRODUCER_DROPPED}[15m])), "stage", "producer", "", "")'
+    all_sent = f'label_replace(sum(increase({exposition.RECEIVED}[15m])), "stage", "producer", "", "")'
+    expr = (
+        f"{_BY_STAGE.format(exposition.DROPPED)} / {_BY_STAGE.format(exposition.RECEIVED)} > {LOST:g}\n"
+        f"or {producers} / ({producers} + {all_sent}) > {LOST:g}"
+    )
+    texts = writer.of(
+        "RagmonRecordsDropped",
+        "{{ $value | humanizePercentage }} of the records of stage {{ $labels.stage }} are lost",
+        "What is left may be no fair sample. The reasons: "
+        f"`sum by (stage, reason) (increase({exposition.DROPPED}[15m]))`, and for stage producer "
+        f"`sum by (reason) (increase({exposition.PRODUCER_DROPPED}[15m]))`.",
+    )
+    return _ticket("RagmonRecordsDropped", expr, texts, "5m")
+
+
+def _journal(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonJournalNotWritable",
+        "ragmon at {{ $labels.instance }} cannot write its journal",
+        "It takes no records, and producers begin to lose them. Is the disk full, or read-only? /readyz says why.",
+    )
+    expr = f"{exposition.JOURNAL_WRITABLE} == 0"
+    return Rule("RagmonJournalNotWritable", expr, {"severity": PAGE}, texts, pending="2m", alert=True)
+
+
+def _reload(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonConfigReloadFailed",
+        "ragmon at {{ $labels.instance }} runs on an older configuration than the one on disk",
+        "`ragmon config check` names what is wrong with it. What ran before goes on.",
+    )
+    return _ticket("RagmonConfigReloadFailed", f"{exposition.RELOADED} == 0", texts, "5m")
+
+
+def _rules(settings: Settings, writer: Writer) -> Rule:
+    """These very rules were generated from another configuration than the one that is in force."""
+    mine = f"{exposition.GATE_THRESHOLD}{{pipeline=~{quoted('|'.join(map(_literal, settings.pipelines)))}}}"
+    served = f"max by (pipeline, gate) ({mine})"
+    expr = (
+        f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
+        f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
+        f"or ({recording.THRESHOLD} unless on (pipeline, gate) {served}) and on () count({_UP})"
+    )
+    texts = writer.of(
+        "RagmonRulesStale",
+        "{{ $labels.pipeline }}/{{ $labels.gate }}: the rules and ragmon were configured differently",
+        "Run `ragmon generate rules` with the ragmon.toml the server has, and load the result.",
+        gated=True,
+    )
+    return _ticket("RagmonRulesStale", expr, texts, "15m")
+
+
+def _literal(pipeline: str) -> str:
+    """A regular expression of RE2 that matches a name and nothing else."""
+    return re.sub(r"([^\w\s]|\s)", lambda found: f"\\{found[0]}" if found[0].isascii() else found[0], label(pipeline))
+
+
+def _watchdog(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonWatchdog",
+        "Alerts of ragmon get through",
+        "It fires always. Send it to something that calls when it is missing: then Prometheus or Alertmanager is dead.",
+    )
+    return Rule("RagmonWatchdog", "vector(1)", {"severity": "none"}, texts, alert=True)

@@ -1,0 +1,108 @@
+"""Alerts on requests themselves: how long they take, how many fail, how many find nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ragmon import exposition, names
+from ragmon.alerting.annotations import BUILDS, Writer
+from ragmon.alerting.gates import TICKET
+from ragmon.alerting.promql import Z999, selector, wilson
+from ragmon.alerting.rulefile import Rule
+from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.export.labels import label
+from ragmon.export.traffic import LATENCY_BOUNDS
+from ragmon.gates import MIN_SAMPLES
+
+USUAL: Final = 0.05
+"""The share of errors, and of empty retrievals, above which a ticket is due where no gate says otherwise."""
+_SPAN: Final = "15m"
+_ERRORS: Final = "pipeline:rag_errors:increase15m"
+_REQUESTS: Final = "pipeline:rag_requests:increase15m"
+_EMPTY: Final = "pipeline:rag_retrieved_documents_none:increase15m"
+_RETRIEVALS: Final = "pipeline:rag_retrieved_documents:increase15m"
+_P95: Final = "pipeline:rag_e2e_latency_seconds:p95_rate5m"
+_FAILED: Final = "pipeline:rag_errors_per_request:ratio_increase15m"
+_FOUND_NOTHING: Final = "pipeline:rag_retrieved_documents_none_per_retrieval:ratio_increase15m"
+
+
+def recorded() -> list[Rule]:
+    """Shares of errors and of empty retrievals, and the p95, over all replicas."""
+    grown = "sum by (pipeline) (increase({}[{}]))"
+    calls = grown.format(exposition.REQUESTS, _SPAN)
+    timed = grown.format(f"{exposition.LATENCY}_count", _SPAN)
+    live = {"source": names.LIVE}
+    buckets = selector(f"{exposition.LATENCY}_bucket", live)
+    none = selector(f"{exposition.DOCUMENTS}_bucket", {**live, "le": "0.0"})
+    return [
+        Rule(_ERRORS, grown.format(exposition.ERRORS, _SPAN)),
+        Rule(_REQUESTS, f"{calls}\nor {timed}"),  # spans of other instrumentations come without totals
+        Rule(_EMPTY, grown.format(none, _SPAN)),
+        Rule(_RETRIEVALS, grown.format(selector(f"{exposition.DOCUMENTS}_count", live), _SPAN)),
+        *_share(_FAILED, _ERRORS, _REQUESTS),
+        *_share(_FOUND_NOTHING, _EMPTY, _RETRIEVALS),
+        Rule(_P95, f"histogram_quantile(0.95, sum by (pipeline, le) (rate({buckets}[5m])))"),
+    ]
+
+
+def _share(name: str, part: str, whole: str) -> list[Rule]:
+    samples = f"({whole} > 0)"
+    return [Rule(name, f"clamp({part} / {samples}, 0, 1)"), Rule(_proven(name), wilson(name, samples, Z999))]
+
+
+def _proven(share: str) -> str:
+    """The lower bound of a share."""
+    return share.replace("ratio_increase15m", "wilson_lower999_15m")
+
+
+def alerts(settings: Settings, writer: Writer) -> list[Rule]:
+    """Slow, failing and empty-handed pipelines."""
+    found = []
+    for one in settings.pipelines.values():
+        here = selector("", {"pipeline": label(one.name)})
+        found += _slow(one, here, writer)
+        found.append(_failing(one, here, writer))
+        found.append(_empty(one, here, writer))
+    return found
+
+
+def _slow(one: PipelineSettings, here: str, writer: Writer) -> list[Rule]:
+    """A p95 above the bound of answered_within; above the largest bucket nobody could see one."""
+    bound = one.metrics.answered_within
+    if bound is None or bound >= LATENCY_BOUNDS[-1]:
+        return []
+    summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, above {float(bound):g} s"
+    texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
+    return [_ticket("RagmonLatencyP95", f"{_P95}{here} > {float(bound):g}", texts, "10m")]
+
+
+def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:
+    limit = _limit(one, "error_rate")
+    summary = "{{ $labels.pipeline }}: at least {{ $value | humanizePercentage }} of the calls fail"
+    description = f"Proven above {limit:.3g} over {_SPAN} (lower 99.9 % bound). {BUILDS}"
+    texts = writer.of("RagmonErrors", summary, description, gated=True)
+    return _ticket("RagmonErrors", _beyond(_FAILED, _REQUESTS, here, limit), texts, "2m")
+
+
+def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
+    limit = _limit(one, "empty_retrieval_rate")
+    summary = "{{ $labels.pipeline }}: at least {{ $value | humanizePercentage }} of the retrievals find nothing"
+    description = f"Proven above {limit:.3g} over {_SPAN} (lower 99.9 % bound). {BUILDS}"
+    texts = writer.of("RagmonEmptyRetrieval", summary, description, gated=True)
+    return _ticket("RagmonEmptyRetrieval", _beyond(_FOUND_NOTHING, _RETRIEVALS, here, limit), texts, "2m")
+
+
+def _beyond(share: str, whole: str, here: str, limit: float) -> str:
+    """Proven above a limit, and not by the two or three calls of a quiet night."""
+    return f"{_proven(share)}{here} > {limit:g}\nand {whole}{here} >= {MIN_SAMPLES}"
+
+
+def _limit(one: PipelineSettings, metric: str) -> float:
+    """What a gate on the metric allows, else the usual."""
+    said = (gate.threshold for gate in one.gates if gate.metric == metric and not gate.where and not gate.at_least)
+    return next(said, USUAL)
+
+
+def _ticket(name: str, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
+    return Rule(name, expr, {"severity": TICKET}, texts, pending=pending, keep="10m", alert=True)
