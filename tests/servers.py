@@ -70,16 +70,20 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(binary, folder, addresses):
-    """A Prometheus that scrapes some addresses every second.
+def prometheus(binary, folder, addresses, rules=(), alertmanagers=()):
+    """A Prometheus that scrapes some addresses, and evaluates its rules, every second.
 
     Args:
         binary: The program.
         folder: Where it keeps its data.
         addresses: What it scrapes.
+        rules: Files of rules.
+        alertmanagers: The addresses of those it tells of alerts.
     """
     config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(path) for path in rules],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": list(alertmanagers)}]}]},
         "scrape_configs": [{"job_name": "ragmon", "static_configs": [{"targets": list(addresses)}]}],
     }
     path = folder / "prometheus.yml"

@@ -53,7 +53,7 @@ def wilson(ratio: str, samples: str, z: float, *, upper: bool = False) -> str:
     square = z * z
     return (
         f"(\n"
-        f"  {ratio} + {square / 2:.6g} / {samples}\n"
-        f"  {sign} {z:g} * sqrt({ratio} * (1 - {ratio}) / {samples} + {square / 4:.6g} / {samples} ^ 2)\n"
-        f") / (1 + {square:.6g} / {samples})"
+        f"  {ratio} + {square / 2:.10g} / {samples}\n"
+        f"  {sign} {z:g} * sqrt({ratio} * (1 - {ratio}) / {samples} + {square / 4:.10g} / {samples} ^ 2)\n"
+        f") / (1 + {square:.10g} / {samples})"
     )
