@@ -88,10 +88,95 @@ def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(ha
 def test_a_request_that_is_under_way_is_no_users(hand):
     hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
     hand.send(whole([own()]))
-    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+    assert (counted(hand), sources(hand), hand.books.pending) == ((1, 0, 0), {}, 1)
     hand.keeper.reply(reply(), WAIT)
     hand.tick()
-    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+    assert (counted(hand), sources(hand), hand.books.pending) == ((2, 1, 1), {"probe": 1}, 0)
+    assert hand.ledger.counts.probed == {"joined": 1}
+
+
+class TestTheApplicationTellsFirst:
+    """Its record may come while the question is under way: the reply holds the text, and is waited for."""
+
+    @pytest.fixture
+    def asked_first(self, hand):
+        """A question is under way, and the application has told of it, without a word of text."""
+        begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
+        hand.keeper.reply(begun, 60.0, came=False)
+        hand.send(whole([own(q=None)]))
+        return hand
+
+    def precision(self, hand):
+        """Samples of answer precision among probes."""
+        found = [one for one in hand.ledger.live.snapshot(hand.time.now).series if one.gold and one.window == "all"]
+        return [one.metrics["answer_precision"].n for one in found if one.source == "probe"]
+
+    def test_the_reply_completes_it_as_it_does_where_it_comes_first(self, asked_first):
+        asked_first.keeper.reply(reply(), WAIT)
+        asked_first.tick()
+        assert (counted(asked_first), self.precision(asked_first)) == ((2, 1, 1), [1])
+        asked_first.tick(100)
+        assert counted(asked_first) == (2, 1, 1)
+
+    def test_without_a_reply_it_is_scored_when_the_wait_runs_out_and_counted(self, asked_first):
+        asked_first.tick(59)
+        assert counted(asked_first) == (1, 0, 0)
+        asked_first.tick(2)
+        assert (counted(asked_first), sources(asked_first)) == ((1, 1, 0), {"probe": 1})
+        assert asked_first.ledger.counts.probed == {"no_reply": 1}
+        asked_first.keeper.reply(reply(), WAIT)
+        asked_first.tick(WAIT + 1)
+        assert counted(asked_first) == (2, 1, 1)
+
+    def test_what_it_tells_again_meanwhile_is_there_already(self, asked_first):
+        asked_first.send(whole([own()]), whole([own(q="another call in it")]))
+        assert counted(asked_first) == (3, 0, 2)
+        asked_first.tick(61)
+        asked_first.send(whole([own()]))
+        assert (counted(asked_first), sources(asked_first)) == ((4, 1, 3), {"probe": 1})
+
+    def test_a_server_that_is_killed_loses_the_reply_and_not_the_record(self, asked_first):
+        asked_first.again()
+        assert asked_first.books.pending == 1
+        assert asked_first.verified().books["ingest"].pending == 1
+        asked_first.tick()
+        assert (counted(asked_first), sources(asked_first)) == ((1, 1, 0), {"probe": 1})
+        asked_first.again()
+        asked_first.tick()
+        assert (counted(asked_first), asked_first.verified().wrong) == ((1, 1, 0), ())
+
+    def test_a_server_that_is_stopped_waits_for_nothing(self, asked_first):
+        asked_first.keeper.waiting.replies.hurried = True
+        asked_first.tick()
+        assert counted(asked_first) == (1, 1, 0)
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_it_can_be_forgotten_while_it_waits(self, asked_first, killed):
+        assert asked_first.forget(TRACE).spans == 1
+        if killed:
+            asked_first.again()
+        asked_first.tick(61)
+        assert (counted(asked_first), asked_first.ledger.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
+        asked_first.again()
+        asked_first.tick()
+        assert counted(asked_first) == (1, 0, 0)
+
+    def test_a_journal_that_was_lost_takes_nothing_with_it(self, asked_first):
+        asked_first.damage()
+        asked_first.send(body(*foreign(3, at=BEGIN)))
+        asked_first.tick(61)
+        assert asked_first.ledger.counts.probed == {"no_reply": 1}
+        assert asked_first.books.residual == 0
+
+    def test_spans_of_another_instrumentation_wait_as_well(self, hand):
+        begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
+        hand.keeper.reply(begun, 60.0, came=False)
+        hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
+        hand.tick(5)
+        assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick()
+        assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
 
 
 def test_one_that_never_came_back_is_forgotten(hand):

@@ -26,6 +26,8 @@ def families(served: Served) -> Iterator[Metric]:
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
+    own = "Applications' own records of probes, and whether the reply came too"
+    yield _counter("ragmon_probe_records", own, "result", served.probed)
     resets = CounterMetricFamily("ragmon_state_reset", "Damaged journals that were set aside")
     resets.add_metric((), served.resets)
     jumps = CounterMetricFamily("ragmon_clock_jumps", "Jumps of the system's clock")

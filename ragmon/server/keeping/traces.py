@@ -10,9 +10,12 @@ from ragmon.contract import Record
 from ragmon.ingest.otlp.requests import Foreign, read
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal import Journal
+from ragmon.journal.bodies import RECORD
+from ragmon.journal.entries import decode
 from ragmon.journal.held import TRACE_ID, Body
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form
+from ragmon.server.keeping.ahead import Ahead, Early
 from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.replies import Replies
@@ -42,6 +45,7 @@ class Traces:
         forgotten: Traces that were forgotten while nobody served, and are not accounted for yet.
         unknown: Traces that are done, and of which a new journal does not know it yet.
         replies: What probers got, and the application may yet tell more of.
+        ahead: What the application told of probes whose replies have not come.
     """
 
     def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
@@ -50,6 +54,7 @@ class Traces:
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
         self.replies = Replies()
+        self.ahead = Ahead()
         self._room = Room(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
@@ -68,11 +73,11 @@ class Traces:
     @property
     def pending(self) -> int:
         """Traces of which it is not on disk what became of them."""
-        return len(self._room.traces) + len(self.ready) + len(self.forgotten)
+        return len(self._room.traces) + len(self.ready) + len(self.forgotten) + len(self.ahead)
 
     def has_news(self, now: float) -> bool:
         """Whether there is anything to write."""
-        return bool(self.ready or self.forgotten or self.alone(now))
+        return bool(self.ready or self.forgotten or self.alone(now) or any(self.ahead.due(self.replies, now)))
 
     def alone(self, now: float) -> list[tuple[bytes, Record]]:
         """The replies to probes that nothing more is to be waited for."""
@@ -141,6 +146,8 @@ class Traces:
         self.forgotten.clear()
         self.unknown.clear()
         self.replies.settle(row.answered)
+        self.ahead.settle(row.overdue)
+        self.ahead.add(row.early.values())
         for trace_id in row.own:
             _remember(self._own, trace_id)
         for trace_id in row.probed:
@@ -171,6 +178,7 @@ class Traces:
         for found in self.ready:
             found.waiting.requests.clear()
         self._room.forget_requests()
+        self.ahead.begin_again()
         self.released.clear()
         self.unknown = list(self._done)
 
@@ -189,6 +197,9 @@ class Traces:
                 _remember(self._own, unique[:TRACE_ID])
         unused = Counts()
         for body in journal.bodies():
+            if body.form == RECORD:
+                self._wait_again(body)
+                continue
             try:
                 batch = read(body.body, json=body.form == Form.JSON.value)
             except Rejected as rejected:
@@ -199,6 +210,12 @@ class Traces:
             waits -= journal.known(waits)
             kept = [one for one in batch.foreign if one.trace_id in waits]
             self._hold(kept, body, unused)
+
+    def _wait_again(self, body: Body) -> None:
+        """Let a record wait again: for nothing, as the replies that were expected are lost."""
+        found = decode(body.body)
+        assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
+        self.ahead.add(Early(trace_id, found, body.seq) for trace_id in body.traces)
 
 
 def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:

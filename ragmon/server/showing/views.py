@@ -63,6 +63,7 @@ class Views:
             lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             probes=self._reloading.probing.counts(),
+            probed=dict(counts.probed),
         )
 
     def trouble(self) -> str:
