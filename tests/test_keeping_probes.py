@@ -231,6 +231,21 @@ def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(hand):
         assert (counted(hand), sources(hand)) == ((2 + 2 * n, 1 + n, 1 + n), {"probe": 1 + n})
 
 
+@pytest.mark.parametrize("seconds", [0.0, 3 * 3600.0])
+def test_a_server_that_began_anew_in_between_counts_it_once_as_well(hand, seconds):
+    hand.send(span(msgspec.structs.replace(own(), source="probe", qid="a1"), 1))
+    hand.again(seconds)
+    hand.send(span(reply(ts=BEGIN + 30 + seconds), 2))
+    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+
+
+def test_users_words_that_look_like_a_probe_make_none(hand):
+    hand.send(span(own(q='"source":"probe"', claim='"source":"probe"'), 1))
+    hand.again()
+    hand.send(span(reply(ts=BEGIN + 30), 2))
+    assert sources(hand) == {"live": 1, "probe": 1}
+
+
 def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and_the_probe_is_not_lost(hand):
     hand.send(span(own(), 1))
     hand.send(span(reply(ts=BEGIN + 30), 2))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
+from ragmon import names
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
 from ragmon.ingest.otlp.requests import Foreign, read
@@ -26,6 +27,8 @@ REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
+LATELY: Final = 600.0
+"""Seconds of rows in which probes are looked for then: a prober elsewhere sends its own record soon after."""
 IN_MEMORY: Final = 3
 """Bytes in memory for a byte of a request that waits: itself, and what was parsed of it."""
 WHOLE: Final = TRACE_ID + 8
@@ -195,6 +198,8 @@ class Traces:
         for unique in journal.recent():
             if len(unique) == WHOLE:
                 _remember(self._own, unique[:TRACE_ID])
+        for trace_id in _probes(journal):
+            _remember(self._probed, trace_id)
         unused = Counts()
         for body in journal.bodies():
             if body.form == RECORD:
@@ -216,6 +221,16 @@ class Traces:
         found = decode(body.body)
         assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
         self.ahead.add(Early(trace_id, found, body.seq) for trace_id in body.traces)
+
+
+def _probes(journal: Journal) -> Iterator[bytes]:
+    """The traces of probes in the newest rows."""
+    mark = f'"source":"{names.PROBE}"'.encode()
+    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
+        for line in row.lines.split(b"\n") if mark in row.lines else ():
+            found = decode(line) if mark in line else None
+            if isinstance(found, Record) and found.source == names.PROBE and found.trace_id:
+                yield bytes.fromhex(found.trace_id)
 
 
 def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:
