@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 
 import probed_functions
@@ -163,6 +164,17 @@ def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
         between_rows(running, lambda: edges.append(other))
         wait_for(lambda: counted(running), lambda n: n == 24)
         assert len(there.asked) == 24
+
+
+def test_a_server_that_begins_again_goes_on_with_the_budget_of_the_day(tmp_path):
+    with web(right) as there:
+        text = config(tmp_path, there.url, "365d").replace("1000000000", "12")
+        for result in ("ok", "skipped"):
+            with serving(tmp_path, text, reply_wait=0.0) as running:
+                assert prober(running).sweep()
+                line = OK.replace("ok", result)
+                wait_for(partial(counted, running, line), lambda n: n == 12)
+        assert len(there.asked) == 12
 
 
 def test_probes_come_change_and_go_with_the_configuration(tmp_path):
