@@ -36,6 +36,7 @@ class Budget:
         self._lock = Lock()
         self._day = -1
         self._own = 0
+        self._unused = 0
         self._is_spent = False
 
     def begin_again(self) -> None:
@@ -47,12 +48,20 @@ class Budget:
         with self._lock:
             day = int(self._clock() // DAY)
             if day > self._day or day < self._day - 1:  # a clock that is put back over midnight begins no new day
-                self._day, self._own, self._is_spent = day, 0, False
+                self._day, self._own, self._unused, self._is_spent = day, 0, 0, False
                 if self._spent is not None:
                     self._spent.begin(day)
+            if self._unused:
+                self._unused -= 1
+                return True
             if self._is_spent:
                 return False
             self._own += 1
             place = 0 if self._spent is None else self._spent.add(self._day)
             self._is_spent = max(self._own, place) > self._per_day
             return not self._is_spent
+
+    def give_back(self) -> None:
+        """Put back one request that reached nobody; this process takes it next."""
+        with self._lock:
+            self._unused += 1

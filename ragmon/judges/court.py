@@ -15,6 +15,7 @@ from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.item import GoldItem
+from ragmon.judges.breaker import Breaker
 from ragmon.judges.budget import Budget
 from ragmon.judges.endpoint import Endpoint, read_key
 from ragmon.judges.judge import Judge, Terms
@@ -148,4 +149,7 @@ def _judge(name: str, table: Table, budget: Budget) -> Judge:
         hint = f"rename one of them, or leave url and model out of [judges.{name}]"
         raise RagmonError(f"judge {name} is a function and a model", hint=hint)
     key = None if table.api_key_file is None else read_key(table.api_key_file, f"check `[judges.{name}] api_key_file`")
-    return Judge(name, terms, (Endpoint(table.url, table.model, key=key, spend=budget.spend), kind))
+    endpoint = Endpoint(
+        table.url, table.model, key=key, spend=budget.spend, give_back=budget.give_back, breaker=Breaker()
+    )
+    return Judge(name, terms, (endpoint, kind))
