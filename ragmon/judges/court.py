@@ -24,6 +24,7 @@ from ragmon.judges.registry import functions
 from ragmon.judges.results import Judgement
 from ragmon.judges.seat import Seat, Ticket
 from ragmon.names import DEFAULT_PIPELINE
+from ragmon.privacy import Redactions
 from ragmon.reader import FactReader
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Court:
 
     Raises:
         GoldError: A gold file is broken.
+        RagmonError: Texts are redacted, and a redactor or the key is not there.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Court:
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
         self._about: dict[str, tuple[GoldIndex, FactReader]] = {}
+        self._redact = Redactions(settings) if tables and _redacts(settings) else None
 
     def seats(self, pipeline: str) -> tuple[Seat, ...]:
         """The judges of a pipeline: those of its tables, and functions no table names.
@@ -83,6 +86,12 @@ class Court:
         """The gold item of a record, and what counts as an answer in its pipeline."""
         gold, reader = self._known(record.pipeline or DEFAULT_PIPELINE)
         return gold.match(record), reader
+
+    def shown(self, record: Record) -> Record:
+        """A record as judges see it: redacted where `[capture] content` says so, else with all its text."""
+        if self._redact is None and functions() and _redacts(self._settings):
+            self._redact = Redactions(self._settings)
+        return record if self._redact is None else self._redact.cleared(record)
 
     def _known(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
         found = self._about.get(pipeline)
@@ -125,6 +134,11 @@ class Court:
             judge = _judge(name, table, budget)
             seat = self._seats[key] = Seat(judge, table.concurrency, self._tell)
         return seat
+
+
+def _redacts(settings: Settings) -> bool:
+    captures = [one.capture for one in (settings.common, *settings.pipelines.values())]
+    return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
 
 
 def _judge(name: str, table: Table, budget: Budget) -> Judge:
