@@ -6,6 +6,7 @@ from functools import partial
 from time import monotonic
 
 import probed_functions
+from chat_model import TABLE
 from command_line import gold, lines
 from probed import web
 from serving import (
@@ -116,6 +117,22 @@ def test_a_function_is_probed_in_the_servers_own_process(tmp_path):
         # It cites d1 for everything.
         assert counted(running, 'rag_under_refusal_rate{gold="support",pipeline="support",source="probe",window="5m"}')
         assert running.books()["duplicate"] == 0
+
+
+def test_what_judges_made_of_its_probes_is_counted_over_every_configuration(tmp_path, model):
+    text = config(tmp_path, "probed_functions:retrieving", "365d") + TABLE.format(url=model.url)
+    with serving(tmp_path, text) as running:
+        for n in (12, 24):
+            assert prober(running).sweep()
+            wait_for(partial(counted, running), lambda found, n=n: found == n)
+            judged = {name: found for name, found in running.metrics().items() if name.startswith("ragmon_judge_calls")}
+            assert {name.partition(",")[0] for name in judged} == {'ragmon_judge_calls_total{judge="faithfulness"'}
+            assert sum(judged.values()) == n
+            capture = running.server.probing._capture._installation
+            put(tmp_path / "ragmon.toml", (tmp_path / "ragmon.toml").read_text() + "# nothing\n")
+            assert running.server.reloading.reload()
+            wait_for(lambda: running.server.probing._capture._installation, lambda found, old=capture: found is not old)
+    assert model.asked
 
 
 def test_a_probe_that_fails_harms_nobody(tmp_path):

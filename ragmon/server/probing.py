@@ -88,6 +88,10 @@ class Probing:
         """How many questions were due, by probe and what became of them."""
         return self._counts.read()
 
+    def judged(self) -> Mapping[tuple[str, str], int]:
+        """What became of answers to probes that judges were to look at, by judge and result."""
+        return {} if self._capture is None else self._capture.judged()
+
     def _work(self) -> None:
         looks = Looks(self._edges())
         while True:

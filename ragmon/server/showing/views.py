@@ -47,7 +47,8 @@ class Views:
         keeper = self.keeper
         with keeper.lock:
             found = keeper.ledger.reading(keeper.clock.now(), keeper.waiting.pending)
-            return replace(found, served=self._served())
+            captured = replace(found.captured, judged=self._reloading.probing.judged())
+            return replace(found, served=self._served(), captured=captured)
 
     def _served(self) -> Served:
         keeper, ledger = self.keeper, self.keeper.ledger
