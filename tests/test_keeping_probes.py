@@ -7,7 +7,7 @@ import pytest
 from command_line import gold, lines
 from keepers import Hand, body
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from serving import BEGIN, asked, foreign, whole
+from serving import BEGIN, asked, foreign, journalled, whole
 
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
@@ -250,6 +250,56 @@ def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and
     hand.send(span(own(), 1))
     hand.send(span(reply(ts=BEGIN + 30), 2))
     assert (counted(hand), sources(hand)) == ((2, 2, 0), {"live": 1, "probe": 1})
+
+
+class TestARepliesWaitOutlivesTheServer:
+    def test_one_that_waits_when_the_server_is_killed_counts_by_itself_after_a_while(self, hand):
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick(1)
+        for _ in range(2):
+            hand.again()
+            hand.tick(WAIT - 1)
+            assert (counted(hand), hand.verified().wrong) == ((0, 0, 0), ())
+        hand.tick(2)
+        assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+        hand.again()
+        hand.tick(WAIT + 1)
+        assert counted(hand) == (1, 1, 0)
+
+    def test_it_completes_the_applications_record_as_before(self, hand):
+        hand.keeper.reply(reply(), WAIT)
+        hand.send(body(*foreign(3, at=BEGIN)))
+        hand.again()
+        hand.send(whole([own()]))
+        assert hand.ledger.counts.probed == {"joined": 1}
+        assert sources(hand)["probe"] == 1
+        hand.again()
+        hand.tick(100)
+        assert (hand.ledger.counts.probed, hand.books.residual) == ({"joined": 1}, 0)
+
+    @pytest.mark.parametrize("killed", [False, True])
+    @pytest.mark.parametrize("told", [False, True])
+    def test_it_can_be_forgotten_while_it_waits(self, hand, killed, told):
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick(1)
+        assert hand.forget(TRACE).spans == 1
+        if killed:
+            hand.again()
+        if told:
+            hand.send(whole([own()]))
+        hand.tick(WAIT + 1)
+        received, scored, _ = counted(hand)
+        assert (received, scored) == ((not killed) + told, int(told))
+        assert "that is right" not in str(journalled(hand.folder))
+
+    def test_a_journal_that_was_lost_takes_none_with_it(self, hand):
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick(1)
+        hand.damage()
+        hand.tick(1)
+        hand.again()
+        hand.tick(WAIT + 1)
+        assert counted(hand) == (1, 1, 0)
 
 
 def test_replies_do_not_fill_the_memory(hand, monkeypatch):

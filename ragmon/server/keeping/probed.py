@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ragmon.contract import Record
@@ -40,7 +41,7 @@ def put_joined(trace_id: bytes, record: Record, batch: Batch, traces: Traces, ro
         row.own.append(trace_id)
         row.probed.add(trace_id)
         if reply.came:
-            _put(trace_id, record, reply, batch, row)
+            _put(trace_id, record, reply, batch, traces, row)
         else:
             found = joined(record, reply.record)
             seq = batch.hold(row.arrival, RECORD, encode(found), [trace_id])
@@ -57,30 +58,49 @@ def put_overdue(batch: Batch, traces: Traces, row: Row) -> None:
             count(row.counts.ignored, FORGOTTEN)
             batch.remember([one.trace_id], row.arrival)
         else:
-            _put(one.trace_id, one.record, reply, batch, row)
+            _put(one.trace_id, one.record, reply, batch, traces, row)
 
 
-def _put(trace_id: bytes, record: Record, reply: Reply | None, batch: Batch, row: Row) -> None:
+def _put(trace_id: bytes, record: Record, reply: Reply | None, batch: Batch, traces: Traces, row: Row) -> None:
     """Put the application's record, and account for the reply."""
     found = record
-    if reply is not None:
-        row.counts.received += 1
+    is_there = reply is not None and _take(trace_id, batch, traces, row)
+    if reply is not None and is_there:
         row.counts.duplicate += 1
-        row.answered.add(trace_id)
         found = joined(record, reply.record)
-    count(row.counts.probed, NO_REPLY if reply is None else JOINED)
+    count(row.counts.probed, JOINED if is_there else NO_REPLY)
     row.put(found, encode(found))
     batch.remember([trace_id], row.arrival, recorded=True)
 
 
+def _take(trace_id: bytes, batch: Batch, traces: Traces, row: Row) -> bool:
+    """Count that a reply came; returns whether it is still there: another process may have taken it out."""
+    row.counts.received += 1
+    row.answered.add(trace_id)
+    number = traces.replies.number(trace_id)
+    is_there = not number or bool(batch.release([number]))
+    count(row.counts.ignored, FORGOTTEN, int(not is_there))
+    return is_there
+
+
+def hold(replies: Mapping[bytes, Record], batch: Batch, arrival: float) -> dict[bytes, int]:
+    """Put replies that wait on disk; returns their numbers."""
+    return {trace_id: batch.hold(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
+
+
 def put_alone(batch: Batch, traces: Traces, row: Row) -> None:
-    """The replies to probes of which the application tells nothing more; what it tells later is there already."""
+    """The replies to probes of which the application tells nothing more, and on disk, for a while, those that wait.
+
+    What it tells later is there already.
+    """
     found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
     for trace_id, record in found:
-        row.counts.received += 1
-        row.answered.add(trace_id)
+        if not _take(trace_id, batch, traces, row):
+            continue
         if is_probed(trace_id, traces, row):
             row.counts.duplicate += 1
         else:
             row.put(record, encode(record))
             batch.remember([trace_id], row.arrival, recorded=True)
+    waiting = {trace_id: one for trace_id, one in traces.replies.loose().items() if trace_id not in row.answered}
+    row.replies.update(hold(waiting, batch, row.arrival))

@@ -29,6 +29,7 @@ class Row:
         labelled: Traces whose answers stand in the line of a label.
         answered: Probes' replies of which it is known now what becomes.
         early: Records of probes that wait for their replies, by trace.
+        replies: Replies that wait, by trace, and their numbers.
         overdue: Traces whose records wait for a reply no longer.
     """
 
@@ -45,6 +46,7 @@ class Row:
     labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
     early: dict[bytes, Early] = field(default_factory=dict)
+    replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
 
     def put(self, entry: Entry, line: bytes) -> None:

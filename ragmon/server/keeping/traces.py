@@ -19,7 +19,7 @@ from ragmon.server.desk import Form
 from ragmon.server.keeping.ahead import Ahead, Early
 from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
 from ragmon.server.keeping.counts import Counts, count
-from ragmon.server.keeping.replies import Replies
+from ragmon.server.keeping.replies import WAIT, Replies
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.waiting import LATE, Limits, Room
 
@@ -149,6 +149,7 @@ class Traces:
         self.forgotten.clear()
         self.unknown.clear()
         self.replies.settle(row.answered)
+        self.replies.held(row.replies)
         self.ahead.settle(row.overdue)
         self.ahead.add(row.early.values())
         for trace_id in row.own:
@@ -182,6 +183,7 @@ class Traces:
             found.waiting.requests.clear()
         self._room.forget_requests()
         self.ahead.begin_again()
+        self.replies.begin_again()
         self.released.clear()
         self.unknown = list(self._done)
 
@@ -203,7 +205,7 @@ class Traces:
         unused = Counts()
         for body in journal.bodies():
             if body.form == RECORD:
-                self._wait_again(body)
+                self._wait_again(body, now)
                 continue
             try:
                 batch = read(body.body, json=body.form == Form.JSON.value)
@@ -216,11 +218,14 @@ class Traces:
             kept = [one for one in batch.foreign if one.trace_id in waits]
             self._hold(kept, body, unused)
 
-    def _wait_again(self, body: Body) -> None:
-        """Let a record wait again: for nothing, as the replies that were expected are lost."""
+    def _wait_again(self, body: Body, now: float) -> None:
+        """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
         found = decode(body.body)
         assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
         self.ahead.add(Early(trace_id, found, body.seq) for trace_id in body.traces)
+        if not body.traces:
+            self.replies.put(found, now + WAIT, came=True)
+            self.replies.held({bytes.fromhex(found.trace_id or ""): body.seq})
 
 
 def _probes(journal: Journal) -> Iterator[bytes]:
