@@ -38,11 +38,18 @@ class Redactions:
 
     def __call__(self, record: Record) -> Record:
         """What may leave of a record."""
+        return self._for(record)(record)
+
+    def cleared(self, record: Record) -> Record:
+        """What judges may see of a record, who see text that does not leave."""
+        return self._for(record).cleared(record)
+
+    def _for(self, record: Record) -> Redaction:
         pipeline = record.pipeline or DEFAULT_PIPELINE
         redaction = self._of.get(pipeline)
         if redaction is None:
             redaction = self._of[pipeline] = self._redaction(self._settings.of(pipeline))
-        return redaction(record)
+        return redaction
 
     def comment(self, text: str | None) -> str | None:
         """What may leave of words that somebody said of an answer: as much as of user traffic."""

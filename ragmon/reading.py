@@ -80,6 +80,7 @@ class Served:
         lost: Records that producers lost and know of, by reason.
         unknown: How often a field is unknown because spans do not tell it, by field and reason.
         probes: Gold questions that were due, by probe and what became of them.
+        probed: Applications' own records of probes, by what became of them.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Served:
     lost: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[tuple[str, str], int] = field(default_factory=dict)
     probes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    probed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -150,3 +150,8 @@ def model():
     """A model that answers as it is told to."""
     with serving() as found:
         yield found
+
+
+def no_redactor(text):
+    """A redactor that fails."""
+    raise ValueError(text)

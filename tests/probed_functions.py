@@ -18,6 +18,11 @@ def plain(question):
     return {"answer": question.upper(), "citations": ["d1"]}
 
 
+def retrieving(question):
+    """Answers with a text that was retrieved."""
+    return {"answer": "It is good.", "citations": ["d1"], "retrieved": [{"id": "d1", "text": "It is good."}]}
+
+
 async def later(question):
     await asyncio.sleep(0)
     return plain(question)

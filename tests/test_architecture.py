@@ -16,7 +16,7 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names exposition attributes version keys",
+    "words": "errors names exposition attributes version keys spent",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
@@ -179,6 +179,7 @@ INTO_CAPTURE = {
     "probes.functions",
     "probes.marks",
     "probes.outlet",
+    "probes.plan",
     "probes.prober",
     "probes.question",
 }

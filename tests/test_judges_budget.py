@@ -43,6 +43,20 @@ def test_processes_share_it(tmp_path):
     assert sum(int(process.communicate(timeout=60)[0]) for process in running) == 50
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_request_that_reached_nobody_is_put_back_and_taken_next(tmp_path, shared):
+    clock = FakeClock(NOON)
+    budget = Budget(2, clock=clock, folder=tmp_path / "a" if shared else None)
+    for _ in range(10):
+        assert budget.spend()
+        budget.give_back()
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+    budget.give_back()
+    assert [budget.spend(), budget.spend()] == [True, False]
+    clock.advance(DAY)
+    assert [budget.spend() for _ in range(3)] == [True, True, False]
+
+
 def test_threads_share_it():
     budget = Budget(50, clock=FakeClock(NOON))
     with ThreadPoolExecutor(8) as pool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from time import monotonic
 
+import msgspec
 import pytest
 from chat_model import TABLE, status
 
@@ -292,3 +294,58 @@ class TestAnyThread:
             assert panel.judge(record(), timeout=0.05) == (record(), [])
             assert panel.calls() == {("hung", "timeout"): 1}
             opened.set()
+
+
+class TestWhatJudgesSee:
+    """Under `content = "redacted"` judges get what may leave, and under every other content the text as it is."""
+
+    CLAIM = "Write to good.person@mail.example. It is good."
+
+    def sent(self, model):
+        return json.dumps([request.body["messages"] for request in model.asked])
+
+    @pytest.mark.parametrize("content", ["none", "redacted", "full"])
+    def test_a_model_is_sent_redacted_text_where_text_leaves_redacted(self, configured, model, content):
+        text = TABLE.format(url=model.url) + f'[capture]\ncontent = "{content}"\n'
+        given = record(claim=self.CLAIM, contexts=[f"as {self.CLAIM}"])
+        with Panel(configured(text)) as panel:
+            (back,) = returned(panel, [given])
+        assert ("good.person@" in self.sent(model)) is (content != "redacted")
+        assert "It is good" in self.sent(model)
+        assert back.answer_json == given.answer_json, "what the record may take along is decided when it leaves"
+        assert back.contexts == given.contexts
+        assert "judge_faithfulness" in back.measures
+
+    def test_a_function_gets_the_same(self, configured, judge):
+        seen = []
+
+        @judge("seeing")
+        def seeing(record):
+            seen.append((record.q, record.answer_json.claim))
+            return 1.0
+
+        text = '[capture]\ncontent = "redacted"\n[judges.seeing]\nsample = 1.0\n'
+        with Panel(configured(text)) as panel:
+            returned(panel, [msgspec.structs.replace(record(claim=self.CLAIM), q="Is good.person@mail.example in?")])
+        ((question, claim),) = seen
+        assert "good.person@" not in question + claim
+        assert "It is good" in claim
+
+    def test_probes_follow_their_own_setting(self, configured, model):
+        probe = msgspec.structs.replace(record(claim=self.CLAIM), source="probe")
+        text = TABLE.format(url=model.url) + '[capture]\ncontent = "redacted"\n'
+        with Panel(configured(text)) as panel:
+            returned(panel, [probe])
+        assert "good.person@" in self.sent(model)
+        model.asked.clear()
+        with Panel(configured(text + 'probe_content = "redacted"\n')) as panel:
+            returned(panel, [probe])
+        assert "good.person@" not in self.sent(model)
+
+    def test_where_a_redactor_fails_nobody_is_asked(self, configured, model):
+        text = TABLE.format(url=model.url)
+        text += '[capture]\ncontent = "redacted"\nredactors = ["chat_model:no_redactor"]\n'
+        with Panel(configured(text)) as panel:
+            (back,) = returned(panel, [record(claim=self.CLAIM)])
+            assert panel.calls() == {("faithfulness", "skipped"): 1}
+        assert (model.asked, back.measures) == ([], None)

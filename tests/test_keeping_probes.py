@@ -7,7 +7,7 @@ import pytest
 from command_line import gold, lines
 from keepers import Hand, body
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from serving import BEGIN, asked, foreign, whole
+from serving import BEGIN, asked, foreign, journalled, whole
 
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
@@ -88,10 +88,95 @@ def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(ha
 def test_a_request_that_is_under_way_is_no_users(hand):
     hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
     hand.send(whole([own()]))
-    assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+    assert (counted(hand), sources(hand), hand.books.pending) == ((1, 0, 0), {}, 1)
     hand.keeper.reply(reply(), WAIT)
     hand.tick()
-    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+    assert (counted(hand), sources(hand), hand.books.pending) == ((2, 1, 1), {"probe": 1}, 0)
+    assert hand.ledger.counts.probed == {"joined": 1}
+
+
+class TestTheApplicationTellsFirst:
+    """Its record may come while the question is under way: the reply holds the text, and is waited for."""
+
+    @pytest.fixture
+    def asked_first(self, hand):
+        """A question is under way, and the application has told of it, without a word of text."""
+        begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
+        hand.keeper.reply(begun, 60.0, came=False)
+        hand.send(whole([own(q=None)]))
+        return hand
+
+    def precision(self, hand):
+        """Samples of answer precision among probes."""
+        found = [one for one in hand.ledger.live.snapshot(hand.time.now).series if one.gold and one.window == "all"]
+        return [one.metrics["answer_precision"].n for one in found if one.source == "probe"]
+
+    def test_the_reply_completes_it_as_it_does_where_it_comes_first(self, asked_first):
+        asked_first.keeper.reply(reply(), WAIT)
+        asked_first.tick()
+        assert (counted(asked_first), self.precision(asked_first)) == ((2, 1, 1), [1])
+        asked_first.tick(100)
+        assert counted(asked_first) == (2, 1, 1)
+
+    def test_without_a_reply_it_is_scored_when_the_wait_runs_out_and_counted(self, asked_first):
+        asked_first.tick(59)
+        assert counted(asked_first) == (1, 0, 0)
+        asked_first.tick(2)
+        assert (counted(asked_first), sources(asked_first)) == ((1, 1, 0), {"probe": 1})
+        assert asked_first.ledger.counts.probed == {"no_reply": 1}
+        asked_first.keeper.reply(reply(), WAIT)
+        asked_first.tick(WAIT + 1)
+        assert counted(asked_first) == (2, 1, 1)
+
+    def test_what_it_tells_again_meanwhile_is_there_already(self, asked_first):
+        asked_first.send(whole([own()]), whole([own(q="another call in it")]))
+        assert counted(asked_first) == (3, 0, 2)
+        asked_first.tick(61)
+        asked_first.send(whole([own()]))
+        assert (counted(asked_first), sources(asked_first)) == ((4, 1, 3), {"probe": 1})
+
+    def test_a_server_that_is_killed_loses_the_reply_and_not_the_record(self, asked_first):
+        asked_first.again()
+        assert asked_first.books.pending == 1
+        assert asked_first.verified().books["ingest"].pending == 1
+        asked_first.tick()
+        assert (counted(asked_first), sources(asked_first)) == ((1, 1, 0), {"probe": 1})
+        asked_first.again()
+        asked_first.tick()
+        assert (counted(asked_first), asked_first.verified().wrong) == ((1, 1, 0), ())
+
+    def test_a_server_that_is_stopped_waits_for_nothing(self, asked_first):
+        asked_first.keeper.waiting.replies.hurried = True
+        asked_first.tick()
+        assert counted(asked_first) == (1, 1, 0)
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_it_can_be_forgotten_while_it_waits(self, asked_first, killed):
+        assert asked_first.forget(TRACE).spans == 1
+        if killed:
+            asked_first.again()
+        asked_first.tick(61)
+        assert (counted(asked_first), asked_first.ledger.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
+        asked_first.again()
+        asked_first.tick()
+        assert counted(asked_first) == (1, 0, 0)
+
+    def test_a_journal_that_was_lost_takes_nothing_with_it(self, asked_first):
+        asked_first.damage()
+        asked_first.send(body(*foreign(3, at=BEGIN)))
+        asked_first.tick(61)
+        assert asked_first.ledger.counts.probed == {"no_reply": 1}
+        assert asked_first.books.residual == 0
+
+    def test_spans_of_another_instrumentation_wait_as_well(self, hand):
+        begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
+        hand.keeper.reply(begun, 60.0, came=False)
+        hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
+        hand.tick(5)
+        assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick()
+        assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
 
 
 def test_one_that_never_came_back_is_forgotten(hand):
@@ -146,10 +231,75 @@ def test_a_prober_elsewhere_sends_its_own_and_the_first_of_both_counts(hand):
         assert (counted(hand), sources(hand)) == ((2 + 2 * n, 1 + n, 1 + n), {"probe": 1 + n})
 
 
+@pytest.mark.parametrize("seconds", [0.0, 3 * 3600.0])
+def test_a_server_that_began_anew_in_between_counts_it_once_as_well(hand, seconds):
+    hand.send(span(msgspec.structs.replace(own(), source="probe", qid="a1"), 1))
+    hand.again(seconds)
+    hand.send(span(reply(ts=BEGIN + 30 + seconds), 2))
+    assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+
+
+def test_users_words_that_look_like_a_probe_make_none(hand):
+    hand.send(span(own(q='"source":"probe"', claim='"source":"probe"'), 1))
+    hand.again()
+    hand.send(span(reply(ts=BEGIN + 30), 2))
+    assert sources(hand) == {"live": 1, "probe": 1}
+
+
 def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and_the_probe_is_not_lost(hand):
     hand.send(span(own(), 1))
     hand.send(span(reply(ts=BEGIN + 30), 2))
     assert (counted(hand), sources(hand)) == ((2, 2, 0), {"live": 1, "probe": 1})
+
+
+class TestARepliesWaitOutlivesTheServer:
+    def test_one_that_waits_when_the_server_is_killed_counts_by_itself_after_a_while(self, hand):
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick(1)
+        for _ in range(2):
+            hand.again()
+            hand.tick(WAIT - 1)
+            assert (counted(hand), hand.verified().wrong) == ((0, 0, 0), ())
+        hand.tick(2)
+        assert (counted(hand), sources(hand)) == ((1, 1, 0), {"probe": 1})
+        hand.again()
+        hand.tick(WAIT + 1)
+        assert counted(hand) == (1, 1, 0)
+
+    def test_it_completes_the_applications_record_as_before(self, hand):
+        hand.keeper.reply(reply(), WAIT)
+        hand.send(body(*foreign(3, at=BEGIN)))
+        hand.again()
+        hand.send(whole([own()]))
+        assert hand.ledger.counts.probed == {"joined": 1}
+        assert sources(hand)["probe"] == 1
+        hand.again()
+        hand.tick(100)
+        assert (hand.ledger.counts.probed, hand.books.residual) == ({"joined": 1}, 0)
+
+    @pytest.mark.parametrize("killed", [False, True])
+    @pytest.mark.parametrize("told", [False, True])
+    def test_it_can_be_forgotten_while_it_waits(self, hand, killed, told):
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick(1)
+        assert hand.forget(TRACE).spans == 1
+        if killed:
+            hand.again()
+        if told:
+            hand.send(whole([own()]))
+        hand.tick(WAIT + 1)
+        received, scored, _ = counted(hand)
+        assert (received, scored) == ((not killed) + told, int(told))
+        assert "that is right" not in str(journalled(hand.folder))
+
+    def test_a_journal_that_was_lost_takes_none_with_it(self, hand):
+        hand.keeper.reply(reply(), WAIT)
+        hand.tick(1)
+        hand.damage()
+        hand.tick(1)
+        hand.again()
+        hand.tick(WAIT + 1)
+        assert counted(hand) == (1, 1, 0)
 
 
 def test_replies_do_not_fill_the_memory(hand, monkeypatch):

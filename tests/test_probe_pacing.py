@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ragmon.contract import Answer, Latency, Record
 from ragmon.probes.cached import Cached
 from ragmon.probes.pacing import DAY, FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, RESERVE, BackOff, Budget, Pace, interval
+from ragmon.spent import Spent
 
 NOON = 1_763_726_400.0
 
@@ -62,6 +63,28 @@ class TestBudget:
         assert [budget.left(at) for at in (NOON, midnight - 1, midnight, midnight + 1)] == [0, 0, 2, 2]
         budget.spend(midnight)
         assert budget.left(midnight + 5) == 1
+
+    def test_a_process_that_ends_leaves_what_it_sent_to_the_next_and_the_day_ends_all_the_same(self, tmp_path):
+        for left in (5, 3):
+            budget = Budget(5, Spent(tmp_path, "probe"))
+            assert budget.left(NOON) == left
+            budget.spend(NOON)
+            budget.spend(NOON)
+        assert budget.left(NOON) == 1
+        assert budget.left(NOON + DAY) == 5
+        assert not list(tmp_path.iterdir())
+
+    def test_processes_that_send_at_once_share_it(self, tmp_path):
+        one, other = Budget(3, Spent(tmp_path, "probe")), Budget(3, Spent(tmp_path, "probe"))
+        assert (one.left(NOON), other.left(NOON)) == (3, 3)
+        one.spend(NOON)
+        other.spend(NOON)
+        assert (one.left(NOON), other.left(NOON)) == (2, 1)
+
+    def test_where_nothing_can_be_written_the_process_counts_for_itself(self, tmp_path):
+        budget = Budget(3, Spent(tmp_path / "gone", "probe"))
+        budget.spend(NOON)
+        assert budget.left(NOON) == 2
 
     def test_a_clock_put_back_over_midnight_begins_no_new_day(self):
         budget, midnight = Budget(1), NOON + DAY / 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 
 import probed_functions
+from chat_model import TABLE
 from command_line import gold, lines
 from probed import web
 from serving import (
@@ -117,6 +119,22 @@ def test_a_function_is_probed_in_the_servers_own_process(tmp_path):
         assert running.books()["duplicate"] == 0
 
 
+def test_what_judges_made_of_its_probes_is_counted_over_every_configuration(tmp_path, model):
+    text = config(tmp_path, "probed_functions:retrieving", "365d") + TABLE.format(url=model.url)
+    with serving(tmp_path, text) as running:
+        for n in (12, 24):
+            assert prober(running).sweep()
+            wait_for(partial(counted, running), lambda found, n=n: found == n)
+            judged = {name: found for name, found in running.metrics().items() if name.startswith("ragmon_judge_calls")}
+            assert {name.partition(",")[0] for name in judged} == {'ragmon_judge_calls_total{judge="faithfulness"'}
+            assert sum(judged.values()) == n
+            capture = running.server.probing._capture._installation
+            put(tmp_path / "ragmon.toml", (tmp_path / "ragmon.toml").read_text() + "# nothing\n")
+            assert running.server.reloading.reload()
+            wait_for(lambda: running.server.probing._capture._installation, lambda found, old=capture: found is not old)
+    assert model.asked
+
+
 def test_a_probe_that_fails_harms_nobody(tmp_path):
     with serving(tmp_path, config(tmp_path, "probed_functions:breaks")) as running:
         wait_for(lambda: counted(running, OK.replace("ok", "error")), lambda n: n >= 3)
@@ -163,6 +181,17 @@ def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
         between_rows(running, lambda: edges.append(other))
         wait_for(lambda: counted(running), lambda n: n == 24)
         assert len(there.asked) == 24
+
+
+def test_a_server_that_begins_again_goes_on_with_the_budget_of_the_day(tmp_path):
+    with web(right) as there:
+        text = config(tmp_path, there.url, "365d").replace("1000000000", "12")
+        for result in ("ok", "skipped"):
+            with serving(tmp_path, text, reply_wait=0.0) as running:
+                assert prober(running).sweep()
+                line = OK.replace("ok", result)
+                wait_for(partial(counted, running, line), lambda n: n == 12)
+        assert len(there.asked) == 12
 
 
 def test_probes_come_change_and_go_with_the_configuration(tmp_path):

@@ -111,7 +111,7 @@ class Redaction:
 
     def __call__(self, record: Record) -> Record:
         """The record without what the policy keeps back."""
-        content = self.probe_content if record.source == names.PROBE else self.content
+        content = self._content(record)
         if content == "full":
             return record
         item = self.gold.match(record)
@@ -129,6 +129,22 @@ class Redaction:
         told = self._facts(record, item, measures, hashed=content == "hash")
         told.redacted = changed
         return msgspec.structs.replace(shown, facts=told, measures=measures or None)
+
+    def cleared(self, record: Record) -> Record:
+        """The record as judges see it: redacted where it will leave so, or without text where that fails; else all.
+
+        What fails is counted when the record itself leaves.
+        """
+        if self._content(record) != "redacted":
+            return record
+        item = self.gold.match(record)
+        try:
+            return _treated(record, item, self._treatment("redacted"))
+        except BaseException:  # noqa: BLE001 - as above
+            return _treated(record, item, _WITHHOLD)
+
+    def _content(self, record: Record) -> Content:
+        return self.probe_content if record.source == names.PROBE else self.content
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":

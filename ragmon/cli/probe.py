@@ -29,7 +29,7 @@ from ragmon.probes.crew import Crew
 from ragmon.probes.lines import InOrder, Lines
 from ragmon.probes.once import once
 from ragmon.probes.outlet import Outlet, outlet
-from ragmon.probes.plan import chosen, key_of, questions
+from ragmon.probes.plan import budget_of, chosen, key_of, questions
 from ragmon.probes.prober import Prober
 from ragmon.probes.question import THROTTLED, Answered
 
@@ -182,7 +182,9 @@ def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[Probe
     with _capture(settings) as capture:
         for spec in specs:
             asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline))
-            probers.append(Prober(spec, questions(_gold_of(spec, sets)), asker, out.put, counts=counts))
+            budget = budget_of(settings, spec)
+            asked = questions(_gold_of(spec, sets))
+            probers.append(Prober(spec, asked, asker, out.put, counts=counts, budget=budget))
         for prober in probers:
             prober.start()
             _say(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")

@@ -27,6 +27,8 @@ def families(served: Served) -> Iterator[Metric]:
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
+    own = "Applications' own records of probes, and whether the reply came too"
+    yield _counter(exposition.PROBE_RECORDS, own, "result", served.probed)
     resets = CounterMetricFamily(exposition.STATE_RESETS, "Damaged journals that were set aside")
     resets.add_metric((), served.resets)
     jumps = CounterMetricFamily(exposition.CLOCK_JUMPS, "Jumps of the system's clock")

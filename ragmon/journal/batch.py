@@ -79,7 +79,7 @@ class Batch:
 
         Args:
             arrival: When it came, seconds since the epoch.
-            form: How it is written: `protobuf` or `json`.
+            form: How it is written: `protobuf` or `json`; `record` for a record that waits for a reply.
             body: The request, not compressed.
             waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted.
             lowest: The smallest draw that was kept when it came.
@@ -92,9 +92,13 @@ class Batch:
         sum_of = checksum(float(arrival), form, body, lowest, ids)
         return self._connection.execute(add, (arrival, form, lowest, sum_of, ids, body)).lastrowid or 0
 
-    def release(self, seqs: Iterable[int]) -> None:
-        """Delete requests nobody waits for any more; one that is gone already does no harm."""
-        self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs))
+    def release(self, seqs: Iterable[int]) -> int:
+        """Delete requests nobody waits for any more; one that is gone already does no harm.
+
+        Returns:
+            How many were there.
+        """
+        return self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
 
     def known(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
         """When those traces that are done were; below zero where they were forgotten and nobody counted them."""

@@ -1,4 +1,4 @@
-"""OTLP requests without the spans of some traces."""
+"""What waits, without the spans of some traces: OTLP requests, and records of probes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"
+RECORD: Final = "record"
+"""One record, as a line of the journal."""
 
 
 class Left(NamedTuple):
@@ -28,7 +30,7 @@ def without(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
     One that cannot be read but names such a trace is left out as a whole.
 
     Args:
-        form: How it is written: `protobuf` or `json`.
+        form: How it is written: `protobuf`, `json`, or `record`.
         body: The request.
         traces: The traces' ids, 32 lower-case hex digits.
 
@@ -37,8 +39,8 @@ def without(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
-        return _protobuf(body, traces) if form == PROTOBUF else _json(body, traces)
-    except (ValueError, TypeError, AttributeError, RecursionError):
+        return _HOW[form](body, traces)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
         folded = body.lower()
         named = any(trace.encode() in folded or _binary(trace) in body for trace in traces)
         return Left(None, 1) if named else Left(body, 0)
@@ -95,3 +97,11 @@ def _json(body: bytes, traces: AbstractSet[str]) -> Left:
     request["resourceSpans"] = [process for process in request["resourceSpans"] if process["scopeSpans"]]
     text = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
     return Left(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
+
+
+def _record(body: bytes, traces: AbstractSet[str]) -> Left:
+    is_wanted = json.loads(body)["trace_id"].lower() in traces
+    return Left(None, 1) if is_wanted else Left(body, 0)
+
+
+_HOW: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}

@@ -47,13 +47,13 @@ class Books(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A request whose spans wait for the rest of their traces.
+    """A request whose spans wait for the rest of their traces, or a record that waits for the reply to its probe.
 
     Attributes:
         seq: Its number.
         arrival: When it came, seconds since the epoch.
-        form: How it is written: `protobuf` or `json`.
-        body: The request.
+        form: How it is written: `protobuf`, `json`, or `record`.
+        body: The request, or the record.
         lowest: The smallest draw that was kept when it came.
         waits: The ids of the traces whose spans wait, one after the other.
     """

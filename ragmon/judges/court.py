@@ -15,6 +15,7 @@ from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.item import GoldItem
+from ragmon.judges.breaker import Breaker
 from ragmon.judges.budget import Budget
 from ragmon.judges.endpoint import Endpoint, read_key
 from ragmon.judges.judge import Judge, Terms
@@ -23,6 +24,7 @@ from ragmon.judges.registry import functions
 from ragmon.judges.results import Judgement
 from ragmon.judges.seat import Seat, Ticket
 from ragmon.names import DEFAULT_PIPELINE
+from ragmon.privacy import Redactions
 from ragmon.reader import FactReader
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class Court:
 
     Raises:
         GoldError: A gold file is broken.
+        RagmonError: Texts are redacted, and a redactor or the key is not there.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Court:
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
         self._about: dict[str, tuple[GoldIndex, FactReader]] = {}
+        self._redact = Redactions(settings) if tables and _redacts(settings) else None
 
     def seats(self, pipeline: str) -> tuple[Seat, ...]:
         """The judges of a pipeline: those of its tables, and functions no table names.
@@ -82,6 +86,12 @@ class Court:
         """The gold item of a record, and what counts as an answer in its pipeline."""
         gold, reader = self._known(record.pipeline or DEFAULT_PIPELINE)
         return gold.match(record), reader
+
+    def shown(self, record: Record) -> Record:
+        """A record as judges see it: redacted where `[capture] content` says so, else with all its text."""
+        if self._redact is None and functions() and _redacts(self._settings):
+            self._redact = Redactions(self._settings)
+        return record if self._redact is None else self._redact.cleared(record)
 
     def _known(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
         found = self._about.get(pipeline)
@@ -126,6 +136,11 @@ class Court:
         return seat
 
 
+def _redacts(settings: Settings) -> bool:
+    captures = [one.capture for one in (settings.common, *settings.pipelines.values())]
+    return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
+
+
 def _judge(name: str, table: Table, budget: Budget) -> Judge:
     """A judge as its table describes it.
 
@@ -148,4 +163,7 @@ def _judge(name: str, table: Table, budget: Budget) -> Judge:
         hint = f"rename one of them, or leave url and model out of [judges.{name}]"
         raise RagmonError(f"judge {name} is a function and a model", hint=hint)
     key = None if table.api_key_file is None else read_key(table.api_key_file, f"check `[judges.{name}] api_key_file`")
-    return Judge(name, terms, (Endpoint(table.url, table.model, key=key, spend=budget.spend), kind))
+    endpoint = Endpoint(
+        table.url, table.model, key=key, spend=budget.spend, give_back=budget.give_back, breaker=Breaker()
+    )
+    return Judge(name, terms, (endpoint, kind))

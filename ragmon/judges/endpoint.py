@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from ragmon.errors import RagmonError
+from ragmon.judges.breaker import Breaker
 from ragmon.judges.prompts import Prompt
 from ragmon.judges.redirects import follow
 from ragmon.judges.replies import completion
@@ -34,7 +36,9 @@ PAUSES: Final = (0.5, 2.0)
 HOPS: Final = 3
 """Redirects within the origin that are followed."""
 _TOO_MANY: Final = 429
-_AGAIN: Final = frozenset({408, _TOO_MANY, 500, 502, 503, 504})
+_TIMED_OUT: Final = 408
+_BROKEN: Final = 500
+_AGAIN: Final = frozenset({_TIMED_OUT, _TOO_MANY, 500, 502, 503, 504})
 _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _UNKNOWN_FIELD: Final = frozenset({400, 422})
 
@@ -65,18 +69,28 @@ class Endpoint:
         model: The model's name.
         key: The API key, if it wants one.
         spend: Takes one request out of the budget; returns whether there was one left.
+        give_back: Puts one back that reached nobody.
+        breaker: Leaves the server alone that fails; None asks for each judgement anew.
 
     Attributes:
         url: What is posted to.
         model: The model's name.
         unreachable: What httpx raises where nobody answers.
+        breaker: As given, or one that never opens.
 
     Raises:
         RagmonError: The address names a user, or httpx is not installed.
     """
 
     def __init__(
-        self, url: str, model: str, *, key: str | None = None, spend: Callable[[], bool] = lambda: True
+        self,
+        url: str,
+        model: str,
+        *,
+        key: str | None = None,
+        spend: Callable[[], bool] = lambda: True,
+        give_back: Callable[[], None] = lambda: None,
+        breaker: Breaker | None = None,
     ) -> None:
         if "@" in urlsplit(url).netloc:  # what stands before it may be a password, and httpx logs addresses
             raise RagmonError("a judge's address names a user", hint="put its key into a file: api_key_file")
@@ -86,6 +100,8 @@ class Endpoint:
         self.model = model
         self._key = key
         self._spend = spend
+        self._give_back = give_back
+        self.breaker = breaker or Breaker(inf)
         self._trusted = ssl.create_default_context()
         self._quiet_until = 0.0
         self._is_plain = False
@@ -132,8 +148,10 @@ class Endpoint:
         """Wait until the server may be asked, and pay for it.
 
         Raises:
-            NoJudgementError: That would be too late, or the budget is spent.
+            NoJudgementError: That would be too late, the server fails and is left alone, or the budget is spent.
         """
+        if not self.breaker.admits():
+            raise NoJudgementError(JUDGE_ERROR, "its server fails, and is left alone for a while")
         wait = self._quiet_until - monotonic()
         if wait > 0:
             if monotonic() + wait >= deadline:
@@ -141,6 +159,19 @@ class Endpoint:
             await asyncio.sleep(wait)
         if not self._spend():
             raise NoJudgementError(BUDGET, "the budget of today is spent")
+
+    def missed(self, error: BaseException) -> None:
+        """Take in that a request was not answered; one that reached nobody costs nothing."""
+        if isinstance(error, self._httpx.ConnectError):
+            self._give_back()
+        self.breaker.failed()
+
+    def answered(self, status: int) -> None:
+        """Take in that a request was answered."""
+        if status == _TIMED_OUT or status >= _BROKEN:
+            self.breaker.failed()
+        else:
+            self.breaker.worked()
 
 
 class Session:
@@ -172,7 +203,7 @@ class Session:
             pause = PAUSES[min(attempt, len(PAUSES) - 1)] if answer is None or answer.pause is None else answer.pause
             if answer is not None and answer.status == _TOO_MANY:
                 self._endpoint.quiet(pause)
-            if attempt + 1 == ATTEMPTS or monotonic() + pause >= self._deadline:
+            if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
                 raise _gave_up(answer)
             await asyncio.sleep(pause)
         assert answer is not None  # noqa: S101 - the loop raises otherwise
@@ -187,8 +218,13 @@ class Session:
         for _ in range(HOPS + 1):
             try:
                 answer = await self._send(url, body)
-            except self._endpoint.unreachable:
+            except self._endpoint.unreachable as error:
+                self._endpoint.missed(error)
                 return None
+            except asyncio.CancelledError as late:
+                self._endpoint.missed(late)
+                raise
+            self._endpoint.answered(answer.status)
             if answer.status not in _MOVED or answer.location is None:
                 return answer
             url = follow(url, answer.location)

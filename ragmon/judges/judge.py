@@ -75,6 +75,8 @@ class Judge:
     def begin_again(self) -> None:
         """Begin anew in a forked child, whose lock may have come locked."""
         self._cache.begin_again()
+        if isinstance(self._mind, tuple):
+            self._mind[0].breaker.begin_again()
 
     def draws(self, record: Record) -> bool:
         """Whether it looks at a request: a draw of the trace id and its own name.

@@ -174,7 +174,8 @@ class Panel:
     def _ticket(self, record: Record, seats: Sequence[Seat], now: float) -> Ticket:
         deadline = now + PATIENCE * max(seat.judge.terms.timeout for seat in seats)
         item, reader = self._court.about(record)
-        return Ticket(record, item, reader, deadline, _weight(record), {seat.judge.name for seat in seats})
+        names = {seat.judge.name for seat in seats}
+        return Ticket(record, self._court.shown(record), item, reader, deadline, _weight(record), names)
 
     def _put(self, ticket: Ticket, seats: Sequence[Seat]) -> None:
         for seat in seats:

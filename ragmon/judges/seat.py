@@ -31,6 +31,7 @@ class Ticket:
 
     Args:
         record: The request.
+        shown: It, as judges see it.
         item: Its gold item.
         reader: Says whether its answer is one.
         deadline: When it goes on at the latest, by the monotonic clock.
@@ -41,6 +42,7 @@ class Ticket:
     """
 
     record: Record
+    shown: Record
     item: GoldItem | None
     reader: FactReader
     deadline: float
@@ -115,4 +117,4 @@ class Seat:
 
     async def _judge(self, ticket: Ticket) -> Judgement:
         with apart(self.judge.name):
-            return await self.judge.judge(ticket.record, ticket.item, ticket.reader)
+            return await self.judge.judge(ticket.shown, ticket.item, ticket.reader)

@@ -82,6 +82,8 @@ class Capture:
         self.returns = Returns()
         self._lock = Lock()
         self._under_way: Counter[Installation] = Counter()
+        self._open: list[Installation] = []
+        self._judged: Counter[tuple[str, str]] = Counter()
         self._installation = self._installed(settings)
 
     def _installed(self, settings: Settings) -> Installation:
@@ -97,6 +99,8 @@ class Capture:
             warn_once(f"probes are not judged here: {error}")
             found = Installation(_unjudged(own), self.returns, spent=spent)
         found.start(alone=True)
+        with self._lock:
+            self._open.append(found)
         return found
 
     def go_on_with(self, settings: Settings) -> None:
@@ -106,7 +110,7 @@ class Capture:
             before, self._installation = self._installation, found
             is_idle = not self._under_way[before]
         if is_idle:
-            before.shutdown()
+            self._end(before)
 
     @contextmanager
     def call(self) -> Iterator[None]:
@@ -126,7 +130,15 @@ class Capture:
             if is_past:
                 which.flush(_PATIENCE)
             if is_over:
-                which.shutdown()
+                self._end(which)
+
+    def judged(self) -> dict[tuple[str, str], int]:
+        """What became of the answers that judges were to look at, by judge and result."""
+        with self._lock:
+            found = self._judged.copy()
+            for one in self._open:
+                found.update(_calls(one))
+        return dict(found)
 
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
@@ -136,6 +148,17 @@ class Capture:
     def close(self) -> None:
         """End it."""
         self._installation.shutdown()
+
+    def _end(self, which: Installation) -> None:
+        """End one that another took the place of; what its judges did stays counted."""
+        which.shutdown()
+        with self._lock:
+            self._open.remove(which)
+            self._judged.update(_calls(which))
+
+
+def _calls(which: Installation) -> dict[tuple[str, str], int]:
+    return {} if which.judges is None else which.judges.calls()
 
 
 def _unjudged(settings: Settings) -> Settings:

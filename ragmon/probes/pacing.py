@@ -1,12 +1,14 @@
 """When the next question is due: evenly, at a random moment of its turn, within a day's budget, later after failures.
 
-Pure: the time and chance come from outside.
+The time and chance come from outside, and so does what is on disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
+
+from ragmon.spent import Spent
 
 DAY: Final = 86_400.0
 RESERVE: Final = 0.2
@@ -73,15 +75,17 @@ class Budget:
 
     Args:
         most: So many.
+        spent: Where what was sent is counted so that it outlives the process; None counts in memory.
 
     Attributes:
         most: So many; may be set again.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, spent: Spent | None = None) -> None:
         self.most = most
         self._day = -1
-        self._spent = 0
+        self._sent = 0
+        self._spent = spent
 
     def left(self, now: float) -> int:
         """How many may still be sent today.
@@ -91,13 +95,14 @@ class Budget:
         """
         day = int(now // DAY)
         if day > self._day or day < self._day - 1:  # a clock that is put back over midnight begins no new day
-            self._day, self._spent = day, 0
-        return self.most - self._spent
+            self._day, self._sent = day, 0 if self._spent is None else self._spent.begin(day)
+        return self.most - self._sent
 
     def spend(self, now: float) -> None:
         """Count one."""
         self.left(now)
-        self._spent += 1
+        place = 0 if self._spent is None else self._spent.add(self._day)
+        self._sent = max(self._sent + 1, place)
 
 
 class BackOff:

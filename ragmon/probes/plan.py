@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
 
+from ragmon.capture.folders import default_folder, make_private
 from ragmon.config.services import Probe
 from ragmon.config.settings import ProbeSpec, Settings
+from ragmon.delivery import identity
 from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.gold import GoldSet
 from ragmon.privacy import probe_key
+from ragmon.probes.pacing import Budget
 from ragmon.probes.question import Question
+from ragmon.spent import Spent
 
 NAME = "probe"
 """The name of a probe that nobody named."""
@@ -84,6 +90,22 @@ def _checked(target: str) -> str:
     except ValidationError as error:
         hint = "myapp.rag:answer, or https://rag.example/answer"
         raise RagmonError(f"--target is neither a function nor an address: {target!r}", hint=hint) from error
+
+
+def budget_in(folder: Path, spec: ProbeSpec) -> Budget:
+    """The day's budget of a probe; what was sent is counted in a server's own folder, which exists."""
+    return Budget(spec.max_per_day, Spent(folder, f"probe-{_mark(spec.name)}"))
+
+
+def budget_of(settings: Settings, spec: ProbeSpec) -> Budget:
+    """The day's budget of a probe of this machine, whichever process sends it."""
+    folder = default_folder(identity(settings))
+    name = f"probe-{_mark(str(settings.path), spec.name, spec.target)}"
+    return Budget(spec.max_per_day, None if folder is None else Spent(folder, name, make_private))
+
+
+def _mark(*told: str) -> str:
+    return sha256("|".join(told).encode()).hexdigest()[:16]
 
 
 def key_of(settings: Settings, pipeline: str) -> bytes | None:

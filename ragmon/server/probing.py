@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -22,7 +23,7 @@ from ragmon.probes.counting import Counts
 from ragmon.probes.crew import GRACE
 from ragmon.probes.looks import Looks
 from ragmon.probes.pacing import Budget
-from ragmon.probes.plan import key_of, questions
+from ragmon.probes.plan import budget_in, key_of, questions
 from ragmon.probes.prober import Prober
 from ragmon.probes.question import Sending
 from ragmon.server.complaints import complain
@@ -49,15 +50,17 @@ class Probing:
 
     Args:
         keeper: Where their records are handed in, and alarms are read.
+        folder: Where it is counted what was sent today.
         wait: Seconds an answer waits for the application's own record.
 
     Attributes:
         troubles: Why a probe does not run, by its name.
     """
 
-    def __init__(self, keeper: Keeper, *, wait: float = WAIT) -> None:
+    def __init__(self, keeper: Keeper, folder: Path, *, wait: float = WAIT) -> None:
         self.troubles: dict[str, RagmonError] = {}
         self._keeper = keeper
+        self._folder = folder
         self._wait = wait
         self._counts = Counts()
         self._budgets: dict[str, Budget] = {}
@@ -84,6 +87,10 @@ class Probing:
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many questions were due, by probe and what became of them."""
         return self._counts.read()
+
+    def judged(self) -> Mapping[tuple[str, str], int]:
+        """What became of answers to probes that judges were to look at, by judge and result."""
+        return {} if self._capture is None else self._capture.judged()
 
     def _work(self) -> None:
         looks = Looks(self._edges())
@@ -151,7 +158,7 @@ class Probing:
         self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: Capture
     ) -> Prober:
         asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
-        budget = self._budgets.setdefault(spec.name, Budget(spec.max_per_day))
+        budget = self._budgets.setdefault(spec.name, budget_in(self._folder, spec))
         budget.most = spec.max_per_day
         take = partial(self._take, redact, self._wait if asker.far else 0.0)
         return Prober(spec, questions(gold), asker, take, counts=self._counts, budget=budget)

@@ -72,7 +72,7 @@ class Server:
         token = exposure.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
         self.keeper = make_keeper(settings, clock or Clock(), patience)
-        self.probing = Probing(self.keeper, wait=reply_wait)
+        self.probing = Probing(self.keeper, Path(serve.state_dir), wait=reply_wait)
         self.reloading = Reloading(settings, self.keeper, self.probing)
         self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
         write = writing(self.keeper, token=token)

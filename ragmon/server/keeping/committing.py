@@ -7,14 +7,14 @@ from typing import Final
 
 from ragmon import names
 from ragmon.contract import Label, Record
-from ragmon.journal import Batch
+from ragmon.journal import Batch, Failure, Journal
 from ragmon.journal.entries import Entry
 from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.labelling import answers_to, labels_of, lines_of, with_answer
-from ragmon.server.keeping.probed import is_probed, put_alone, put_joined
+from ragmon.server.keeping.probed import hold, is_probed, put_alone, put_joined, put_overdue
 from ragmon.server.keeping.replies import is_a_probers
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
@@ -39,6 +39,7 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     row.counts.add(loose)
     _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
     labels = _complete(batch, traces, row)
+    put_overdue(batch, traces, row)
     put_alone(batch, traces, row)
     answers = answers_to(batch, [*labels, *labels_of(requests)], row)
     _put(row, labels, answers)
@@ -55,6 +56,27 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     batch.release(traces.released)
     batch.remember([*row.passed, *traces.forgotten, *traces.unknown], now)
     return row
+
+
+def tidy(journal: Journal, traces: Traces, failures: list[Failure], now: float) -> None:
+    """Write what makes no row: failures, replies that wait, and which requests nothing waits for, whose text must go.
+
+    Args:
+        journal: The journal.
+        traces: Where spans and replies wait.
+        failures: Requests that fail a gate and are not in the index yet; none are left.
+        now: When that is, seconds since the epoch.
+    """
+    loose = traces.replies.loose()
+    if not (failures or traces.released or loose):
+        return
+    with journal.begin() as batch:
+        batch.fail(failures)
+        batch.release(traces.released)
+        held = hold(loose, batch, now)
+    traces.replies.held(held)
+    failures.clear()
+    traces.released.clear()
 
 
 def _put(row: Row, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
@@ -114,7 +136,8 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
     for found in fresh:
         row.counts.add(found.counts)
     batch.remember([found.trace_id for found in ready if not found.made], row.arrival)
-    batch.remember([found.trace_id for found in ready if found.made], row.arrival, recorded=True)
+    written = [found.trace_id for found in ready if found.made and found.trace_id not in row.early]
+    batch.remember(written, row.arrival, recorded=True)
     return [label for found in fresh for label in found.labels]
 
 

@@ -23,6 +23,7 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
         spans: Spans that belong to no record, by reason.
         unknown: Fields that a request's spans do not tell, by `field|reason`.
         labels: What became of labels.
+        probed: What became of applications' own records of probes that this server sent.
         own: Whole records that producers sent; what they say they kept is held against it.
     """
 
@@ -33,6 +34,7 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
     spans: dict[str, int] = {}
     unknown: dict[str, int] = {}
     labels: dict[str, int] = {}
+    probed: dict[str, int] = {}
     own: int = 0
 
     def add(self, other: Counts) -> None:
@@ -44,7 +46,7 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
             add_counts(mine, theirs)
 
     def _parts(self) -> tuple[dict[str, int], ...]:
-        return self.ignored, self.dropped, self.spans, self.unknown, self.labels
+        return self.ignored, self.dropped, self.spans, self.unknown, self.labels, self.probed
 
     def __bool__(self) -> bool:
         return bool(self.received or self.duplicate or any(self._parts()))

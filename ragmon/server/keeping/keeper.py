@@ -17,7 +17,7 @@ from ragmon.server.keeping import accepting
 from ragmon.server.keeping.accepting import Request, UnreadableError
 from ragmon.server.keeping.acknowledging import ack_of, only_ack
 from ragmon.server.keeping.clock import Clock
-from ragmon.server.keeping.committing import write
+from ragmon.server.keeping.committing import tidy, write
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.errands import settle
 from ragmon.server.keeping.housekeeping import Housekeeping
@@ -210,7 +210,7 @@ class Keeper:
             try:
                 self._turn(requests)
                 if last:
-                    self._tidy()
+                    tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
                 self._housekeeping.keep(self.ledger, ending=last)
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
@@ -243,7 +243,7 @@ class Keeper:
         if not (requests or self.waiting.has_news(now) or loose or self.trouble):
             with self.lock:
                 self.ledger.advance(now)
-            self._tidy()
+            tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
             return
         try:
             with self.journal.begin() as batch:
@@ -258,15 +258,6 @@ class Keeper:
             if not only_ack(request):
                 request.done.set_result(request.taken)
         self._count(row, requests)
-
-    def _tidy(self) -> None:
-        """Write what is no hurry: failures, and requests nothing waits for, whose text is not to stay."""
-        if self.ledger.failures or self.waiting.released:
-            with self.journal.begin() as batch:
-                batch.fail(self.ledger.failures)
-                batch.release(self.waiting.released)
-            self.ledger.failures.clear()
-            self.waiting.released.clear()
 
     def _count(self, row: Row, requests: Sequence[Request]) -> None:
         """Take in what is on disk."""

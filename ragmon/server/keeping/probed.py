@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from ragmon.contract import Record
 from ragmon.journal import Batch
+from ragmon.journal.bodies import RECORD
 from ragmon.journal.entries import encode
-from ragmon.server.keeping.replies import joined
+from ragmon.server.keeping.ahead import Early
+from ragmon.server.keeping.counts import FORGOTTEN, count
+from ragmon.server.keeping.replies import Reply, joined
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
+
+JOINED: Final = "joined"
+NO_REPLY: Final = "no_reply"
+"""What becomes of an application's own record of a probe: its reply came as well, or did not in time."""
 
 
 def is_probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
@@ -16,32 +26,81 @@ def is_probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
 
 
 def put_joined(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
-    """Put the application's own record of a probe whose reply waits for it, and both are accounted for."""
+    """Put the application's own record of a probe whose reply waits for it, or let it wait for one that is on its way.
+
+    Returns:
+        Whether that is what it is; it is accounted for then.
+    """
+    is_told = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early
     reply = traces.replies.get(trace_id)
-    if reply is None:
-        return False
-    if trace_id in row.answered:
+    if is_told:
         row.counts.duplicate += 1
+    elif reply is None:
+        return False
     else:
-        row.counts.received += reply.came
-        row.counts.duplicate += reply.came
-        row.answered.add(trace_id)
         row.own.append(trace_id)
         row.probed.add(trace_id)
-        found = joined(record, reply.record)
-        row.put(found, encode(found))
-        batch.remember([trace_id], row.arrival, recorded=True)
+        if reply.came:
+            _put(trace_id, record, reply, batch, traces, row)
+        else:
+            found = joined(record, reply.record)
+            seq = batch.hold(row.arrival, RECORD, encode(found), [trace_id])
+            row.early[trace_id] = Early(trace_id, found, seq)
     return True
 
 
+def put_overdue(batch: Batch, traces: Traces, row: Row) -> None:
+    """The application's records of probes whose replies have come since, or are not waited for any longer."""
+    for one, reply in list(traces.ahead.due(traces.replies, row.arrival)):
+        row.overdue.append(one.trace_id)
+        row.probed.add(one.trace_id)
+        if one.seq and not batch.release([one.seq]):  # another process took it out
+            count(row.counts.ignored, FORGOTTEN)
+            batch.remember([one.trace_id], row.arrival)
+        else:
+            _put(one.trace_id, one.record, reply, batch, traces, row)
+
+
+def _put(trace_id: bytes, record: Record, reply: Reply | None, batch: Batch, traces: Traces, row: Row) -> None:
+    """Put the application's record, and account for the reply."""
+    found = record
+    is_there = reply is not None and _take(trace_id, batch, traces, row)
+    if reply is not None and is_there:
+        row.counts.duplicate += 1
+        found = joined(record, reply.record)
+    count(row.counts.probed, JOINED if is_there else NO_REPLY)
+    row.put(found, encode(found))
+    batch.remember([trace_id], row.arrival, recorded=True)
+
+
+def _take(trace_id: bytes, batch: Batch, traces: Traces, row: Row) -> bool:
+    """Count that a reply came; returns whether it is still there: another process may have taken it out."""
+    row.counts.received += 1
+    row.answered.add(trace_id)
+    number = traces.replies.number(trace_id)
+    is_there = not number or bool(batch.release([number]))
+    count(row.counts.ignored, FORGOTTEN, int(not is_there))
+    return is_there
+
+
+def hold(replies: Mapping[bytes, Record], batch: Batch, arrival: float) -> dict[bytes, int]:
+    """Put replies that wait on disk; returns their numbers."""
+    return {trace_id: batch.hold(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
+
+
 def put_alone(batch: Batch, traces: Traces, row: Row) -> None:
-    """The replies to probes of which the application tells nothing more; what it tells later is there already."""
+    """The replies to probes of which the application tells nothing more, and on disk, for a while, those that wait.
+
+    What it tells later is there already.
+    """
     found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
     for trace_id, record in found:
-        row.counts.received += 1
-        row.answered.add(trace_id)
+        if not _take(trace_id, batch, traces, row):
+            continue
         if is_probed(trace_id, traces, row):
             row.counts.duplicate += 1
         else:
             row.put(record, encode(record))
             batch.remember([trace_id], row.arrival, recorded=True)
+    waiting = {trace_id: one for trace_id, one in traces.replies.loose().items() if trace_id not in row.answered}
+    row.replies.update(hold(waiting, batch, row.arrival))

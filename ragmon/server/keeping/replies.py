@@ -6,7 +6,7 @@ retrieved. Both name the trace the prober began, and are one request.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -47,6 +47,7 @@ class Replies:
         self.hurried = False
         self._lock = Lock()
         self._waiting: dict[bytes, Reply] = {}
+        self._held: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, came: bool) -> bool:
         """Take a reply, in any thread.
@@ -95,6 +96,27 @@ class Replies:
         with self._lock:
             for trace_id in trace_ids:
                 self._waiting.pop(trace_id, None)
+                self._held.pop(trace_id, None)
+
+    def loose(self) -> dict[bytes, Record]:
+        """Those that came and are not on disk."""
+        if not self._waiting:
+            return {}
+        with self._lock:
+            found = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._held]
+        return {trace_id: reply.record for trace_id, reply in found if reply.came}
+
+    def held(self, numbers: Mapping[bytes, int]) -> None:
+        """Some are on disk, under these numbers."""
+        self._held.update(numbers)
+
+    def number(self, trace_id: bytes) -> int:
+        """The number under which one is on disk; 0 where it is not."""
+        return self._held.get(trace_id, 0)
+
+    def begin_again(self) -> None:
+        """The journal was lost, and with it what it held."""
+        self._held.clear()
 
 
 def is_a_probers(record: Record) -> bool:

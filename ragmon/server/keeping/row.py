@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ragmon.ingest.otlp.requests import Foreign
 from ragmon.journal.entries import Entry
 from ragmon.server.keeping.accepting import Request
+from ragmon.server.keeping.ahead import Early
 from ragmon.server.keeping.counts import Counts
 
 
@@ -27,6 +28,9 @@ class Row:
         probed: Traces whose whole records are probes.
         labelled: Traces whose answers stand in the line of a label.
         answered: Probes' replies of which it is known now what becomes.
+        early: Records of probes that wait for their replies, by trace.
+        replies: Replies that wait, by trace, and their numbers.
+        overdue: Traces whose records wait for a reply no longer.
     """
 
     arrival: float
@@ -41,6 +45,9 @@ class Row:
     probed: set[bytes] = field(default_factory=set)
     labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
+    early: dict[bytes, Early] = field(default_factory=dict)
+    replies: dict[bytes, int] = field(default_factory=dict)
+    overdue: list[bytes] = field(default_factory=list)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""

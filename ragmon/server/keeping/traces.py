@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
+from ragmon import names
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
 from ragmon.ingest.otlp.requests import Foreign, read
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal import Journal
+from ragmon.journal.bodies import RECORD
+from ragmon.journal.entries import decode
 from ragmon.journal.held import TRACE_ID, Body
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form
+from ragmon.server.keeping.ahead import Ahead, Early
 from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
 from ragmon.server.keeping.counts import Counts, count
-from ragmon.server.keeping.replies import Replies
+from ragmon.server.keeping.replies import WAIT, Replies
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.waiting import LATE, Limits, Room
 
@@ -23,6 +27,8 @@ REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
+LATELY: Final = 600.0
+"""Seconds of rows in which probes are looked for then: a prober elsewhere sends its own record soon after."""
 IN_MEMORY: Final = 3
 """Bytes in memory for a byte of a request that waits: itself, and what was parsed of it."""
 WHOLE: Final = TRACE_ID + 8
@@ -42,6 +48,7 @@ class Traces:
         forgotten: Traces that were forgotten while nobody served, and are not accounted for yet.
         unknown: Traces that are done, and of which a new journal does not know it yet.
         replies: What probers got, and the application may yet tell more of.
+        ahead: What the application told of probes whose replies have not come.
     """
 
     def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
@@ -50,6 +57,7 @@ class Traces:
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
         self.replies = Replies()
+        self.ahead = Ahead()
         self._room = Room(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
@@ -68,11 +76,11 @@ class Traces:
     @property
     def pending(self) -> int:
         """Traces of which it is not on disk what became of them."""
-        return len(self._room.traces) + len(self.ready) + len(self.forgotten)
+        return len(self._room.traces) + len(self.ready) + len(self.forgotten) + len(self.ahead)
 
     def has_news(self, now: float) -> bool:
         """Whether there is anything to write."""
-        return bool(self.ready or self.forgotten or self.alone(now))
+        return bool(self.ready or self.forgotten or self.alone(now) or any(self.ahead.due(self.replies, now)))
 
     def alone(self, now: float) -> list[tuple[bytes, Record]]:
         """The replies to probes that nothing more is to be waited for."""
@@ -141,6 +149,9 @@ class Traces:
         self.forgotten.clear()
         self.unknown.clear()
         self.replies.settle(row.answered)
+        self.replies.held(row.replies)
+        self.ahead.settle(row.overdue)
+        self.ahead.add(row.early.values())
         for trace_id in row.own:
             _remember(self._own, trace_id)
         for trace_id in row.probed:
@@ -171,6 +182,8 @@ class Traces:
         for found in self.ready:
             found.waiting.requests.clear()
         self._room.forget_requests()
+        self.ahead.begin_again()
+        self.replies.begin_again()
         self.released.clear()
         self.unknown = list(self._done)
 
@@ -187,8 +200,13 @@ class Traces:
         for unique in journal.recent():
             if len(unique) == WHOLE:
                 _remember(self._own, unique[:TRACE_ID])
+        for trace_id in _probes(journal):
+            _remember(self._probed, trace_id)
         unused = Counts()
         for body in journal.bodies():
+            if body.form == RECORD:
+                self._wait_again(body, now)
+                continue
             try:
                 batch = read(body.body, json=body.form == Form.JSON.value)
             except Rejected as rejected:
@@ -199,6 +217,25 @@ class Traces:
             waits -= journal.known(waits)
             kept = [one for one in batch.foreign if one.trace_id in waits]
             self._hold(kept, body, unused)
+
+    def _wait_again(self, body: Body, now: float) -> None:
+        """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
+        found = decode(body.body)
+        assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
+        self.ahead.add(Early(trace_id, found, body.seq) for trace_id in body.traces)
+        if not body.traces:
+            self.replies.put(found, now + WAIT, came=True)
+            self.replies.held({bytes.fromhex(found.trace_id or ""): body.seq})
+
+
+def _probes(journal: Journal) -> Iterator[bytes]:
+    """The traces of probes in the newest rows."""
+    mark = f'"source":"{names.PROBE}"'.encode()
+    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
+        for line in row.lines.split(b"\n") if mark in row.lines else ():
+            found = decode(line) if mark in line else None
+            if isinstance(found, Record) and found.source == names.PROBE and found.trace_id:
+                yield bytes.fromhex(found.trace_id)
 
 
 def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:

@@ -47,7 +47,8 @@ class Views:
         keeper = self.keeper
         with keeper.lock:
             found = keeper.ledger.reading(keeper.clock.now(), keeper.waiting.pending)
-            return replace(found, served=self._served())
+            captured = replace(found.captured, judged=self._reloading.probing.judged())
+            return replace(found, served=self._served(), captured=captured)
 
     def _served(self) -> Served:
         keeper, ledger = self.keeper, self.keeper.ledger
@@ -63,6 +64,7 @@ class Views:
             lost=dict(ledger.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             probes=self._reloading.probing.counts(),
+            probed=dict(counts.probed),
         )
 
     def trouble(self) -> str:
