@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -87,6 +87,22 @@ class Book:
         found = self._early.pop(trace_id, []) if trace_id is not None else []
         self._waiting -= len(found)
         return [label for _, label in found]
+
+    def forget(self, trace_ids: Iterable[str]) -> int:
+        """Forget what was said of traces; a label that waits for one of them waits in vain.
+
+        Args:
+            trace_ids: In lower case.
+
+        Returns:
+            Of how many anything had been said.
+        """
+        found = 0
+        for trace_id in trace_ids:
+            heard = self._answers.pop(trace_id, None) is not None
+            found += heard or trace_id in self._early
+            self._orphan(trace_id)
+        return found
 
     @property
     def waiting(self) -> int:

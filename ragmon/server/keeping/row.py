@@ -27,6 +27,7 @@ class Row:
         probed: Traces whose whole records are probes.
         labelled: Traces whose answers stand in the line of a label.
         answered: Probes' replies of which it is known now what becomes.
+        forgotten: Traces that somebody had forgotten since the row before.
     """
 
     arrival: float
@@ -41,6 +42,7 @@ class Row:
     probed: set[bytes] = field(default_factory=set)
     labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
+    forgotten: list[str] = field(default_factory=list)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""
