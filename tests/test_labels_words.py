@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.contract import Label
-from ragmon.labels.book import MOST, Book
-from ragmon.labels.words import CHANGED, CONFLICT, DUPLICATE, JOINED, LATE, ORPHAN, Verdict, Words, together
+from ragmon.labels.book import LARGEST, LARGEST_ANSWER, MOST, Book
+from ragmon.labels.words import (
+    CHANGED,
+    CONFLICT,
+    CROWDED,
+    DUPLICATE,
+    JOINED,
+    LATE,
+    NO_ROOM,
+    ORPHAN,
+    Verdict,
+    Words,
+    together,
+)
 
 TRACE = "5a" * 16
+LARGE = 100_000
+"""Bytes that a large label takes at least, written as JSON."""
 
 
 def label(rater="ada", trace_id=TRACE, **said):
     return Label(trace_id=trace_id, rater=rater, **said)
+
+
+def large(number, rater="ada"):
+    """A label on an answer of its own that names a thousand documents."""
+    return label(rater, f"{number:032x}", relevant_ids=[f"{n:0100}" for n in range(LARGE // 100)], ts=0.0)
 
 
 labels = st.builds(
@@ -113,7 +134,51 @@ class TestBook:
         book = Book()
         for n in range(MOST + 10):
             book.keep(label(trace_id=f"{n:032x}", correct=True), 0.0)
-        assert (book.results[ORPHAN], book.waiting) == (10, MOST)
+        assert (book.results, book.waiting) == ({NO_ROOM: 10}, MOST)
+
+    def test_large_labels_without_traces_cannot_fill_the_memory_either(self):
+        book, n = Book(), 0
+        while not book.results[NO_ROOM]:
+            book.keep(large(n), 0.0)
+            n += 1
+        assert n < LARGEST / LARGE
+        assert book.results.total() + book.waiting == n
+        assert LARGEST / 2 < len(json.dumps(book.dump())) < LARGEST
+
+    def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
+        book, n = Book(), 2 * LARGEST // LARGE
+        for number in range(n):
+            assert book.hear(large(number), 0.0) is not None
+        assert book.results == {JOINED: n}
+        assert len(json.dumps(book.dump())) < LARGEST
+        book.hear(large(n - 1), 1.0)
+        book.hear(large(0), 1.0)
+        assert book.results == {JOINED: n + 1, DUPLICATE: 1}, "the oldest was forgotten, the newest was not"
+
+    def test_on_one_answer_only_so_much_is_said(self):
+        book = Book()
+        for number in range(20):
+            book.hear(large(0, f"rater {number}"), 0.0)
+        heard = book.results[JOINED]
+        assert 1 < heard <= LARGEST_ANSWER // LARGE
+        assert book.results == {JOINED: heard, CROWDED: 20 - heard}
+        book.hear(large(0, "rater 0"), 0.0)
+        assert book.results[DUPLICATE] == 1
+
+    def test_room_is_given_back(self):
+        book = Book(ttl=60.0)
+        for hour in range(3):
+            at = hour * 3600.0
+            book.expire(at)
+            for number in range(LARGEST // LARGE // 2):
+                book.keep(large(number), at)
+                book.hear(large(-1 - number), at)
+            for number in range(LARGEST // LARGE // 2):
+                assert len(book.take(large(number).trace_id)) == 1
+            again = Book(ttl=60.0)
+            again.load(book.dump())
+            book = again
+        assert not book.results[NO_ROOM]
 
     def test_what_was_said_long_ago_is_forgotten(self):
         book = Book(ttl=60.0)

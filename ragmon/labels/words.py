@@ -23,6 +23,7 @@ ORPHAN: Final = "orphan"
 PROBED: Final = "probe"
 REJECTED: Final = "rejected"
 CROWDED: Final = "crowded"
+NO_ROOM: Final = "no_room"
 RESULTS: Final = {
     JOINED: "it says something new of an answer",
     CHANGED: "its rater had said something else, and takes that back",
@@ -32,7 +33,8 @@ RESULTS: Final = {
     ORPHAN: "no trace of this id came, or it is gone",
     PROBED: "the trace asked a gold question: gold says what is right",
     REJECTED: "it is no label",
-    CROWDED: "too many raters had labelled the answer",
+    CROWDED: "too much had been said of the answer",
+    NO_ROOM: "it waited for its trace, and too many labels came after it",
 }
 
 
