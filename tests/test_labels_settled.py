@@ -102,7 +102,7 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     records, labels = answers(40), said(40, rng)
     (tmp_path / "server").mkdir()
     with Hand(tmp_path / "server") as keeper:
-        keeper.time.now = NOW + 30 * 60.0
+        keeper.time.now = NOW + 3 * 3600.0
         told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
         for place in range(4):
             keeper.take(of_labels(told[place::4]))
@@ -114,6 +114,24 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     assert served["digest"] == digest
     assert labelled(served) == labelled(logged)
     assert without_counts(served)["labels"] == without_counts(logged)["labels"]
+
+
+@pytest.mark.parametrize("place", ["log", "journal"])
+def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
+    """A tool that writes a wrong year: what its rater says later counts, and its time says nothing of delays."""
+    wrong = Label(trace_id=trace(1), rater="ada", correct=False, ts=NOW + 40 * 365 * 86_400.0)
+    right = Label(trace_id=trace(1), rater="ada", correct=True, ts=NOW + 3600.0)
+    if place == "log":
+        report = of_file(tmp_path, "future", answers(3), [wrong, right])
+    else:
+        with Hand(tmp_path) as keeper:
+            keeper.time.now = NOW + 600.0
+            keeper.take(of_traces(whole(answers(3)), Form.PROTOBUF))
+            keeper.take(of_labels([json.loads(encode(wrong))]))
+            keeper.time.now = NOW + 3600.0
+            keeper.take(of_labels([json.loads(encode(right))]))
+        report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
+    assert labelled(report)[0]["metrics"]["answer_correct"]["value"] == 1.0
 
 
 def labelled(report):

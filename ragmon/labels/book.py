@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.contract import Label
-from ragmon.labels.words import CONFLICT, CROWDED, JOINED, NO_ROOM, ORPHAN, Verdict, Words, together
+from ragmon.labels.words import CONFLICT, CROWDED, JOINED, NO_ROOM, ORPHAN, Verdict, Words, dated, together
 
 TTL: Final = 7 * 86_400.0
 """Seconds a label waits for its trace, and for which the words on an answer are remembered."""
@@ -64,7 +64,7 @@ class Book:
 
         Args:
             label: The label.
-            now: When it came, seconds since the epoch; a label without a time has this one.
+            now: When it came, seconds since the epoch.
 
         Returns:
             What is said of the answer, where this is the first word on it; None where there were others.
@@ -74,8 +74,8 @@ class Book:
         answer = answer or _Answer(now)
         before = answer.raters.get(label.rater)
         words = Words() if before is None else copy(before)
-        said = now if label.ts is None else min(label.ts, now)  # a clock that is ahead must not have the last word
-        result = words.hear(label, said)
+        said = dated(label, now)
+        result = words.hear(label, now if said is None else said)
         size = answer.size + _size(label.rater, words) - (0 if before is None else _size(label.rater, before))
         too_many = before is None and len(answer.raters) >= RATERS
         if not first and (too_many or size > max(answer.size, LARGEST_ANSWER)):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from time import time
 from typing import NamedTuple
 
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import gold_item, joins, labelled
-from ragmon.labels.words import FIELDS, Words, together
+from ragmon.labels.words import FIELDS, Words, dated, together
 from ragmon.names import LABEL
 from ragmon.scorer import Scorer
 from ragmon.stats.reporting import Delays
@@ -64,20 +65,23 @@ class Settled:
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
+        self._now = time()
 
-    def hear(self, label: Label, answer: Record | None = None, now: float = 0.0) -> None:
+    def hear(self, label: Label, answer: Record | None = None, came: float | None = None) -> None:
         """Take in a label.
 
         Args:
             label: The label.
             answer: What it is about, where that is known already.
-            now: When it came, where it does not say when it was given; seconds since the epoch.
+            came: When it came, seconds since the epoch; where nobody knows, a label whose time is none, or is yet to
+                come, is older than all others.
         """
         said = self._said.setdefault(label.trace_id, _Said())
-        given = now if label.ts is None else label.ts
+        at = dated(label, self._now if came is None else came)
+        at = came or 0.0 if at is None else at
         said.labels += 1
-        said.raters.setdefault(label.rater, Words()).hear(label, given)
-        said.first = given if said.first is None else min(said.first, given)
+        said.raters.setdefault(label.rater, Words()).hear(label, at)
+        said.first = at if said.first is None else min(said.first, at)
         said.answer = answer or said.answer
 
     def meet(self, lines: Iterable[Line]) -> None:

@@ -38,6 +38,22 @@ RESULTS: Final = {
 }
 
 
+AHEAD: Final = 60.0
+"""Seconds by which the clock of whoever gives a label may be ahead."""
+
+
+def dated(label: Label, now: float) -> float | None:
+    """When a label says that it was given; None where it does not say, or names a time to come.
+
+    A wrong clock must not have the last word for ever.
+
+    Args:
+        label: The label.
+        now: When it came, seconds since the epoch.
+    """
+    return None if label.ts is None or label.ts > now + AHEAD else label.ts
+
+
 class Verdict(NamedTuple):
     """What all raters of an answer say together.
 
