@@ -12,8 +12,11 @@ from keepers import Hand
 from serving import whole
 
 from ragmon.contract import Label, encode
+from ragmon.gates import Gate, Policy
 from ragmon.ingest.decode import decode
+from ragmon.judging import MATURE
 from ragmon.labels.settled import Settled
+from ragmon.offline import Run
 from ragmon.scorer import Scorer
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
@@ -175,6 +178,34 @@ def test_a_gate_on_labels_waits_until_most_of_them_are_here(tmp_path):
     assert verdicts["early"]["verdict"] == "insufficient"
     assert "of the labels on these answers are here, at least 80% must be" in verdicts["early"]["reason"]
     assert verdicts["late"]["verdict"] == "pass"
+
+
+def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelled_slowly():
+    """Thumbs come within minutes, what experts say within a day: together 82 % are here, of the experts' a part."""
+    rng = random.Random(7)
+    settled, run, records = Settled(), Run(Scorer()), []
+    for number in range(4000):
+        fast = number % 4 != 0
+        asked = NOW + 30.0 * number
+        record = make_record(
+            trace_id=trace(number), ts=asked, pipeline="fast" if fast else "slow", source="live", claim="an answer"
+        )
+        records.append(record)
+        at = asked + rng.expovariate(1 / (120 if fast else 86_400))
+        if at <= NOW + 30.0 * 4000:
+            settled.hear(Label(trace_id=trace(number), rater="ada", correct=True, ts=at))
+    run.feed(records)
+    settled.meet(records)
+    run.settle(settled, lambda _: "groundedness")
+    here = {pipeline: round(share, 1) for pipeline, share in settled.maturity.items()}
+    assert here == {"fast": 1.0, "slow": pytest.approx(0.5, abs=0.2)}
+    assert run.labelled.maturity > MATURE
+    verdicts = {
+        pipeline: run.report(Policy([Gate("right", "answer_correct", 0.5, "at_least", pipeline)])).outcomes[0]
+        for pipeline in ("fast", "slow")
+    }
+    assert (verdicts["fast"].verdict, verdicts["slow"].verdict) == ("pass", "insufficient")
+    assert "of the labels on these answers are here" in verdicts["slow"].reason
 
 
 @pytest.mark.skipif(not QAEVAL.is_dir(), reason="the data of human labels is not here")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import gold_item, joins, labelled
 from ragmon.labels.words import FIELDS, Words, dated, together
-from ragmon.names import LABEL
+from ragmon.names import DEFAULT_PIPELINE, LABEL
 from ragmon.scorer import Scorer
 from ragmon.stats.reporting import Delays
 
@@ -25,7 +25,8 @@ class Labelled(NamedTuple):
         conflicts: Answers of which raters say different things.
         orphans: Answers that were labelled and are not here.
         probes: Answers to gold questions that were labelled: gold says what is right.
-        maturity: The share of the labels these answers will get that is here; None where there are too few to say.
+        maturity: The share of the labels these answers will get that is here, of all pipelines together; None where
+            there are too few to say.
     """
 
     labels: int
@@ -61,9 +62,15 @@ class _Said:
 
 
 class Settled:
-    """What people say of answers once nobody changes their mind any more: the order of labels plays no part."""
+    """What people say of answers once nobody changes their mind any more: the order of labels plays no part.
+
+    Attributes:
+        maturity: Once they are settled, the share of the labels to come that is here, by pipeline; pipelines with too
+            few to say are not among them.
+    """
 
     def __init__(self) -> None:
+        self.maturity: dict[str, float] = {}
         self._said: dict[str, _Said] = {}
         self._now = time()
 
@@ -105,6 +112,7 @@ class Settled:
         for trace_id, said, answer in about:
             verdict = together(said.raters.values())
             scorer.observe_label(labelled(answer, verdict, answer.ts), gold_item(trace_id, verdict))
+        maturity, self.maturity = _maturity(about)
         mine = [said for _, said, _ in about]
         return Labelled(
             labels=sum(said.labels for said in self._said.values()),
@@ -113,16 +121,31 @@ class Settled:
             conflicts=sum(said.at_odds for said in mine),
             orphans=len(self._said) - len(found),
             probes=len(found) - len(about),
-            maturity=_maturity([(answer.ts, said.first) for _, said, answer in about]),
+            maturity=maturity,
         )
 
 
-def _maturity(times: Iterable[tuple[float | None, float | None]]) -> float | None:
+def _maturity(about: Iterable[tuple[str, _Said, Record]]) -> tuple[float | None, dict[str, float]]:
     """How much of what will be said is here, by how long labels take; it is as late as the last label.
 
+    People who label one pipeline may take days, and minutes for another: one that is labelled fast does not vouch for
+    one that is labelled slowly.
+
     Args:
-        times: For each answer when it was given, and when it was labelled first; seconds since the epoch.
+        about: Answers, and what was said of them.
+
+    Returns:
+        The share of all pipelines together, None where there are too few to say, and that of each that has enough.
     """
-    told = [(asked, first) for asked, first in times if asked is not None and first]
-    until = max((first for _, first in told), default=0.0)
-    return Delays([(first - asked, until - asked) for asked, first in told]).maturity
+    told = [
+        (answer.pipeline or DEFAULT_PIPELINE, answer.ts, said.first)
+        for _, said, answer in about
+        if answer.ts is not None and said.first
+    ]
+    until = max((first for *_, first in told), default=0.0)
+    each: dict[str, list[tuple[float, float]]] = {}
+    for pipeline, asked, first in told:
+        each.setdefault(pipeline, []).append((first - asked, until - asked))
+    found = ((pipeline, Delays(mine).maturity) for pipeline, mine in each.items())
+    of_all = Delays([one for mine in each.values() for one in mine]).maturity
+    return of_all, {pipeline: share for pipeline, share in found if share is not None}
