@@ -11,15 +11,18 @@ from command_line import ragmon
 from keepers import Hand
 from serving import whole
 
+from ragmon.admission import PAIRS, PIPELINES
 from ragmon.contract import Label, encode
 from ragmon.gates import Gate, Policy
 from ragmon.ingest.decode import decode
+from ragmon.journal import open_readonly
 from ragmon.judging import MATURE
 from ragmon.labels.settled import Settled
 from ragmon.offline import Run
 from ragmon.scorer import Scorer
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.server.keeping.opening import replay
 from ragmon.testing import make_record
 
 QAEVAL = Path(__file__).parent.parent.parent / "shared" / "data" / "qaeval"
@@ -139,6 +142,35 @@ def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
 
 def labelled(report):
     return [series for series in report["series"] if series["source"] == "label"]
+
+
+def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_under(tmp_path):
+    """A hundred builds of a pipeline in an hour, and more pipelines than are kept apart."""
+    records = [
+        make_record(v=1, trace_id=trace(n), ts=NOW + n, source="live", claim="an answer", **told)
+        for n, told in enumerate(
+            [{"pipeline": f"p{n}"} for n in range(PIPELINES + 20)]
+            + [{"pipeline": "p0", "build": f"b{n}"} for n in range(PAIRS + 20)]
+        )
+    ]
+    labels = [{"trace_id": record.trace_id, "rater": "ada", "correct": True} for record in records]
+    with Hand(tmp_path) as keeper:
+        keeper.time.now = NOW + 3600.0
+        for start in range(0, len(records), 50):
+            keeper.take(of_traces(whole(records[start : start + 50]), Form.PROTOBUF))
+        keeper.take(of_labels(labels))
+        keeper.take(of_labels([{**label, "rater": "bob"} for label in labels]))
+        live = keeper.ledger.live.scorer.state.series
+        counted = {(key.pipeline, key.build, key.index_hash) for key in live if key.source == "live"}
+    report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
+    assert {one["pipeline"] for one in labelled(report)} == {pipeline for pipeline, *_ in counted}
+    assert {one["metrics"]["answer_correct"]["n"] for one in labelled(report)} == {1, 20, PAIRS + 21}
+    with open_readonly(tmp_path / "state") as journal:
+        said = Settled()
+        ledger = replay(keeper.settings, journal, said)
+        said.settle(ledger.live.scorer)
+    series = ledger.live.scorer.state.series
+    assert {(key.pipeline, key.build, key.index_hash) for key in series if key.source == "label"} == counted
 
 
 def test_refusals_are_in_no_denominator_of_what_people_call_correct(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import time
 from typing import NamedTuple
@@ -99,6 +99,11 @@ class Settled:
 
     def __bool__(self) -> bool:
         return bool(self._said)
+
+    def rename(self, known: Callable[[Record], Record]) -> None:
+        """Let answers stand under the names they were counted under, which need not be their own."""
+        for said in self._said.values():
+            said.answer = None if said.answer is None else known(said.answer)
 
     def settle(self, scorer: Scorer) -> Labelled:
         """Count what was said, in place of all labels that were counted before; alarms have heard them already."""
