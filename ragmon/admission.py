@@ -73,19 +73,19 @@ class Admission:
             self._as_they_are.add(names_of)
         return found
 
+    def known(self, record: Record) -> Record:
+        """The record under the names it is counted under by now; nobody is admitted for it, and nobody makes room."""
+        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        if pipeline not in self._configured and pipeline not in self._pipelines:
+            pipeline = OTHER
+        pair = (record.build or "", record.index_hash or "")
+        return _under(record, pipeline, pair if pair in self._pairs.get(pipeline, {}) else (OTHER, OTHER))
+
     def _renamed(self, record: Record, now: float) -> Record:
-        pipeline = self._pipeline(record.pipeline or names.DEFAULT_PIPELINE)
-        if record.pipeline is not None and pipeline != record.pipeline:
-            record = msgspec.structs.replace(record, pipeline=pipeline)
-        sampling = record.sampling
-        if sampling is not None and sampling.stratum not in names.CALL_STRATA:
-            unknown = msgspec.structs.replace(sampling, stratum=names.UNKNOWN_WEIGHT)
-            record = msgspec.structs.replace(record, sampling=unknown)
+        pipeline, pair = self._pipeline(record.pipeline or names.DEFAULT_PIPELINE), (OTHER, OTHER)
         if record.build or record.index_hash:
-            build, index = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
-            if (build, index) != (record.build or "", record.index_hash or ""):
-                record = msgspec.structs.replace(record, build=build, index_hash=index)
-        return record
+            pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
+        return _under(record, pipeline, pair)
 
     def totals(self, line: Totals, now: float) -> bool:
         """Whether a producer's counts are taken: its pipeline has a name of its own, and it is one of not too many."""
@@ -146,3 +146,22 @@ class Admission:
         self._producers = {(instance, started): at for instance, started, at in data["producers"]}
         self._until, self._full_until, names_of = data["fresh"]
         self._as_they_are = {tuple(one) for one in names_of}
+
+
+def _under(record: Record, pipeline: str, pair: Pair) -> Record:
+    """A record under other names, and in a stratum there is; the same one where they are its own.
+
+    Args:
+        record: The record.
+        pipeline: That of its pipeline.
+        pair: That of its build and its index, where it names any.
+    """
+    sampling = record.sampling
+    if record.pipeline is not None and pipeline != record.pipeline:
+        record = msgspec.structs.replace(record, pipeline=pipeline)
+    if sampling is not None and sampling.stratum not in names.CALL_STRATA:
+        unknown = msgspec.structs.replace(sampling, stratum=names.UNKNOWN_WEIGHT)
+        record = msgspec.structs.replace(record, sampling=unknown)
+    if (record.build or record.index_hash) and pair != (record.build or "", record.index_hash or ""):
+        record = msgspec.structs.replace(record, build=pair[0], index_hash=pair[1])
+    return record

@@ -107,8 +107,9 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     value = evidence.value
     if evidence.series is None or value is None:
         return without_data(evidence)
-    if evidence.source == names.LABEL and snapshot.maturity is not None and snapshot.maturity < MATURE:
-        reason = f"{snapshot.maturity:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
+    here = snapshot.maturity.get(evidence.series.pipeline, 1.0)
+    if evidence.source == names.LABEL and here < MATURE:
+        reason = f"{here:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")

@@ -150,6 +150,10 @@ class Live:
             self.scorer.state.calls.see(line)
         return taken
 
+    def known(self, record: Record) -> Record:
+        """A record under the names that it is counted under by now: those of others where there were too many."""
+        return self._admission.known(record)
+
     def _retire(self) -> None:
         """Add builds that made room for newer ones to the others."""
         for pipeline, build, index in self._admission.retired:

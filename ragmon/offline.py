@@ -111,6 +111,7 @@ class Run:
         self._left_out = 0
         self.labels: list[Label] = []
         self.labelled: Labelled | None = None
+        self._maturity: Mapping[str, float] = {}
         self.predictions: Sequence[Prediction] = ()
 
     def feed(self, records: Iterable[Line]) -> None:
@@ -156,6 +157,7 @@ class Run:
         """
         scorer = self.scorer
         self.labelled = labels.settle(scorer)
+        self._maturity = labels.maturity
         self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
 
     def counted(self) -> Counted:
@@ -188,7 +190,7 @@ class Run:
         gated = [gate.metric for gate in policy.gates]
         snapshot = self.scorer.snapshot(gated=gated)
         if self.labelled is not None:
-            snapshot = replace(snapshot, maturity=self.labelled.maturity)
+            snapshot = replace(snapshot, maturity=self._maturity)
         outcomes = evaluate(snapshot, policy, whole_run=True)
         if windows:
             snapshot = _with_windows(self.scorer, policy, snapshot)

@@ -48,10 +48,12 @@ class Answer(NamedTuple):
     Attributes:
         status: The HTTP status.
         body: What came with it.
+        again: Its `Retry-After`: when the server wants to be asked again; None where it does not say.
     """
 
     status: int
     body: bytes
+    again: str | None = None
 
 
 class Producers(msgspec.Struct):
@@ -169,7 +171,7 @@ def send(where: Place, request: Request, *, timeout: float = TIMEOUT, trusted: s
     try:
         connection.request(request.method, f"{where.path}{request.path}", request.body, dict(request.headers))
         answer = connection.getresponse()
-        return Answer(answer.status, answer.read(LARGEST))
+        return Answer(answer.status, answer.read(LARGEST), answer.headers.get("Retry-After"))
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise NoAnswerError(f"nobody answers on {where} ({_why(error)})", hint=_hint(error)) from error
     finally:

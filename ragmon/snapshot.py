@@ -86,7 +86,8 @@ class Snapshot:
         golds: The gold sets in use.
         builds: `(pipeline, build, index_hash)` seen, in the order of their names.
         gold_metrics: The metrics that need a gold item.
-        maturity: Of labels by the time of their answers: the share of those to come that is here; None elsewhere.
+        maturity: Of labels by the time of their answers, by pipeline: the share of those to come that is here, where
+            it is known.
         matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
     """
 
@@ -95,7 +96,7 @@ class Snapshot:
     golds: tuple[GoldInfo, ...] = ()
     builds: tuple[tuple[str, str, str], ...] = ()
     gold_metrics: frozenset[str] = frozenset()
-    maturity: float | None = None
+    maturity: Mapping[str, float] = field(default_factory=dict)
     matched: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def find(

@@ -156,6 +156,7 @@ APART = {
 PURE = ("metrics", "facts", "stats", "reader", "windows", "gates", "judging", "alarms", "canary", "why")
 # Doors the app may use into rooms apart.
 INTO_CAPTURE = {
+    "cli.http",
     "termination",
     "accounts",
     "delivery",

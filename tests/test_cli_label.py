@@ -6,13 +6,18 @@ import csv
 import io
 import itertools
 import json
+from collections import deque
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from command_line import ragmon
-from serving import asked, configuration, send_body, serving, wait_for, whole
+from serving import asked, configuration, post, send_body, serving, wait_for, whole
 
 import ragmon as library
 from ragmon.capture import labels as giving
+from ragmon.cli.http import TRIES
 from ragmon.config.load import load
 from ragmon.contract import Label, Record, Sampling, encode
 from ragmon.ingest.decode import decode
@@ -271,3 +276,71 @@ def _server(path):
     from ragmon.server.server import Server  # noqa: PLC0415 - one test's
 
     return Server(load(path, environ={}))
+
+
+class Gateway(ThreadingHTTPServer):
+    """Stands before a server, and answers in its place as long as there is something in the script.
+
+    Attributes:
+        script: Status and `Retry-After` of the next answers.
+    """
+
+    def __init__(self, behind, script):
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.behind = behind
+        self.script = deque(script)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Passing(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.script:
+            status, again = self.server.script.popleft()
+            told = json.dumps({"error": "nothing can be written", "hint": "later"})
+        else:
+            (status, told), again = post(self.server.behind + self.path, json.loads(body)), None
+        self.send_response(status)
+        if again is not None:
+            self.send_header("Retry-After", again)
+        self.end_headers()
+        self.wfile.write(told.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def gateway(behind, script):
+    with Gateway(behind, script) as there:
+        Thread(target=there.serve_forever, daemon=True).start()
+        yield there
+        there.shutdown()
+
+
+class TestABusyServer:
+    """What cannot be taken now may be taken in a moment."""
+
+    def test_a_server_that_is_busy_or_away_for_a_moment_is_told_again(self, tmp_path):
+        path = sheet(tmp_path, [f"{trace(n)},yes,ada" for n in range(10)])
+        with serving(tmp_path) as running, gateway(running.otlp, [(503, "0"), (429, "0"), (502, None)]) as there:
+            done = ragmon("label", "import", path, "--url", there.url)
+            assert (done.code, done.out) == (0, "10 labels taken\n"), done.err
+            assert wait_for(lambda: running.status()["labels"], lambda told: told.get("waiting") == 10)
+        waits = [line.partition(" answered ")[2] for line in done.err.splitlines() if "answered" in line]
+        assert waits == [f"{told}: trying again in {seconds} s" for told, seconds in ((503, 0), (429, 0), (502, 4))]
+
+    def test_a_server_that_stays_busy_is_told_a_few_times_and_then_it_is_said_why(self, tmp_path):
+        path = sheet(tmp_path, [f"{trace(0)},yes,ada"])
+        with gateway("http://127.0.0.1:1", [(503, "0")] * 99) as there:
+            done = ragmon("label", "import", path, "--url", there.url)
+            assert 99 - len(there.script) == TRIES
+        assert done.code == 3
+        assert "nothing can be written" in done.err
+
+    @pytest.mark.parametrize("status", [400, 401, 413, 500])
+    def test_what_is_refused_is_told_once(self, tmp_path, status):
+        path = sheet(tmp_path, [f"{trace(0)},yes,ada"])
+        with gateway("http://127.0.0.1:1", [(status, "0")] * 99) as there:
+            assert ragmon("label", "import", path, "--url", there.url).code == 3
+            assert len(there.script) == 98

@@ -11,12 +11,18 @@ from command_line import ragmon
 from keepers import Hand
 from serving import whole
 
+from ragmon.admission import PAIRS, PIPELINES
 from ragmon.contract import Label, encode
+from ragmon.gates import Gate, Policy
 from ragmon.ingest.decode import decode
+from ragmon.journal import open_readonly
+from ragmon.judging import MATURE
 from ragmon.labels.settled import Settled
+from ragmon.offline import Run
 from ragmon.scorer import Scorer
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.server.keeping.opening import replay
 from ragmon.testing import make_record
 
 QAEVAL = Path(__file__).parent.parent.parent / "shared" / "data" / "qaeval"
@@ -102,7 +108,7 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     records, labels = answers(40), said(40, rng)
     (tmp_path / "server").mkdir()
     with Hand(tmp_path / "server") as keeper:
-        keeper.time.now = NOW + 30 * 60.0
+        keeper.time.now = NOW + 3 * 3600.0
         told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
         for place in range(4):
             keeper.take(of_labels(told[place::4]))
@@ -116,8 +122,55 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     assert without_counts(served)["labels"] == without_counts(logged)["labels"]
 
 
+@pytest.mark.parametrize("place", ["log", "journal"])
+def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
+    """A tool that writes a wrong year: what its rater says later counts, and its time says nothing of delays."""
+    wrong = Label(trace_id=trace(1), rater="ada", correct=False, ts=NOW + 40 * 365 * 86_400.0)
+    right = Label(trace_id=trace(1), rater="ada", correct=True, ts=NOW + 3600.0)
+    if place == "log":
+        report = of_file(tmp_path, "future", answers(3), [wrong, right])
+    else:
+        with Hand(tmp_path) as keeper:
+            keeper.time.now = NOW + 600.0
+            keeper.take(of_traces(whole(answers(3)), Form.PROTOBUF))
+            keeper.take(of_labels([json.loads(encode(wrong))]))
+            keeper.time.now = NOW + 3600.0
+            keeper.take(of_labels([json.loads(encode(right))]))
+        report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
+    assert labelled(report)[0]["metrics"]["answer_correct"]["value"] == 1.0
+
+
 def labelled(report):
     return [series for series in report["series"] if series["source"] == "label"]
+
+
+def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_under(tmp_path):
+    """A hundred builds of a pipeline in an hour, and more pipelines than are kept apart."""
+    records = [
+        make_record(v=1, trace_id=trace(n), ts=NOW + n, source="live", claim="an answer", **told)
+        for n, told in enumerate(
+            [{"pipeline": f"p{n}"} for n in range(PIPELINES + 20)]
+            + [{"pipeline": "p0", "build": f"b{n}"} for n in range(PAIRS + 20)]
+        )
+    ]
+    labels = [{"trace_id": record.trace_id, "rater": "ada", "correct": True} for record in records]
+    with Hand(tmp_path) as keeper:
+        keeper.time.now = NOW + 3600.0
+        for start in range(0, len(records), 50):
+            keeper.take(of_traces(whole(records[start : start + 50]), Form.PROTOBUF))
+        keeper.take(of_labels(labels))
+        keeper.take(of_labels([{**label, "rater": "bob"} for label in labels]))
+        live = keeper.ledger.live.scorer.state.series
+        counted = {(key.pipeline, key.build, key.index_hash) for key in live if key.source == "live"}
+    report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
+    assert {one["pipeline"] for one in labelled(report)} == {pipeline for pipeline, *_ in counted}
+    assert {one["metrics"]["answer_correct"]["n"] for one in labelled(report)} == {1, 20, PAIRS + 21}
+    with open_readonly(tmp_path / "state") as journal:
+        said = Settled()
+        ledger = replay(keeper.settings, journal, said)
+        said.settle(ledger.live.scorer)
+    series = ledger.live.scorer.state.series
+    assert {(key.pipeline, key.build, key.index_hash) for key in series if key.source == "label"} == counted
 
 
 def test_refusals_are_in_no_denominator_of_what_people_call_correct(tmp_path):
@@ -157,6 +210,34 @@ def test_a_gate_on_labels_waits_until_most_of_them_are_here(tmp_path):
     assert verdicts["early"]["verdict"] == "insufficient"
     assert "of the labels on these answers are here, at least 80% must be" in verdicts["early"]["reason"]
     assert verdicts["late"]["verdict"] == "pass"
+
+
+def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelled_slowly():
+    """Thumbs come within minutes, what experts say within a day: together 82 % are here, of the experts' a part."""
+    rng = random.Random(7)
+    settled, run, records = Settled(), Run(Scorer()), []
+    for number in range(4000):
+        fast = number % 4 != 0
+        asked = NOW + 30.0 * number
+        record = make_record(
+            trace_id=trace(number), ts=asked, pipeline="fast" if fast else "slow", source="live", claim="an answer"
+        )
+        records.append(record)
+        at = asked + rng.expovariate(1 / (120 if fast else 86_400))
+        if at <= NOW + 30.0 * 4000:
+            settled.hear(Label(trace_id=trace(number), rater="ada", correct=True, ts=at))
+    run.feed(records)
+    settled.meet(records)
+    run.settle(settled, lambda _: "groundedness")
+    here = {pipeline: round(share, 1) for pipeline, share in settled.maturity.items()}
+    assert here == {"fast": 1.0, "slow": pytest.approx(0.5, abs=0.2)}
+    assert run.labelled.maturity > MATURE
+    verdicts = {
+        pipeline: run.report(Policy([Gate("right", "answer_correct", 0.5, "at_least", pipeline)])).outcomes[0]
+        for pipeline in ("fast", "slow")
+    }
+    assert (verdicts["fast"].verdict, verdicts["slow"].verdict) == ("pass", "insufficient")
+    assert "of the labels on these answers are here" in verdicts["slow"].reason
 
 
 @pytest.mark.skipif(not QAEVAL.is_dir(), reason="the data of human labels is not here")

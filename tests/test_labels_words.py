@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.contract import Label
-from ragmon.labels.book import MOST, Book
-from ragmon.labels.words import CHANGED, CONFLICT, DUPLICATE, JOINED, LATE, ORPHAN, Verdict, Words, together
+from ragmon.labels.book import LARGEST, LARGEST_ANSWER, MOST, Book
+from ragmon.labels.words import (
+    CHANGED,
+    CONFLICT,
+    CROWDED,
+    DUPLICATE,
+    JOINED,
+    LATE,
+    NO_ROOM,
+    ORPHAN,
+    Verdict,
+    Words,
+    together,
+)
 
 TRACE = "5a" * 16
+LARGE = 100_000
+"""Bytes that a large label takes at least, written as JSON."""
 
 
 def label(rater="ada", trace_id=TRACE, **said):
     return Label(trace_id=trace_id, rater=rater, **said)
+
+
+def large(number, rater="ada"):
+    """A label on an answer of its own that names a thousand documents."""
+    return label(rater, f"{number:032x}", relevant_ids=[f"{n:0100}" for n in range(LARGE // 100)], ts=0.0)
 
 
 labels = st.builds(
@@ -94,11 +115,19 @@ class TestBook:
         assert book.results[result] == (2 if result == JOINED else 1)
         assert book.results.total() == 2
 
-    def test_a_clock_that_is_ahead_does_not_have_the_last_word_for_ever(self):
+    @pytest.mark.parametrize("ahead", [9e9, 75.0])
+    def test_a_clock_that_is_ahead_does_not_have_the_last_word_for_ever(self, ahead):
         book = Book()
-        book.hear(label(correct=True, ts=9e9), 10.0)
+        book.hear(label(correct=True, ts=ahead), 10.0)
         book.hear(label(correct=False), 11.0)
         assert book.results == {JOINED: 1, CHANGED: 1}
+
+    def test_a_clock_that_is_a_little_ahead_is_believed(self):
+        """Two labels that come together keep their order."""
+        book = Book()
+        book.hear(label(correct=True, ts=15.0), 10.0)
+        book.hear(label(correct=False, ts=14.0), 10.0)
+        assert book.results == {JOINED: 1, LATE: 1}
 
     def test_a_label_waits_for_its_trace_and_is_an_orphan_when_that_never_comes(self):
         book = Book(ttl=60.0)
@@ -113,7 +142,49 @@ class TestBook:
         book = Book()
         for n in range(MOST + 10):
             book.keep(label(trace_id=f"{n:032x}", correct=True), 0.0)
-        assert (book.results[ORPHAN], book.waiting) == (10, MOST)
+        assert (book.results, book.waiting) == ({NO_ROOM: 10}, MOST)
+
+    def test_large_labels_without_traces_cannot_fill_the_memory_either(self):
+        book, n = Book(), LARGEST // LARGE
+        for number in range(n):
+            book.keep(large(number), 0.0)
+        assert 0 < book.results[NO_ROOM] == n - book.waiting
+        assert LARGEST / 2 < len(json.dumps(book.dump())) < LARGEST
+
+    def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
+        book, n = Book(), 2 * LARGEST // LARGE
+        for number in range(n):
+            assert book.hear(large(number), 0.0) is not None
+        assert book.results == {JOINED: n}
+        assert len(json.dumps(book.dump())) < LARGEST
+        book.hear(large(n - 1), 1.0)
+        book.hear(large(0), 1.0)
+        assert book.results == {JOINED: n + 1, DUPLICATE: 1}, "the oldest was forgotten, the newest was not"
+
+    def test_on_one_answer_only_so_much_is_said(self):
+        book = Book()
+        for number in range(20):
+            book.hear(large(0, f"rater {number}"), 0.0)
+        heard = book.results[JOINED]
+        assert 1 < heard <= LARGEST_ANSWER // LARGE
+        assert book.results == {JOINED: heard, CROWDED: 20 - heard}
+        book.hear(large(0, "rater 0"), 0.0)
+        assert book.results[DUPLICATE] == 1
+
+    def test_room_is_given_back(self):
+        book = Book(ttl=60.0)
+        for hour in range(3):
+            at = hour * 3600.0
+            book.expire(at)
+            for number in range(LARGEST // LARGE // 2):
+                book.keep(large(number), at)
+                book.hear(large(-1 - number), at)
+            for number in range(LARGEST // LARGE // 2):
+                assert len(book.take(large(number).trace_id)) == 1
+            again = Book(ttl=60.0)
+            again.load(book.dump())
+            book = again
+        assert not book.results[NO_ROOM]
 
     def test_what_was_said_long_ago_is_forgotten(self):
         book = Book(ttl=60.0)

@@ -51,6 +51,26 @@ def test_what_is_no_share_and_neither_yes_nor_no_says_nothing(members):
     assert told(span(**annotation("faithfulness", **members))) == []
 
 
+class Looked(dict):
+    """Attributes that count how often somebody goes through them."""
+
+    looks = 0
+
+    def __iter__(self):
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_a_span_on_which_nobody_says_anything_is_looked_through_once():
+    """Spans have dozens of attributes, and of most of them nobody says anything."""
+    nothing = Looked({f"retrieval.documents.{n}.document.id": "d" for n in range(30)})
+    something = Looked(annotation("faithfulness", score=1.0))
+    assert told(span()._replace(attributes=nothing), span()._replace(attributes=something)) == [
+        ("faithfulness", 1.0, False)
+    ]
+    assert (nothing.looks, something.looks) == (1, 4)
+
+
 def test_a_link_says_which_trace_is_meant_and_two_say_nothing():
     held = annotation("correctness", score=1.0, annotator_kind="HUMAN")
     assert [one.trace_id for one in evaluations([span(links=[OTHER], **held)])] == [OTHER]

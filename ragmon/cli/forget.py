@@ -26,8 +26,8 @@ _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 def forget(trace: str | None, tag: str | None, state_dir: str | None, config: str | None) -> int:
     """Take a trace, or all records with a tag, out of a server's journal and off the disk.
 
-    Records, labels, waiting spans and failures go. What was counted stays: counts hold no text. Keys and ids of
-    traces stay until they expire, so that a producer that sends twice brings nothing back.
+    Records, labels, what saved states tell of them, waiting spans and failures go. What was counted stays: counts hold
+    no text. Keys and ids of traces stay until they expire, so that a producer that sends twice brings nothing back.
 
     The server may run. It must be this machine's: the folder is read and written. Other copies of the data (trace
     logs, backups, other backends) are not touched.
@@ -64,7 +64,9 @@ def _told(erasure: Erasure) -> list[str]:
     """What was done, and what is left to do."""
     gone = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
     lines = ["forgotten: " + ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in gone.items())]
-    if not any(gone.values()):
+    if not any(gone.values()) and erasure.states:
+        lines = ["forgotten: what saved states told of labels"]
+    elif not any(gone.values()):
         lines = ["nothing was found"]
     if not erasure.wiped:
         lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")

@@ -7,10 +7,14 @@ import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
+from time import sleep
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import click
+
 from ragmon import remote
+from ragmon.cli import printable
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.errors import RagmonError
@@ -18,6 +22,21 @@ from ragmon.server.doors.exposure import read_token
 
 TIMEOUT: Final = 30.0
 """Seconds to wait for an answer that is a matter of looking it up."""
+
+
+TRIES: Final = 5
+"""How often a monitor is told something that has too much to do, or cannot be reached behind its gateway."""
+FIRST_WAIT: Final = 1.0
+LONGEST_WAIT: Final = 30.0
+"""Seconds between two tries, where a monitor does not say how long or names more: somebody waits."""
+_LATER: Final = frozenset(
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
 
 
 class AnsweredError(RagmonError):
@@ -52,7 +71,7 @@ def ask(url: str, path: str, asked: Mapping[str, str], *, timeout: float = TIMEO
 
 
 def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
-    """Tell the write port of a monitor something.
+    """Tell the write port of a monitor something; where it cannot take it now, a few times more.
 
     Args:
         url: Its address.
@@ -69,7 +88,24 @@ def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool =
     place, token = remote.place(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = remote.Request("POST", path, json.dumps(body).encode(), headers)
-    return _object(remote.send(place, request, timeout=TIMEOUT, trusted=_trusted(settings)), place)
+    trusted = _trusted(settings)
+    answer = remote.send(place, request, timeout=TIMEOUT, trusted=trusted)
+    for tried in range(1, TRIES):
+        if answer.status not in _LATER:
+            break
+        _wait(place, answer, FIRST_WAIT * 2.0 ** (tried - 1))
+        answer = remote.send(place, request, timeout=TIMEOUT, trusted=trusted)
+    return _object(answer, place)
+
+
+def _wait(place: remote.Place, answer: remote.Answer, usual: float) -> None:
+    """Leave a monitor alone for as long as it wants, or as is usual, and say so."""
+    from ragmon.capture.otlp.peer import retry_after  # noqa: PLC0415 - most commands never wait, and need nothing of it
+
+    asked = retry_after(answer.again)
+    seconds = min(LONGEST_WAIT, usual if asked is None else asked)
+    click.echo(f"{printable(str(place))} answered {answer.status}: trying again in {seconds:.0f} s", err=True)
+    sleep(seconds)
 
 
 def _trusted(settings: Settings) -> ssl.SSLContext:

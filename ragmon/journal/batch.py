@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 
 from ragmon.contract import Record
-from ragmon.journal import checkpoints, traced
+from ragmon.journal import checkpoints, saved, traced
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Failure, Index
 from ragmon.journal.held import Tail, checksum, done
@@ -122,6 +122,10 @@ class Batch:
     def fail(self, failures: Iterable[Failure]) -> None:
         """Write down requests that failed a gate; one that is written down again is changed."""
         self._index.add(failures)
+
+    def forgotten(self) -> list[str]:
+        """The traces that somebody had forgotten since this was asked last, in lower case."""
+        return saved.told(self._connection)
 
     def save(self, seq: int, at: float, data: bytes) -> None:
         """Save a state.

@@ -9,7 +9,8 @@ from typing import Final
 
 from ragmon.journal.held import Tail
 
-_LEVEL: Final = 1
+LEVEL: Final = 1
+"""How hard states are compressed: they are made often and read seldom."""
 _APART: Final = 8
 """Into how many parts the retention is divided by checkpoints."""
 _DAY: Final = 86_400.0
@@ -45,7 +46,7 @@ def save(connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail:
         limits: How much the journal holds.
     """
     connection.execute(
-        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (seq, at, tail.upto, zlib.compress(data, _LEVEL))
+        "INSERT OR REPLACE INTO checkpoints VALUES (?, ?, ?, ?)", (seq, at, tail.upto, zlib.compress(data, LEVEL))
     )
     found = connection.execute(_PLACES).fetchall()
     kept = found[0]

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from ragmon.errors import RagmonError
-from ragmon.journal import bodies, entries, failures, opening, store
+from ragmon.journal import bodies, entries, failures, opening, saved, store
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Body, Readable, Row, checksum
 
@@ -33,6 +33,7 @@ class Erasure:
         rows: Rows that were changed.
         records, labels: Lines that were taken out of them.
         spans: Spans that waited for the rest of their traces.
+        states: Saved states that held what people said of its answers.
         wiped: The bytes are off the disk; if not, somebody read all the while: the same again does it.
         unread: Damaged journals that were set aside and may hold it still; they can only be deleted as a whole.
     """
@@ -41,6 +42,7 @@ class Erasure:
     records: int = 0
     labels: int = 0
     spans: int = 0
+    states: int = 0
     wiped: bool = False
     unread: list[Path] = field(default_factory=list)
 
@@ -86,7 +88,8 @@ def forget(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | Non
     """Take a trace, or all records with a tag, out of a journal: records, labels, waiting spans, failures.
 
     In the place of a line stays one of the kind `forgotten`. Keys and the ids of traces that became records stay until
-    they expire, or a producer that sends twice would bring them back. Saved states hold counts and stay.
+    they expire, or a producer that sends twice would bring them back. Saved states hold counts, which stay, and the
+    words of raters, which go.
 
     Args:
         folder: Where the journal lies; a server may be writing to it.
@@ -140,6 +143,7 @@ class _Eraser(Readable):
                     failures.delete(self._connection, "lower(trace_id) = ?", trace)
         for body in self.bodies():
             self._take_out_of(body)
+        self._take_out_of_states()
 
     def _tagged(self) -> Iterator[str]:
         """The traces of records that have the tag."""
@@ -196,6 +200,14 @@ class _Eraser(Readable):
             traces = [(trace_id, -body.arrival) for trace_id in waited]
             self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
         self.done.spans += left.removed
+
+    def _take_out_of_states(self) -> None:
+        """First a server is told: what it saves after that is without, and what it saved before is here."""
+        with self._transaction():
+            saved.tell(self._connection, self._wanted.traces)
+        for seq in saved.places(self._connection):
+            with self._transaction():
+                self.done.states += saved.forget(self._connection, seq, self._wanted.traces)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -55,7 +55,12 @@ def _traced(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE traced (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL)")
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first, _traced]
+def _forgotten(connection: sqlite3.Connection) -> None:
+    """Whoever forgets a trace leaves word for the server, which holds what people said of it in memory."""
+    connection.execute("CREATE TABLE forgotten (trace_id TEXT PRIMARY KEY) WITHOUT ROWID")
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first, _traced, _forgotten]
 """The function at place n makes a journal of version n one of version n + 1. What stands here is never changed."""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.contract import Label
-from ragmon.labels.words import CONFLICT, CROWDED, JOINED, ORPHAN, Verdict, Words, together
+from ragmon.labels.words import CONFLICT, CROWDED, JOINED, NO_ROOM, ORPHAN, Verdict, Words, dated, together
 
 TTL: Final = 7 * 86_400.0
 """Seconds a label waits for its trace, and for which the words on an answer are remembered."""
@@ -17,6 +18,13 @@ MOST: Final = 100_000
 """Answers whose words are remembered, and labels that wait; beyond them the oldest go."""
 RATERS: Final = 100
 """Raters of one answer who are heard live: each new word is held against those of all others."""
+LARGEST: Final = 64 << 20
+"""Bytes of the words that are remembered, and of labels that wait; beyond them the oldest go."""
+LARGEST_ANSWER: Final = 1 << 20
+"""Bytes of the words on one answer."""
+_WORDS: Final = 400
+_NAME: Final = 60
+"""Bytes that words take beside names, and a name beside its letters."""
 
 
 class _Answer(msgspec.Struct):
@@ -25,9 +33,11 @@ class _Answer(msgspec.Struct):
     Attributes:
         since: When the first label came, seconds since the epoch.
         raters: The words of each.
+        size: Bytes they take.
     """
 
     since: float
+    size: int = 0
     raters: dict[str, Words] = {}
 
 
@@ -47,46 +57,81 @@ class Book:
         self._answers: dict[str, _Answer] = {}
         self._early: dict[str, list[tuple[float, Label]]] = {}
         self._waiting = 0
+        self._held = self._early_held = 0
 
     def hear(self, label: Label, now: float) -> Verdict | None:
         """Take in what is said of an answer that is there.
 
         Args:
             label: The label.
-            now: When it came, seconds since the epoch; a label without a time has this one.
+            now: When it came, seconds since the epoch.
 
         Returns:
             What is said of the answer, where this is the first word on it; None where there were others.
         """
         answer = self._answers.get(label.trace_id)
         first = answer is None
-        if answer is None:
-            answer = self._answers[label.trace_id] = _Answer(now)
-            if len(self._answers) > MOST:
-                del self._answers[next(iter(self._answers))]
-        if label.rater not in answer.raters and len(answer.raters) >= RATERS:
+        answer = answer or _Answer(now)
+        before = answer.raters.get(label.rater)
+        words = Words() if before is None else copy(before)
+        said = dated(label, now)
+        result = words.hear(label, now if said is None else said)
+        size = answer.size + _size(label.rater, words) - (0 if before is None else _size(label.rater, before))
+        too_many = before is None and len(answer.raters) >= RATERS
+        if not first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
             self.results[CROWDED] += 1
             return None
-        words = answer.raters.setdefault(label.rater, Words())
-        said = now if label.ts is None else min(label.ts, now)  # a clock that is ahead must not have the last word
-        result = words.hear(label, said)
+        answer.raters[label.rater] = words
+        self._remember(label.trace_id, answer, size)
         if result == JOINED and not all(words.agrees(other) for other in answer.raters.values()):
             result = CONFLICT
         self.results[result] += 1
         return together(answer.raters.values()) if first else None
 
+    def _remember(self, trace_id: str, answer: _Answer, size: int) -> None:
+        """Hold the words on an answer, of a size now; those on the oldest make room."""
+        self._answers[trace_id] = answer
+        self._held += size - answer.size
+        answer.size = size
+        while len(self._answers) > MOST or self._held > LARGEST:
+            self._drop(next(iter(self._answers)))
+
+    def _drop(self, trace_id: str) -> bool:
+        """Remember the words on an answer no longer; returns whether there were any."""
+        answer = self._answers.pop(trace_id, None)
+        self._held -= 0 if answer is None else answer.size
+        return answer is not None
+
     def keep(self, label: Label, now: float) -> None:
-        """Let a label wait for its trace."""
-        self._early.setdefault(label.trace_id, []).append((now, label))
+        """Let a label wait for its trace; where too much waits, the oldest make room."""
+        self._early.setdefault(label.trace_id, []).append((now, msgspec.structs.replace(label, comment=None)))
         self._waiting += 1
-        while self._waiting > MOST:
-            self._orphan(next(iter(self._early)))
+        self._early_held += _size(label.rater, label)
+        while self._waiting > MOST or self._early_held > LARGEST:
+            self.results[NO_ROOM] += len(self.take(next(iter(self._early))))
 
     def take(self, trace_id: str | None) -> list[Label]:
         """The labels that waited for a trace, which is there now."""
         found = self._early.pop(trace_id, []) if trace_id is not None else []
         self._waiting -= len(found)
+        self._early_held -= sum(_size(label.rater, label) for _, label in found)
         return [label for _, label in found]
+
+    def forget(self, trace_ids: Iterable[str]) -> int:
+        """Forget what was said of traces; a label that waits for one of them waits in vain.
+
+        Args:
+            trace_ids: In lower case.
+
+        Returns:
+            Of how many anything had been said.
+        """
+        found = 0
+        for trace_id in trace_ids:
+            heard = self._drop(trace_id)
+            found += heard or trace_id in self._early
+            self._orphan(trace_id)
+        return found
 
     @property
     def waiting(self) -> int:
@@ -97,7 +142,7 @@ class Book:
         """Forget what was said long ago, and count labels whose trace never came."""
         before = now - self._ttl
         while self._answers and next(iter(self._answers.values())).since < before:
-            del self._answers[next(iter(self._answers))]
+            self._drop(next(iter(self._answers)))
         while self._early and next(iter(self._early.values()))[0][0] < before:
             self._orphan(next(iter(self._early)))
 
@@ -105,21 +150,25 @@ class Book:
         self.results[ORPHAN] += len(self.take(trace_id))
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data; of comments nothing is kept."""
+        """Plain JSON data; comments are not kept."""
         return {
             "results": dict(self.results),
             "answers": {trace_id: msgspec.to_builtins(answer) for trace_id, answer in self._answers.items()},
-            "early": [
-                [at, msgspec.to_builtins(msgspec.structs.replace(label, comment=None))]
-                for labels in self._early.values()
-                for at, label in labels
-            ],
+            "early": [[at, msgspec.to_builtins(label)] for labels in self._early.values() for at, label in labels],
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Go on from what `dump` wrote."""
         self.results = Counter(data["results"])
         self._answers = msgspec.convert(data["answers"], dict[str, _Answer])
-        self._early, self._waiting = {}, 0
+        self._held = sum(answer.size for answer in self._answers.values())
+        self._early, self._waiting, self._early_held = {}, 0, 0
         for at, label in msgspec.convert(data["early"], list[tuple[float, Label]]):
             self.keep(label, at)
+
+
+def _size(rater: str, said: Words | Label) -> int:
+    """Bytes that what somebody says takes, about."""
+    told = said.relevant_ids
+    names = () if told is None else told[1] if isinstance(said, Words) else told
+    return _WORDS + sum(_NAME + len(name.encode()) for name in (rater, *names))

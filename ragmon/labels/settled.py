@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from time import time
 from typing import NamedTuple
 
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import gold_item, joins, labelled
-from ragmon.labels.words import FIELDS, Words, together
-from ragmon.names import LABEL
+from ragmon.labels.words import FIELDS, Words, dated, together
+from ragmon.names import DEFAULT_PIPELINE, LABEL
 from ragmon.scorer import Scorer
 from ragmon.stats.reporting import Delays
 
@@ -24,7 +25,8 @@ class Labelled(NamedTuple):
         conflicts: Answers of which raters say different things.
         orphans: Answers that were labelled and are not here.
         probes: Answers to gold questions that were labelled: gold says what is right.
-        maturity: The share of the labels these answers will get that is here; None where there are too few to say.
+        maturity: The share of the labels these answers will get that is here, of all pipelines together; None where
+            there are too few to say.
     """
 
     labels: int
@@ -60,24 +62,33 @@ class _Said:
 
 
 class Settled:
-    """What people say of answers once nobody changes their mind any more: the order of labels plays no part."""
+    """What people say of answers once nobody changes their mind any more: the order of labels plays no part.
+
+    Attributes:
+        maturity: Once they are settled, the share of the labels to come that is here, by pipeline; pipelines with too
+            few to say are not among them.
+    """
 
     def __init__(self) -> None:
+        self.maturity: dict[str, float] = {}
         self._said: dict[str, _Said] = {}
+        self._now = time()
 
-    def hear(self, label: Label, answer: Record | None = None, now: float = 0.0) -> None:
+    def hear(self, label: Label, answer: Record | None = None, came: float | None = None) -> None:
         """Take in a label.
 
         Args:
             label: The label.
             answer: What it is about, where that is known already.
-            now: When it came, where it does not say when it was given; seconds since the epoch.
+            came: When it came, seconds since the epoch; where nobody knows, a label whose time is none, or is yet to
+                come, is older than all others.
         """
         said = self._said.setdefault(label.trace_id, _Said())
-        given = now if label.ts is None else label.ts
+        at = dated(label, self._now if came is None else came)
+        at = came or 0.0 if at is None else at
         said.labels += 1
-        said.raters.setdefault(label.rater, Words()).hear(label, given)
-        said.first = given if said.first is None else min(said.first, given)
+        said.raters.setdefault(label.rater, Words()).hear(label, at)
+        said.first = at if said.first is None else min(said.first, at)
         said.answer = answer or said.answer
 
     def meet(self, lines: Iterable[Line]) -> None:
@@ -88,6 +99,11 @@ class Settled:
 
     def __bool__(self) -> bool:
         return bool(self._said)
+
+    def rename(self, known: Callable[[Record], Record]) -> None:
+        """Let answers stand under the names they were counted under, which need not be their own."""
+        for said in self._said.values():
+            said.answer = None if said.answer is None else known(said.answer)
 
     def settle(self, scorer: Scorer) -> Labelled:
         """Count what was said, in place of all labels that were counted before; alarms have heard them already."""
@@ -101,6 +117,7 @@ class Settled:
         for trace_id, said, answer in about:
             verdict = together(said.raters.values())
             scorer.observe_label(labelled(answer, verdict, answer.ts), gold_item(trace_id, verdict))
+        maturity, self.maturity = _maturity(about)
         mine = [said for _, said, _ in about]
         return Labelled(
             labels=sum(said.labels for said in self._said.values()),
@@ -109,16 +126,31 @@ class Settled:
             conflicts=sum(said.at_odds for said in mine),
             orphans=len(self._said) - len(found),
             probes=len(found) - len(about),
-            maturity=_maturity([(answer.ts, said.first) for _, said, answer in about]),
+            maturity=maturity,
         )
 
 
-def _maturity(times: Iterable[tuple[float | None, float | None]]) -> float | None:
+def _maturity(about: Iterable[tuple[str, _Said, Record]]) -> tuple[float | None, dict[str, float]]:
     """How much of what will be said is here, by how long labels take; it is as late as the last label.
 
+    People who label one pipeline may take days, and minutes for another: one that is labelled fast does not vouch for
+    one that is labelled slowly.
+
     Args:
-        times: For each answer when it was given, and when it was labelled first; seconds since the epoch.
+        about: Answers, and what was said of them.
+
+    Returns:
+        The share of all pipelines together, None where there are too few to say, and that of each that has enough.
     """
-    told = [(asked, first) for asked, first in times if asked is not None and first]
-    until = max((first for _, first in told), default=0.0)
-    return Delays([(first - asked, until - asked) for asked, first in told]).maturity
+    told = [
+        (answer.pipeline or DEFAULT_PIPELINE, answer.ts, said.first)
+        for _, said, answer in about
+        if answer.ts is not None and said.first
+    ]
+    until = max((first for *_, first in told), default=0.0)
+    each: dict[str, list[tuple[float, float]]] = {}
+    for pipeline, asked, first in told:
+        each.setdefault(pipeline, []).append((first - asked, until - asked))
+    found = ((pipeline, Delays(mine).maturity) for pipeline, mine in each.items())
+    of_all = Delays([one for mine in each.values() for one in mine]).maturity
+    return of_all, {pipeline: share for pipeline, share in found if share is not None}

@@ -23,6 +23,7 @@ ORPHAN: Final = "orphan"
 PROBED: Final = "probe"
 REJECTED: Final = "rejected"
 CROWDED: Final = "crowded"
+NO_ROOM: Final = "no_room"
 RESULTS: Final = {
     JOINED: "it says something new of an answer",
     CHANGED: "its rater had said something else, and takes that back",
@@ -32,8 +33,25 @@ RESULTS: Final = {
     ORPHAN: "no trace of this id came, or it is gone",
     PROBED: "the trace asked a gold question: gold says what is right",
     REJECTED: "it is no label",
-    CROWDED: "too many raters had labelled the answer",
+    CROWDED: "too much had been said of the answer",
+    NO_ROOM: "it waited for its trace, and too many labels came after it",
 }
+
+
+AHEAD: Final = 60.0
+"""Seconds by which the clock of whoever gives a label may be ahead."""
+
+
+def dated(label: Label, now: float) -> float | None:
+    """When a label says that it was given; None where it does not say, or names a time to come.
+
+    A wrong clock must not have the last word for ever.
+
+    Args:
+        label: The label.
+        now: When it came, seconds since the epoch.
+    """
+    return None if label.ts is None or label.ts > now + AHEAD else label.ts
 
 
 class Verdict(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon import attributes as keys
 from ragmon.names import JUDGE_PREFIX
-from ragmon.spans.flattened import flattened
+from ragmon.spans.flattened import Gathered, flattened
 from ragmon.spans.model import Span
 from ragmon.spans.values import number, plain
 
@@ -22,6 +22,8 @@ CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "ans
 MEMBERS: Final = {keys.EVALUATION_NAME: "name", keys.EVALUATION_SCORE: "score", keys.EVALUATION_LABEL: "label"}
 """What the event's attributes are called in the list."""
 HUMAN: Final = "HUMAN"
+_SIGNS: Final = tuple({f"{name.rpartition('.')[2]}." for name in LISTS})
+"""What is in the keys of every such list."""
 _TRUE: Final = frozenset({"correct", "pass", "true", "yes"})
 _FALSE: Final = frozenset({"incorrect", "fail", "false", "no"})
 _BETWEEN: Final = re.compile(r"[^a-z0-9]+")
@@ -49,7 +51,7 @@ class Evaluation(NamedTuple):
 
 def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
     """What is said on spans; a score outside [0, 1], and a label that is neither yes nor no, say nothing."""
-    for span in spans:
+    for span in filter(_may_tell, spans):
         for told in _told(span):
             score = _score(told)
             if score is not None and (name := _name(told.get("name"))):
@@ -67,6 +69,17 @@ def judged(spans: Iterable[Span]) -> dict[str, float] | None:
         if not told.human
     }
     return found or None
+
+
+def _may_tell(span: Span) -> bool:
+    """Whether anybody may have said something on a span: on most nobody did, and they are to cost next to nothing."""
+    attributes = span.attributes
+    if span.events:
+        return True
+    if isinstance(attributes, Gathered):
+        return not attributes.lists.keys().isdisjoint(LISTS)
+    told = "\n".join(attributes)
+    return any(sign in told for sign in _SIGNS)
 
 
 def _told(span: Span) -> Iterator[Mapping[str, Any]]:

@@ -37,6 +37,7 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     """
     row = Row(now)
     row.counts.add(loose)
+    row.forgotten = batch.forgotten()
     _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
     labels = _complete(batch, traces, row)
     put_overdue(batch, traces, row)

@@ -71,9 +71,11 @@ class Housekeeping:
         """Write a checkpoint, if anything came since the last one."""
         if ledger.seq == self._saved[0]:
             return
-        with self._lock:
-            data = ledger.dump()
         with self._journal.begin() as batch:
+            forgotten = batch.forgotten()  # asked where nobody can forget more before it is saved
+            with self._lock:
+                ledger.forget(forgotten)
+                data = ledger.dump()
             batch.fail(ledger.failures)  # nobody finds them again: the rows they are in are counted
             batch.save(ledger.seq, self._clock.now(), data)
         ledger.failures.clear()

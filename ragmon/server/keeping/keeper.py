@@ -269,7 +269,7 @@ class Keeper:
             if acks:
                 firing = {(one.pipeline, one.alert) for one in live.alarms.states() if one.firing is not None}
             self.waiting.settle(row, self._loose)
-            self.ledger.take(row.seq, row.arrival, row.counts, row.entries)
+            self.ledger.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten)
         for request, ack in acks:
             request.done.set_result((ack.pipeline, ack.alert) in firing)
 

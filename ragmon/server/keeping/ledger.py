@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -59,7 +59,9 @@ class Ledger:
         """Whether what users wrote may be kept as it is."""
         return self.live.settings.common.capture.content == "full"
 
-    def take(self, seq: int, arrival: float, counts: Counts, entries: Sequence[Entry]) -> None:
+    def take(
+        self, seq: int, arrival: float, counts: Counts, entries: Sequence[Entry], forgotten: Iterable[str] = ()
+    ) -> None:
         """Take in a row of the journal.
 
         Args:
@@ -67,7 +69,9 @@ class Ledger:
             arrival: When it came, seconds since the epoch.
             counts: What became of what came with it.
             entries: Its lines.
+            forgotten: Traces that somebody had forgotten before it came, in lower case.
         """
+        self.forget(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
         for place, entry in enumerate(entries):
@@ -76,6 +80,10 @@ class Ledger:
             except Exception as error:  # noqa: BLE001 - one bad line spoils no other, here and in every replay
                 complain("a line of the journal could not be counted", error)
         self.seq = seq
+
+    def forget(self, trace_ids: Iterable[str]) -> None:
+        """Forget what people said of traces, in lower case; counts stay."""
+        self.live.labels.book.forget(trace_ids)
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended; what goes wrong there costs no row that is on disk."""

@@ -52,6 +52,8 @@ def replay(settings: Settings, journal: Readable, labels: Settled | None = None)
         _take(ledger, row, journal)
         ledger.failures.clear()
     ledger.live.advance(float("inf"))
+    if labels is not None:
+        labels.rename(ledger.live.known)
     return ledger
 
 

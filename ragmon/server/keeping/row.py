@@ -31,6 +31,7 @@ class Row:
         early: Records of probes that wait for their replies, by trace.
         replies: Replies that wait, by trace, and their numbers.
         overdue: Traces whose records wait for a reply no longer.
+        forgotten: Traces that somebody had forgotten since the row before.
     """
 
     arrival: float
@@ -48,6 +49,7 @@ class Row:
     early: dict[bytes, Early] = field(default_factory=dict)
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
 
     def put(self, entry: Entry, line: bytes) -> None:
         """Add a line."""
