@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,10 +17,24 @@ import tomllib
 import urllib.request
 import zipfile
 from pathlib import Path
-from time import monotonic
 
 import pytest
 import yaml
+from deployed import (
+    DEPLOY,
+    DRAIN,
+    PORTS,
+    ROOT,
+    USER,
+    Strict,
+    document,
+    documents,
+    final,
+    installed,
+    run,
+    stages,
+    wait_for,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from otlp_receiver import attributes as held_by
 from otlp_receiver import receiving
@@ -34,7 +47,6 @@ from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.cli import BAD_INPUT
 from ragmon.config import environment
 from ragmon.config.load import check, load
-from ragmon.config.services import Serve
 from ragmon.contract import Totals
 from ragmon.errors import ConfigError
 from ragmon.monitor import Monitor
@@ -43,62 +55,14 @@ from ragmon.spans import roles, to_record
 from ragmon.spans.model import OWN_SCOPE
 from ragmon.testing import FakeClock, make_record
 
-ROOT = Path(__file__).parents[1]
-DEPLOY = ROOT / "deploy"
 YAML = sorted(path for path in DEPLOY.rglob("*.y*ml"))
-DRAIN = 10
-"""Seconds `ragmon serve` may take to drain."""
-PORTS = {name: getattr(Serve(), name).port for name in ("otlp", "grpc", "admin")}
-USER = 10001
-TICK = threading.Event()
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
 """The environment without what would configure ragmon."""
-
-
-class Strict(yaml.SafeLoader):
-    """Refuses a key that stands twice, which YAML forbids and PyYAML takes."""
-
-    def construct_mapping(self, node, deep=False):
-        keys = [key.value for key, _ in node.value]
-        assert len(keys) == len(set(keys)), f"{node.start_mark}: a key stands twice"
-        return super().construct_mapping(node, deep)
-
-
-def documents(path):
-    return list(yaml.load_all(path.read_text(encoding="utf-8"), Strict))
-
-
-def document(name):
-    (found,) = documents(DEPLOY / name)
-    return found
-
-
-def installed(name):
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed")
-    return path
-
-
-def run(*command, **options):
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
-def wait_for(condition):
-    deadline = monotonic() + 60
-    while not condition():
-        assert monotonic() < deadline, condition
-        TICK.wait(0.05)
 
 
 COMPOSE = document("compose.yaml")
 SERVICES = COMPOSE["services"]
 COLLECTOR = document("otel-collector.yaml")
-SERVICE, STATEFUL = documents(DEPLOY / "kubernetes.yaml")
-POD = STATEFUL["spec"]["template"]["spec"]
-(CONTAINER,) = POD["containers"]
 
 
 @pytest.fixture
@@ -143,8 +107,6 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
     serve = load(mounted, environ=token).serve
     assert str(serve.token_file) == f"/run/secrets/{SERVICES['ragmon']['secrets'][0]}"
     assert all("admin" in warning for warning in exposure.check(serve, insecure=False))
-    (named,) = [variable["value"] for variable in CONTAINER["env"] if variable["name"] == "RAGMON_TOKEN_FILE"]
-    assert Path(named).parent in {Path(mount["mountPath"]) for mount in CONTAINER["volumeMounts"]}
 
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():
@@ -154,19 +116,17 @@ def test_every_variable_that_is_named_is_one_ragmon_reads():
 
 
 def test_every_port_is_ragmons_own():
-    (job,) = document("prometheus.yml")["scrape_configs"]
+    (job,) = document("prometheus/prometheus.yml")["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"ragmon:{PORTS['admin']}"]}]
     assert SERVICES["ragmon"]["ports"] == [f"127.0.0.1:{PORTS['admin']}:{PORTS['admin']}"]
     endpoint = f"http://ragmon:{PORTS['otlp']}"
     assert SERVICES["application"]["environment"]["RAGMON_ENDPOINT"] == endpoint
     assert COLLECTOR["exporters"]["otlp_http/ragmon"]["endpoint"] == endpoint
-    assert {port["name"]: port["containerPort"] for port in CONTAINER["ports"]} == PORTS
-    assert {port["targetPort"]: port["port"] for port in SERVICE["spec"]["ports"]} == PORTS
     assert {int(port) for port in final()["EXPOSE"][0].split()} == set(PORTS.values())
 
 
 def test_a_monitor_under_this_configuration_serves_every_series_the_rules_read(mounted):
-    rules = document("rules/ragmon.yml")["groups"][0]["rules"]
+    rules = document("prometheus/ragmon.rules.yml")["groups"][0]["rules"]
     wanted = set(re.findall(r"\bragmon_\w+", " ".join(rule["expr"] for rule in rules)))
     clock = FakeClock()
     with Monitor(load(mounted, environ={}), clock=clock).start("127.0.0.1:0") as monitor:
@@ -181,22 +141,6 @@ def test_a_monitor_under_this_configuration_serves_every_series_the_rules_read(m
 
 
 # The image.
-
-
-def stages():
-    """The instructions of each stage, by their word."""
-    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
-    found = []
-    for line in filter(None, map(str.strip, text.splitlines())):
-        word, _, rest = line.partition(" ")
-        if word == "FROM":
-            found.append({})
-        found[-1].setdefault(word, []).append(rest.strip())
-    return found
-
-
-def final():
-    return stages()[-1]
 
 
 def test_the_image_holds_the_wheel_and_not_the_source():
@@ -260,14 +204,13 @@ def test_what_the_build_stage_copies_makes_a_wheel_with_the_package_alone(tmp_pa
     assert {"ragmon/cli/__init__.py", "ragmon/demo/gold.jsonl", "ragmon/py.typed"} <= set(files)
 
 
-# Compose and Kubernetes.
+# Compose.
 
 
 def test_images_are_pinned():
     for service in SERVICES.values():
         assert re.fullmatch(r"[\w./-]+:(v?\d+\.\d+\.\d+|local)", service["image"]), service["image"]
         assert ("build" in service) == service["image"].endswith(":local")
-    assert CONTAINER["image"].endswith(f":{tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['version']}")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -314,41 +257,26 @@ def test_records_have_a_network_of_their_own():
 def test_there_is_time_to_drain():
     for name in ("application", "ragmon"):
         assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > DRAIN
-    assert POD["terminationGracePeriodSeconds"] > DRAIN
     assert int(UNIT["TimeoutStopSec"][0].removesuffix("s")) > DRAIN
 
 
-def test_grafana_finds_prometheus_and_the_dashboards():
+def test_grafana_finds_prometheus_the_dashboards_and_traces(mounted):
     (source,) = document("grafana/provisioning/datasources/prometheus.yaml")["datasources"]
-    assert source["url"] == "http://prometheus:9090"
-    assert source["jsonData"]["timeInterval"] == document("prometheus.yml")["global"]["scrape_interval"]
+    assert (source["url"], source["uid"]) == ("http://prometheus:9090", "prometheus")
+    held = source["jsonData"]
+    assert held["timeInterval"] == document("prometheus/prometheus.yml")["global"]["scrape_interval"]
+    assert held["httpMethod"] == "POST"
+    (traces,) = held["exemplarTraceIdDestinations"]
+    link = traces["url"].replace(
+        "$${__value.raw}", "{trace_id}"
+    )  # Grafana reads `$$` as a dollar, and `${x}` as a variable
+    assert "$" not in link
+    with mounted.open("a") as file:
+        file.write(f'[links]\ntrace = "{link}"\n')
+    assert str(load(mounted, environ={}).links.trace) == link
     (provider,) = document("grafana/provisioning/dashboards/ragmon.yaml")["providers"]
     assert f"../grafana:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
-
-
-def test_kubernetes_runs_one_writer_without_privilege():
-    assert STATEFUL["spec"]["replicas"] == 1
-    assert POD["securityContext"]["runAsNonRoot"] is True
-    assert {POD["securityContext"][key] for key in ("runAsUser", "runAsGroup", "fsGroup")} == {USER}
-    assert POD["automountServiceAccountToken"] is False
-    assert CONTAINER["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    probes = {name: CONTAINER[f"{name}Probe"]["httpGet"] for name in ("liveness", "readiness", "startup")}
-    assert {probe["port"] for probe in probes.values()} == {"admin"}
-    assert [probe["path"] for probe in probes.values()] == ["/healthz", "/readyz", "/healthz"]
-
-
-def test_kubernetes_mounts_what_it_names_and_whole_folders_so_that_changes_arrive():
-    mounts = {mount["name"]: mount for mount in CONTAINER["volumeMounts"]}
-    claims = {claim["metadata"]["name"] for claim in STATEFUL["spec"]["volumeClaimTemplates"]}
-    assert set(mounts) == claims | {volume["name"] for volume in POD["volumes"]}
-    assert not any("subPath" in mount for mount in mounts.values())
-    assert mounts["state"]["mountPath"] == json.loads(final()["VOLUME"][0])[0]
-    assert SERVICE["spec"]["selector"] == STATEFUL["spec"]["template"]["metadata"]["labels"]
-    assert STATEFUL["spec"]["serviceName"] == SERVICE["metadata"]["name"]
+    assert provider["allowUiUpdates"] is False
 
 
 @pytest.fixture
@@ -415,9 +343,6 @@ def test_what_the_application_sends_is_scored_by_the_server_and_the_image_says_i
     host, _, port = serving["admin"].partition(":")
     assert host == "127.0.0.1"
     run(sys.executable, "-c", health_check(port))
-    for probe in ("liveness", "readiness"):
-        path = CONTAINER[f"{probe}Probe"]["httpGet"]["path"]
-        urllib.request.urlopen(f"http://{serving['admin']}{path}", timeout=30).close()
 
 
 # systemd.
@@ -469,13 +394,20 @@ def test_the_unit_keeps_state_token_and_signals_where_ragmon_looks():
     assert {key: UNIT[key][0] for key in strict} == strict
 
 
-# Prometheus and Alertmanager.
+# Prometheus.
 
 
 def test_prometheus_takes_its_configuration_and_the_rules(real):
-    said = run(real("promtool"), "check", "config", str(DEPLOY / "prometheus.yml"))
+    said = run(real("promtool"), "check", "config", str(DEPLOY / "prometheus" / "prometheus.yml"))
     assert "1 rule files found" in said
-    run(real("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(DEPLOY / "rules" / "ragmon.yml"))
+    run(
+        real("promtool"),
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+        str(DEPLOY / "prometheus" / "ragmon.rules.yml"),
+    )
 
 
 def test_the_rules_page_for_an_alarm_and_for_a_ragmon_that_is_gone(real, tmp_path):
@@ -490,20 +422,21 @@ def test_the_rules_page_for_an_alarm_and_for_a_ragmon_that_is_gone(real, tmp_pat
     def at(minute, name, alerts):
         return {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": alerts}
 
-    fired = [("coverage", "page"), ("coverage:look", "look"), ("error_rate", "ticket")]
-    series = [alarm(*one, 1) for one in fired] + [alarm("compliance", "page", 0)]
+    fired = [("coverage", "page"), ("error_rate", "ticket")]
+    series = [alarm(*one, 1) for one in (*fired, ("coverage:look", "look"))] + [alarm("compliance", "page", 0)]
     series.append({"series": 'up{job="ragmon"}', "values": "1x2 0x18"})
     series.append({"series": 'ragmon_accounting_residual{stage="score"}', "values": "0x20"})
     down = {"exp_labels": {"severity": "page"}}
     tests = [
         at(1, "RagmonGateAlarm", [expected(*one) for one in fired]),
+        at(1, "RagmonLook", [expected("coverage:look", "info")]),
         *(at(2, name, []) for name in ("RagmonDown", "RagmonBooksDoNotClose")),
         at(15, "RagmonDown", [down]),
     ]
     for test in tests:
         for alert in test["exp_alerts"]:
             alert["exp_annotations"] = annotations(test["alertname"], alert["exp_labels"])
-    suite = {"rule_files": [str(DEPLOY / "rules" / "ragmon.yml")], "evaluation_interval": "1m"}
+    suite = {"rule_files": [str(DEPLOY / "prometheus" / "ragmon.rules.yml")], "evaluation_interval": "1m"}
     suite["tests"] = [{"interval": "1m", "input_series": series, "alert_rule_test": tests}]
     (tmp_path / "test.yml").write_text(json.dumps(suite))
     run(real("promtool"), "test", "rules", str(tmp_path / "test.yml"))
@@ -511,7 +444,7 @@ def test_the_rules_page_for_an_alarm_and_for_a_ragmon_that_is_gone(real, tmp_pat
 
 def annotations(name, labels):
     """A rule's annotations with its labels filled in."""
-    (rule,) = (r for r in document("rules/ragmon.yml")["groups"][0]["rules"] if r["alert"] == name)
+    (rule,) = (r for r in document("prometheus/ragmon.rules.yml")["groups"][0]["rules"] if r["alert"] == name)
     fill = lambda text: re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)  # noqa: E731
     return {key: fill(text) for key, text in rule["annotations"].items()}
 
@@ -522,68 +455,6 @@ def test_the_rules_cut_an_alarms_name_to_its_gate_or_metric(mounted):
     assert any(":" in watch.alert for watch in watches)
     for watch in watches:
         assert watch.alert.split(":")[0] == watch.metric  # here every gate is called by its metric
-
-
-def test_alertmanager_takes_its_configuration():
-    assert "SUCCESS" in run(installed("amtool"), "check-config", str(DEPLOY / "alertmanager.yml"))
-
-
-@pytest.fixture
-def alertmanager(tmp_path):
-    """A real Alertmanager with our configuration; gives its API's address."""
-    program = installed("prometheus-alertmanager")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    options = [
-        f"--config.file={DEPLOY / 'alertmanager.yml'}",
-        f"--storage.path={tmp_path}",
-        "--cluster.listen-address=",
-    ]
-    with (tmp_path / "log").open("w+") as log:
-        process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stderr=log)
-        try:
-            wait_for(lambda: "Listening on" in (tmp_path / "log").read_text() or process.poll() is not None)
-            said = (tmp_path / "log").read_text()
-            assert process.poll() is None, said
-            assert "level=warn" not in said, said
-            yield f"http://{address}/api/v2/alerts"
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
-
-
-def test_alerts_go_where_their_severity_says_and_a_page_silences_the_rest_of_its_gate(alertmanager):
-    sent = [
-        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "coverage", "severity": "page"},
-        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "a", "severity": "look"},
-        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "b", "severity": "ticket"},
-        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "coverage", "alarm": "c", "severity": "page"},
-        {"alertname": "RagmonGateAlarm", "pipeline": "q", "gate": "coverage", "alarm": "d", "severity": "look"},
-        {"alertname": "RagmonGateAlarm", "pipeline": "p", "gate": "compliance", "alarm": "h", "severity": "look"},
-        {"alertname": "RagmonDown", "alarm": "e", "severity": "page"},
-        {"alertname": "RagmonBooksDoNotClose", "alarm": "f", "severity": "ticket"},
-        {"alertname": "SomebodyElses", "alarm": "g"},
-    ]
-    body = json.dumps([{"labels": labels} for labels in sent]).encode()
-    request = urllib.request.Request(alertmanager, body, {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=30).close()
-
-    def seen():
-        with urllib.request.urlopen(alertmanager, timeout=30) as response:
-            return {alert["labels"]["alarm"]: alert for alert in json.load(response)}
-
-    wait_for(lambda: len(seen()) == len(sent))
-    wait_for(lambda: {alarm for alarm, alert in seen().items() if alert["status"]["inhibitedBy"]} == {"a", "b"})
-    for labels in sent:
-        receivers = [receiver["name"] for receiver in seen()[labels["alarm"]]["receivers"]]
-        assert receivers == [labels.get("severity", "nobody")]
-
-
-def test_every_severity_of_ragmon_has_a_route():
-    routes = document("alertmanager.yml")["route"]["routes"]
-    assert [route["matchers"] for route in routes] == [
-        [f'severity="{s}"'] for s in (names.PAGE, names.LOOK, names.TICKET)
-    ]
 
 
 # The collector.
@@ -683,7 +554,7 @@ def test_the_totals_that_pass_are_those_producers_send():
 
 def test_the_readme_is_short_and_names_every_file():
     text = (DEPLOY / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 80
+    assert len(text.splitlines()) < 100
     for path in filter(Path.is_file, DEPLOY.rglob("*")):
         named = path.relative_to(DEPLOY).parts[0]
         assert named in ("README.md", ".gitignore") or named in text, path
