@@ -70,16 +70,18 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(binary, folder, addresses):
-    """A Prometheus that scrapes some addresses every second.
+def prometheus(binary, folder, addresses, rules=()):
+    """A Prometheus that scrapes some addresses, and evaluates its rules, every second.
 
     Args:
         binary: The program.
         folder: Where it keeps its data.
         addresses: What it scrapes.
+        rules: Files of rules.
     """
     config = {
-        "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(path) for path in rules],
         "scrape_configs": [{"job_name": "ragmon", "static_configs": [{"targets": list(addresses)}]}],
     }
     path = folder / "prometheus.yml"
