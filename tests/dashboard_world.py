@@ -55,7 +55,7 @@ class Replica:
         self.monitor = Monitor(settings, clock=self._clock)
         self._minute, self.fed, self._number = NOON, 0, 0
         self.monitor.captured = self._captured
-        self._server = None
+        self._server = self._thread = self._reading = None
 
     def run(self, minutes, **shares):
         """So many minutes of traffic; then somebody labels what was answered."""
@@ -75,6 +75,7 @@ class Replica:
             for place, one in enumerate(answered[-120:])
         ]
         self.monitor.label([*labels, Label(trace_id="f" * 32, rater="ada", correct=True)])
+        self._reading = self._read()  # once: the clock stands still until more traffic comes
 
     def _filled(self, record):
         """A record with all that metrics may ask for."""
@@ -103,7 +104,7 @@ class Replica:
             judged={("tone", names.SCORED): n, ("tone", names.TIMEOUT): n},
         )
 
-    def reading(self):
+    def _read(self):
         """What is exported: the monitor's reading, in a server."""
         n = self.fed
         served = Served(
@@ -120,11 +121,11 @@ class Replica:
         return replace(found, served=served, books=books)
 
     def __enter__(self):
+        self._reading = self._read()
         registry = CollectorRegistry()
-        registry.register(Collector(self.reading))
-        self._server, thread = start_http_server(0, "127.0.0.1", registry)
+        registry.register(Collector(lambda: self._reading))
+        self._server, self._thread = start_http_server(0, "127.0.0.1", registry)
         self.address = f"127.0.0.1:{self._server.server_port}"
-        self._thread = thread
         return self
 
     def __exit__(self, *_):

@@ -20,7 +20,7 @@ _ORGANIZED = "organize"
 
 @pytest.fixture(scope="module")
 def world(real, tmp_path_factory):
-    """A Prometheus, two replicas it scraped before and after some minutes, and the dashboards of their configuration."""
+    """A Prometheus, two replicas it scraped before and after some minutes, and their dashboards."""
     folder = tmp_path_factory.mktemp("dashboards")
     path = configuration(folder)
     settings = load(path, environ={})
@@ -58,7 +58,7 @@ def test_every_query_of_every_panel_brings_series_with_the_labels_its_legend_nam
                 for label in _LEGEND.findall(target["legendFormat"]):
                     assert all(labels.get(label) for labels, _ in found), (here, label)
                 seen += 1
-    assert seen > 200
+    assert seen > 150
 
 
 def test_every_number_is_one_and_every_share_is_between_0_and_1(world):

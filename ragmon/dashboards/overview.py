@@ -90,9 +90,9 @@ def _columns(figures: tuple[Value, ...], samples: str, unit: str, matchers: tupl
         Label("direction", "must be", 85),
         Value(worst(exposition.GATE_THRESHOLD, _BY, *matchers), "threshold", unit, 1, width=90),
         Value(samples, "n", decimals=0, width=75),
-        Value(of_gate(at(exposition.GATE_ALARM, *matchers[:1]), _BY) + _only(matchers), "alarm", look=FIRING, width=85),
+        Value(of_gate(at(exposition.GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", look=FIRING, width=85),
         Value(
-            of_gate(at(exposition.GATE_EVIDENCE, *matchers[:1]), _BY) + _only(matchers),
+            of_gate(at(exposition.GATE_EVIDENCE, *matchers[:1])) + _only(matchers),
             "evidence",
             SHARE,
             0,

@@ -108,6 +108,10 @@ def status(*matchers: str) -> str:
     return f"2 * {failed} > 0 or min by (pipeline, gate) ({unknown})"
 
 
-def of_gate(expression: str, by: str) -> str:
-    """The largest over all alarms of a gate: `answer_precision:look` is one of `answer_precision`."""
-    return f'max by ({by}) (label_replace({expression}, "gate", "$1", "gate", "([^:]+):.*"))'
+def of_gate(expression: str) -> str:
+    """The largest over all alarms of a gate: `answer_precision:look` is one of `answer_precision`.
+
+    The part before the colon first stands under a name of its own: two alarms must not become one series.
+    """
+    parted = f'max by (pipeline, of) (label_replace({expression}, "of", "$1", "gate", "([^:]+).*"))'
+    return f'max by (pipeline, gate) (label_replace({parted}, "gate", "$1", "of", "(.+)"))'
