@@ -24,7 +24,7 @@ FLOORS = {
     "edges": "ingest export reading labels journal",
     "app": "config alerting assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
     "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
-    "verifying probes termination",
+    "verifying probes termination dashboards",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.

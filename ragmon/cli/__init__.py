@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "doctor": ("ragmon.cli.doctor", "Try the chain to /metrics; say what alarms find when."),
     "forget": ("ragmon.cli.forget", "Take a trace or a tag out of a server's journal."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),
-    "generate": ("ragmon.cli.generate", "Prometheus rules, their tests, Grafana dashboards: from ragmon.toml."),
+    "generate": ("ragmon.cli.generate", "Prometheus rules, their tests, dashboards: from ragmon.toml."),
     "gold": ("ragmon.cli.gold", "Gold files: judge, count, compare."),
     "label": ("ragmon.cli.label", "What people say of answers: in, and what to look at next: out."),
     "probe": ("ragmon.cli.probe", "Send gold questions through the live pipeline."),

@@ -1,19 +1,12 @@
-"""`ragmon generate`: what Prometheus and Grafana need, from the thresholds that also judge CI and live traffic."""
+"""`ragmon generate`: what Prometheus and Grafana need of ragmon.toml."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from ragmon.alerting import every_case, render, render_tests, rule_groups
-from ragmon.alerting.rulefile import Form
-from ragmon.cli import Commands, fail
-from ragmon.cli.runs import config_option, output_option, write
-from ragmon.config.load import load
-
-DIFFERS = 1
-_check = click.option("--check", is_flag=True, help="Write nothing; exit with 1 where --output differs.")
+from ragmon.cli import Commands
+from ragmon.cli.dashboard import dashboard
+from ragmon.cli.rules import rules, tests
 
 
 @click.group(cls=Commands)
@@ -21,57 +14,6 @@ def generate() -> None:
     """Prometheus rules, their tests, Grafana dashboards: from ragmon.toml."""
 
 
-@generate.command("rules")
-@config_option
-@output_option
-@_check
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["prometheus", "kubernetes"]),
-    default="prometheus",
-    show_default=True,
-    help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
-)
-def rules_command(config: str | None, output: str | None, check: bool, form: Form) -> int:
-    """Write recording rules and alerts.
-
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
-    """
-    return deliver(render(rule_groups(load(config)), form), output, check=check)
-
-
-@generate.command("tests")
-@config_option
-@output_option
-@_check
-def tests_command(config: str | None, output: str | None, check: bool) -> int:
-    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml.
-
-    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
-    """
-    settings = load(config)
-    return deliver(render_tests(every_case(settings), rule_groups(settings)), output, check=check)
-
-
-def deliver(text: str, output: str | None, *, check: bool) -> int:
-    """Write what was generated, or compare it with what is there.
-
-    Args:
-        text: What was generated.
-        output: The file; None for stdout.
-        check: Compare.
-
-    Returns:
-        The exit code.
-    """
-    if not check:
-        write(text, output)
-        return 0
-    if output is None:
-        raise click.UsageError("--check needs --output: the file to compare with")
-    path = Path(output)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        state = "differs from what ragmon.toml says" if path.is_file() else "is not there"
-        fail(f"{output} {state}", "generate it again without --check", code=DIFFERS)
-    return 0
+generate.add_command(rules)
+generate.add_command(tests)
+generate.add_command(dashboard)

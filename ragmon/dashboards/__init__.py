@@ -1,0 +1,35 @@
+"""Grafana dashboards of a configuration: its gates, its metrics, its judges.
+
+They need `ragmon[dashboard]`; series are called as `ragmon.exposition` says, and everything shown is a series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ragmon.config.settings import Settings
+from ragmon.dashboards.answers import answers
+from ragmon.dashboards.frame import TAG, Frame
+from ragmon.dashboards.health import health
+from ragmon.dashboards.overview import overview
+from ragmon.dashboards.retrieval import retrieval
+from ragmon.dashboards.traffic import traffic
+
+DASHBOARDS: Final[Mapping[str, Callable[[Settings], Frame]]] = {
+    "overview": overview,
+    "retrieval": retrieval,
+    "answers": answers,
+    "traffic": traffic,
+    "health": health,
+}
+"""What makes each, by the end of its uid."""
+
+
+def generate(settings: Settings) -> dict[str, str]:
+    """Every dashboard as the text of a JSON file, by uid.
+
+    Args:
+        settings: The configuration.
+    """
+    return {f"{TAG}-{name}": make(settings).json() for name, make in DASHBOARDS.items()}

@@ -1,0 +1,121 @@
+"""How the monitor itself fares: is every record accounted for, and can its numbers be trusted?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ragmon import exposition
+from ragmon.config.settings import Settings
+from ragmon.dashboards.frame import Frame
+from ragmon.dashboards.panels import NUMBER, PER_SECOND, SECONDS, STALE, Query, lines, number
+from ragmon.dashboards.promql import at, rate, worst
+from ragmon.dashboards.tables import Label, Value, table
+
+_YES = {"0": ("no", "red"), "1": ("yes", "green")}
+_BYTES = "bytes"
+
+
+def health(settings: Settings) -> Frame:
+    """The dashboard."""
+    frame = Frame(
+        "health",
+        "ragmon: health",
+        "Is every record accounted for, what could not be judged, and does the monitor itself fare well?",
+        settings,
+        (),
+    )
+    frame.row("Now", [*_numbers()])
+    frame.row("Accounting", [*_accounting()])
+    frame.row("What could not be judged", [*_losses()])
+    frame.row("Probes, judges, labels", [*_asked()])
+    frame.row("The server", [*_server()])
+    return frame
+
+
+def _numbers() -> Iterator[Any]:
+    residual = f"sum(abs({at(exposition.RESIDUAL)}))"
+    says = "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
+    yield number("Unaccounted records", says, Query(residual, ""), NUMBER, limit=1)
+    age = f"time() - min by (instance) ({at(exposition.LAST_SCORED)})"
+    yield number(
+        "Last scored", "How long ago a record was scored last.", Query(age, "{{instance}}"), SECONDS, limit=STALE
+    )
+    reloaded = Query(f"min({at(exposition.RELOADED)})", "")
+    says = "Whether the configuration in force is the one on disk, everywhere."
+    yield number("Configuration loaded", says, reloaded, NUMBER, look=_YES)
+    writable = Query(f"min({at(exposition.JOURNAL_WRITABLE)})", "")
+    yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, look=_YES)
+    series = Query(f"sum({at(exposition.SERIES)})", "")
+    yield number("Series", "Prometheus series of all replicas in one scrape.", series, NUMBER)
+    yield number("Replicas", "How many answer.", Query(f"count({at(exposition.BUILD_INFO)})", ""), NUMBER)
+
+
+def _accounting() -> Iterator[Any]:
+    flows = (
+        (exposition.RECEIVED, "received"),
+        (exposition.RECORDS_SCORED, "scored"),
+        (exposition.DUPLICATE, "duplicate"),
+    )
+    queries = [Query(rate(name, "stage"), f"{{{{stage}}}} {told}") for name, told in flows]
+    says = "Records that came in, were counted, or were there already, a second, by stage."
+    yield lines("Records", says, queries, PER_SECOND)
+    queries = [
+        Query(rate(name, "stage, reason"), f"{{{{stage}}}} {told}: {{{{reason}}}}")
+        for name, told in ((exposition.IGNORED, "ignored"), (exposition.DROPPED, "dropped"))
+    ]
+    yield lines(
+        "Ignored and dropped", "Records that are not RAG, and that were lost.", queries, PER_SECOND, stacked=True
+    )
+    pending = Query(f"sum by (stage) ({at(exposition.PENDING)})", "{{stage}}")
+    yield lines("Pending", "Records that wait.", [pending], NUMBER)
+    residual = Query(f"sum by (stage, instance) ({at(exposition.RESIDUAL)})", "{{stage}} {{instance}}")
+    yield lines("Unaccounted records by stage", "0; anything else is a bug in ragmon.", [residual], NUMBER, floor=None)
+
+
+def _losses() -> Iterator[Any]:
+    query = Query(rate(exposition.UNASSESSED, "metric, reason"), "{{metric}}: {{reason}}")
+    says = "Requests a metric is about that lack something it needs, by the reason, a second. They are in no number."
+    yield lines("Unassessed", says, [query], PER_SECOND, width=24)
+    queries = [
+        Query(rate(exposition.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
+        Query(rate(exposition.REFUSED, "reason"), "refused: {{reason}}"),
+        Query(rate(exposition.SPANS_DROPPED, "reason"), "spans: {{reason}}"),
+        Query(rate(exposition.ORPHANS, ""), "said outside of a call"),
+        Query(rate(exposition.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
+    ]
+    says = "What never became a record, or came without its text, a second."
+    yield lines("Lost on the way", says, queries, PER_SECOND)
+    fields = Query(rate(exposition.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
+    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch."
+    yield lines("Fields unknown", says, [fields], PER_SECOND)
+
+
+def _asked() -> Iterator[Any]:
+    probes = Query(rate(exposition.PROBES, "probe, result"), "{{probe}}: {{result}}")
+    yield lines("Probes", "Gold questions that were due, by what became of them.", [probes], PER_SECOND, stacked=True)
+    judges = Query(rate(exposition.JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
+    yield lines("Judge calls", "Requests before a judge, by what became of them.", [judges], PER_SECOND, stacked=True)
+    labels = Query(rate(exposition.LABELS, "result"), "{{result}}")
+    yield lines("Labels", "Labels people gave, by what became of them.", [labels], PER_SECOND, stacked=True)
+    waiting = Query(f"sum({at(exposition.LABELS_WAITING)})", "waiting")
+    yield lines("Labels that wait", "Labels whose answers have not come.", [waiting], NUMBER)
+
+
+def _server() -> Iterator[Any]:
+    size = Query(worst(exposition.JOURNAL_BYTES, "instance"), "{{instance}}")
+    yield lines("Journal", "Bytes of the journal; `[serve] max_size` bounds it.", [size], _BYTES)
+    missing = Query(f"sum({at(exposition.PRODUCER_MISSING)})", "missing")
+    yield lines("Records missing", "Records that producers sent and that have not come.", [missing], NUMBER)
+    queries = [
+        Query(rate(exposition.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
+        Query(rate(exposition.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
+    ]
+    yield lines("Accidents", "Damaged journals that were set aside, jumps of the system's clock.", queries, PER_SECOND)
+    columns: list[Label | Value] = [
+        Label("instance", "instance"),
+        Label("version", "version"),
+        Value(worst(exposition.SERIES, "instance"), "series", NUMBER, 0),
+        Value(worst(exposition.BUILD_INFO, "instance, version"), ""),
+    ]
+    yield table("Replicas and versions", "Who answers, in which version, with how many series.", columns, width=12)

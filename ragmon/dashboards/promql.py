@@ -1,0 +1,117 @@
+"""The PromQL of panels: which series, and how those of several replicas are put together.
+
+Ratios are never averaged. A value of a window weighs as many requests as it was computed on, and its interval is put
+together square by square, which is exact for one replica. Counters are summed, then divided.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ragmon import exposition
+
+PIPELINE: Final = 'pipeline=~"$pipeline"'
+SOURCE: Final = 'source=~"$source"'
+WINDOW: Final = 'window="$window"'
+EVERY: Final = "$__rate_interval"
+SHOWN: Final = "$__range"
+FIRES: Final = 'ALERTS{alertname=~"Ragmon.*",alertname!="RagmonWatchdog",alertstate="firing"}'
+"""Alerts of ragmon's rules that fire; their labels are the rules', so that no job or instance is asked for."""
+_TARGET: Final = ('job=~"$job"', 'instance=~"$instance"')
+
+
+def at(name: str, *matchers: str) -> str:
+    """A selector, of the jobs and instances that are chosen.
+
+    >>> at("ragmon_series")
+    'ragmon_series{job=~"$job",instance=~"$instance"}'
+    """
+    return f"{name}{{{','.join((*_TARGET, *matchers))}}}"
+
+
+def equals(label: str, value: str) -> str:
+    r"""A matcher for one value.
+
+    >>> print(equals("gate", 'a "b"'))
+    gate="a \"b\""
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{label}="{escaped}"'
+
+
+class Estimate(NamedTuple):
+    """A value with its bounds over replicas.
+
+    Attributes:
+        value, lower, upper: Expressions.
+        samples: How many requests are behind it.
+    """
+
+    value: str
+    lower: str
+    upper: str
+    samples: str
+
+
+def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> Estimate:
+    """What all replicas say together.
+
+    Args:
+        series: The names of value, lower bound, upper bound and samples.
+        by: The labels that are kept.
+        matchers: Which of them.
+    """
+    value, lower, upper, samples = (at(name, *matchers) for name in series)
+    total = f"sum by ({by}) ({samples})"
+    mean = f"sum by ({by}) ({value} * {samples}) / {total}"
+
+    def away(edge: str) -> str:
+        return f"sqrt(sum by ({by}) (({samples} * ({value} - {edge})) ^ 2)) / {total}"
+
+    return Estimate(mean, f"{mean} - {away(lower)}", f"{mean} + {away(upper)}", total)
+
+
+def windowed(metric: str) -> tuple[str, str, str, str]:
+    """The series of a metric over windows."""
+    shown = f"{exposition.PREFIX}{metric}"
+    return shown, f"{shown}{exposition.LOWER}", f"{shown}{exposition.UPPER}", f"{shown}{exposition.SAMPLES}"
+
+
+GATE: Final = (exposition.GATE_VALUE, exposition.GATE_LOWER, exposition.GATE_UPPER, exposition.GATE_SAMPLES)
+"""The series of a gate."""
+
+
+def worst(name: str, by: str, *matchers: str) -> str:
+    """The largest any replica says."""
+    return f"max by ({by}) ({at(name, *matchers)})"
+
+
+def rate(name: str, by: str, *matchers: str) -> str:
+    """How much a counter grows a second, summed over replicas; by "": over everything."""
+    return f"sum{f' by ({by})' if by else ''} (rate({at(name, *matchers)}[{EVERY}]))"
+
+
+def grown(name: str, by: str, *matchers: str) -> str:
+    """How much a counter grew in the time that is shown, summed over replicas."""
+    return f"sum by ({by}) (increase({at(name, *matchers)}[{SHOWN}]))"
+
+
+def quantile(q: float, histogram: str, by: str, *matchers: str) -> str:
+    """A quantile of a histogram, over replicas."""
+    return f"histogram_quantile({q}, {rate(f'{histogram}_bucket', f'le, {by}', *matchers)})"
+
+
+def status(*matchers: str) -> str:
+    """A gate's verdict over replicas: 2 where one fails, else 0 where one passes, else 1."""
+    failed = worst(exposition.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "fail"))
+    unknown = at(exposition.GATE_STATUS, *matchers, equals("status", "insufficient"))
+    return f"2 * {failed} > 0 or min by (pipeline, gate) ({unknown})"
+
+
+def of_gate(expression: str) -> str:
+    """The largest over all alarms of a gate: `answer_precision:look` is one of `answer_precision`.
+
+    The part before the colon first stands under a name of its own: two alarms must not become one series.
+    """
+    parted = f'max by (pipeline, of) (label_replace({expression}, "of", "$1", "gate", "([^:]+).*"))'
+    return f'max by (pipeline, gate) (label_replace({parted}, "gate", "$1", "of", "(.+)"))'
