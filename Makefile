@@ -5,7 +5,7 @@ SHELL  := /bin/bash
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help install setup servers demo test check format bench peers docs clean
+.PHONY: help install setup servers demo stack generate test check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -28,6 +28,9 @@ setup: $(VENV)/.setup         ## .venv with everything tests and checks need
 demo: install                 ## a real small RAG pipeline, monitored live, with an incident half-way
 	$(VENV)/bin/ragmon demo $(ARGS)
 
+stack: install servers         ## demo, ragmon serve, Prometheus and Alertmanager on loopback, without containers
+	$(PY) deploy/stack.py $(ARGS)
+
 servers:                      ## Debian's prometheus and alertmanager, which some tests talk to
 	@why=; as=; if command -v promtool >/dev/null && command -v amtool >/dev/null; then exit 0; fi; \
 	if ! command -v apt-get >/dev/null; then why="there is no apt-get here"; \
@@ -49,6 +52,12 @@ check: setup                  ## lint, format, types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy tests/typing
+
+generate: setup               ## deploy/prometheus, deploy/kubernetes and grafana anew from deploy/ragmon.toml
+	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml -o deploy/prometheus/ragmon.rules.yml
+	$(VENV)/bin/ragmon generate tests -c deploy/ragmon.toml -o deploy/prometheus/ragmon.tests.yml
+	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml --format kubernetes -o deploy/kubernetes/prometheusrule.yaml
+	$(VENV)/bin/ragmon generate dashboard -c deploy/ragmon.toml -o grafana
 
 format: setup                 ## rewrite to the house format
 	$(VENV)/bin/ruff check --fix .

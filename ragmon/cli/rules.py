@@ -1,4 +1,4 @@
-"""`ragmon generate rules` and `tests`: what Prometheus needs, from the thresholds that also judge CI and live traffic."""
+"""`ragmon generate rules` and `tests`: what Prometheus needs, from the thresholds that judge CI and live traffic."""
 
 from __future__ import annotations
 
