@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import subprocess
-import threading
 import urllib.request
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
+from alertmanagers import listening, started
 from deployed import DEPLOY, document, installed, run, uncommented, wait_for
 
 CONFIG = document("alertmanager.yml")
@@ -26,30 +22,6 @@ def alert(name, severity, pipeline="", gate="", **more):
     """The labels of an alert; those that are empty are not there."""
     labels = {"alertname": name, "severity": severity, "pipeline": pipeline, "gate": gate, **more}
     return {key: value for key, value in labels.items() if value}
-
-
-@contextmanager
-def listening():
-    """A webhook; yields its address and what it was told: receiver and labels of each alert, in order."""
-    told = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            assert self.path == f"/{said['receiver']}"
-            told.extend((said["receiver"], one["status"], one["labels"]) for one in said["alerts"])
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", told
-        finally:
-            server.shutdown()
 
 
 class Alertmanager:
@@ -73,7 +45,7 @@ class Alertmanager:
 
     def heard(self):
         """What the webhook was told: receiver, name, pipeline and gate."""
-        return {(receiver, *key(labels)) for receiver, _, labels in self.told}
+        return {(receiver, *key(one["labels"])) for receiver, one in self.told}
 
     def inhibited(self):
         """The alerts that are silenced by others."""
@@ -96,28 +68,6 @@ def alertmanager(tmp_path):
         (tmp_path / "alertmanager.yml").write_text(json.dumps(config))  # JSON is YAML
         with started(tmp_path) as address:
             yield Alertmanager(address, told)
-
-
-@contextmanager
-def started(folder):
-    """An Alertmanager under the configuration in a folder; yields where it listens."""
-    program = installed("prometheus-alertmanager")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    places = [f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder}"]
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(
-            [program, *places, "--cluster.listen-address=", f"--web.listen-address={address}"], stderr=log
-        )
-        try:
-            wait_for(lambda: "Listening on" in (folder / "log").read_text() or process.poll() is not None)
-            said = (folder / "log").read_text()
-            assert process.poll() is None, said
-            assert "level=warn" not in said, said
-            yield address
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
 
 
 def test_it_takes_its_configuration():
