@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
@@ -94,3 +96,25 @@ def stages():
 def final():
     """The instructions of the image's last stage."""
     return stages()[-1]
+
+
+@contextmanager
+def alertmanager_in(folder):
+    """An Alertmanager under the configuration in a folder; yields where it listens."""
+    program = installed("prometheus-alertmanager")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    places = [f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder}"]
+    with (folder / "log").open("w+") as log:
+        process = subprocess.Popen(
+            [program, *places, "--cluster.listen-address=", f"--web.listen-address={address}"], stderr=log
+        )
+        try:
+            wait_for(lambda: "Listening on" in (folder / "log").read_text() or process.poll() is not None)
+            said = (folder / "log").read_text()
+            assert process.poll() is None, said
+            assert "level=warn" not in said, said
+            yield address
+        finally:
+            process.terminate()
+            process.wait(timeout=60)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
-import subprocess
 import threading
 import urllib.request
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import yaml
-from deployed import DEPLOY, document, installed, run, uncommented, wait_for
+from deployed import DEPLOY, alertmanager_in, document, installed, run, uncommented, wait_for
 
 CONFIG = document("alertmanager.yml")
 ROUTES = {route["receiver"]: route for route in CONFIG["route"]["routes"]}
@@ -94,30 +92,8 @@ def alertmanager(tmp_path):
         for receiver in config["receivers"]:
             receiver["webhook_configs"] = [{"url": f"{hook}/{receiver['name']}"}]
         (tmp_path / "alertmanager.yml").write_text(json.dumps(config))  # JSON is YAML
-        with started(tmp_path) as address:
+        with alertmanager_in(tmp_path) as address:
             yield Alertmanager(address, told)
-
-
-@contextmanager
-def started(folder):
-    """An Alertmanager under the configuration in a folder; yields where it listens."""
-    program = installed("prometheus-alertmanager")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    places = [f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder}"]
-    with (folder / "log").open("w+") as log:
-        process = subprocess.Popen(
-            [program, *places, "--cluster.listen-address=", f"--web.listen-address={address}"], stderr=log
-        )
-        try:
-            wait_for(lambda: "Listening on" in (folder / "log").read_text() or process.poll() is not None)
-            said = (folder / "log").read_text()
-            assert process.poll() is None, said
-            assert "level=warn" not in said, said
-            yield address
-        finally:
-            process.terminate()
-            process.wait(timeout=60)
 
 
 def test_it_takes_its_configuration():
