@@ -37,7 +37,7 @@ def listening():
 
 
 @contextmanager
-def started(folder):
+def alertmanager_in(folder):
     """An Alertmanager under the configuration in a folder; yields where it listens."""
     program = installed("prometheus-alertmanager")
     with socket.create_server(("127.0.0.1", 0)) as free:

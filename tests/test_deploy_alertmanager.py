@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 import yaml
-from alertmanagers import listening, started
+from alertmanagers import alertmanager_in, listening
 from deployed import DEPLOY, document, installed, run, uncommented, wait_for
 
 CONFIG = document("alertmanager.yml")
@@ -66,7 +66,7 @@ def alertmanager(tmp_path):
         for receiver in config["receivers"]:
             receiver["webhook_configs"] = [{"url": f"{hook}/{receiver['name']}"}]
         (tmp_path / "alertmanager.yml").write_text(json.dumps(config))  # JSON is YAML
-        with started(tmp_path) as address:
+        with alertmanager_in(tmp_path) as address:
             yield Alertmanager(address, told)
 
 

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from importlib import resources
 
 import pytest
-from alertmanagers import listening, started
+from alertmanagers import alertmanager_in, listening
 from deployed import document
 from servers import prometheus
 from serving import PORTS, wait_for
@@ -78,7 +78,7 @@ def chain(real, tmp_path):
     with ExitStack() as stack:
         hook, told = stack.enter_context(listening())
         (tmp_path / "alertmanager.yml").write_text(json.dumps(impatient(document("alertmanager.yml"), hook)))
-        manager = stack.enter_context(started(tmp_path))
+        manager = stack.enter_context(alertmanager_in(tmp_path))
         _, said = stack.enter_context(program("drill_server.py", config, env=env))
         places = dict(line.split(": ") for line in said if ": " in line)
         sent = {**env, "RAGMON_CONFIG": str(config), "RAGMON_ENDPOINT": f"http://{places['otlp']}"}
