@@ -56,7 +56,7 @@ def _share(series: str) -> str:
 
 
 def _number(series: str) -> str:
-    return _asked(f"max({series}{_OF_GATE})", "$labels.pipeline $labels.gate", 'printf "%.4g"', "unknown")
+    return _asked(f"max({series}{_OF_GATE})", "$labels.pipeline $labels.gate", 'printf "%.0f"', "unknown")
 
 
 def _builds(query: str, otherwise: str) -> str:
@@ -69,10 +69,15 @@ def _builds(query: str, otherwise: str) -> str:
 
 _SEEN: Final = f"count by (build, index_hash) ({exposition.BUILD_SEEN}{_OF_PIPELINE}"
 VALUE: Final = _share(recording.VALUE)
-"""The gate's value over all replicas."""
+"""The gate's value in its window, over all replicas."""
 INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
 SAMPLES: Final = f"n = {_number(recording.SAMPLES)}"
 THRESHOLD: Final = f"threshold {_share(exposition.GATE_THRESHOLD)}"
+LATELY: Final = (
+    f"{_share(recording.RECENT)} in {recording.LATELY} (95 % interval {_share(recording.RECENT_LOWER)} to "
+    f"{_share(recording.RECENT_UPPER)}, n = {_number(recording.RECENT_SCORED)})"
+)
+"""The gate's metric in the last minutes: what an alarm has seen."""
 BASELINE: Final = _asked(
     f"max({exposition.GATE_BASELINE}{_OF_GATE})", "$labels.pipeline $labels.alarm", "humanizePercentage", "none"
 )

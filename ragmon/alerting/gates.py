@@ -8,7 +8,7 @@ from typing import Final
 from ragmon import exposition, names
 from ragmon.alarms.terms import INDEX_ALERT
 from ragmon.alerting import recording
-from ragmon.alerting.annotations import BASELINE, BUILDS, INTERVAL, SAMPLES, THRESHOLD, VALUE, Writer
+from ragmon.alerting.annotations import BASELINE, BUILDS, INTERVAL, LATELY, SAMPLES, THRESHOLD, VALUE, Writer
 from ragmon.alerting.rulefile import Rule
 
 PAGE: Final = "page"
@@ -30,11 +30,12 @@ def alarms(writer: Writer) -> list[Rule]:
 
 def _alarm(writer: Writer) -> Rule:
     chosen = f'{exposition.GATE_ALARM}{{severity=~"page|ticket",gate!~"{_DRIFT}"}}\nunless on (pipeline, gate) {_INDEX}'
-    summary = f"{_ALARM} fires: {VALUE}, {THRESHOLD} ({INTERVAL}, {SAMPLES})"
+    summary = f"{_ALARM} fires: {LATELY}, {THRESHOLD}"
     description = (
-        f"An alarm with a budget of false pages. Its baseline, if it has one: {BASELINE}. {BUILDS} "
+        f"In its whole window {VALUE} ({INTERVAL}, {SAMPLES}); its own past, if that is what it guards: {BASELINE}. "
+        f"{BUILDS} "
         f"`ragmon why {_NAMED}` says since when and what changed; "
-        f"`ragmon ack {_ALARM} --reason TEXT` silences it and arms it again."
+        f"`ragmon ack {_ALARM} --reason TEXT` silences it and arms it again. It has a budget of false pages, and keeps it."
     )
     texts = writer.of("RagmonGateAlarm", summary, description, gated=True)
     return _raised("RagmonGateAlarm", chosen, {}, texts)
@@ -42,7 +43,7 @@ def _alarm(writer: Writer) -> Rule:
 
 def _look(writer: Writer) -> Rule:
     summary = f"{_ALARM}: a little off its own past"
-    description = f"Baseline {BASELINE}; now {VALUE} ({INTERVAL}, {SAMPLES}). {BUILDS}"
+    description = f"Its past {BASELINE}; {LATELY}, {VALUE} in its window ({INTERVAL}, {SAMPLES}). {BUILDS}"
     texts = writer.of("RagmonLook", summary, description, gated=True)
     return _raised("RagmonLook", f'{exposition.GATE_ALARM}{{severity="{names.LOOK}"}}', {"severity": INFO}, texts)
 

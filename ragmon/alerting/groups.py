@@ -24,6 +24,7 @@ def rule_groups(settings: Settings) -> list[Group]:
             [
                 *recording.constants(counted.gates(settings)),
                 *recording.over_replicas(),
+                *recording.lately(shares),
             ],
         ),
         Group("ragmon.burn", [*recording.summed(shares), *recording.divided()], interval="1m"),

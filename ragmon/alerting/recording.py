@@ -14,6 +14,13 @@ from ragmon.gates import Gate
 
 WINDOWS: Final = ("30m", "1h", "6h", "3d")
 """Spans of the recorded shares: of a slow burn, and of the last hour."""
+LATELY: Final = "5m"
+"""What an alarm is about: the window of its gate may still be full of better times."""
+RECENT: Final = f"pipeline_gate:ragmon_gate_score_per_scored:ratio_increase{LATELY}"
+RECENT_LOWER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_lower95_{LATELY}"
+RECENT_UPPER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_upper95_{LATELY}"
+RECENT_SCORE: Final = f"pipeline_gate:ragmon_gate_score:increase{LATELY}"
+RECENT_SCORED: Final = f"pipeline_gate:ragmon_gate_scored:increase{LATELY}"
 FAILURES: Final = "pipeline_gate:ragmon_gate_failures:increase{}"
 SCORED: Final = "pipeline_gate:ragmon_gate_scored:increase{}"
 RATIO: Final = "pipeline_gate:ragmon_gate_failures_per_scored:ratio_increase{}"
@@ -85,6 +92,21 @@ def summed(gates: Sequence[Gate]) -> list[Rule]:
             rules.append(Rule(FAILURES.format(window), f"{all_} - {good}" if gate.at_least else good, named(gate)))
             rules.append(Rule(SCORED.format(window), all_, named(gate)))
     return rules
+
+
+def lately(gates: Sequence[Gate]) -> list[Rule]:
+    """Each gate's metric in the last minutes, which is what a page shows."""
+    rules = []
+    for gate in gates:
+        rules.append(Rule(RECENT_SCORE, increase(score(gate), LATELY), named(gate)))
+        rules.append(Rule(RECENT_SCORED, increase(scored(gate), LATELY), named(gate)))
+    samples = f"({RECENT_SCORED} > 0)"
+    return [
+        *rules,
+        Rule(RECENT, f"clamp({RECENT_SCORE} / {samples}, 0, 1)"),
+        Rule(RECENT_LOWER, wilson(RECENT, samples, Z95)),
+        Rule(RECENT_UPPER, wilson(RECENT, samples, Z95, upper=True)),
+    ]
 
 
 def divided() -> list[Rule]:
