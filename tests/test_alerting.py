@@ -125,7 +125,7 @@ def test_the_tests_notice_a_rule_that_says_something_else(real, deployed, tmp_pa
     plain = yaml.safe_load(rules.read_text())
     quick = yaml.safe_load(tests.read_text())
     quick["tests"] = [one for one in quick["tests"] if int(one["promql_expr_test"][0]["eval_time"][:-1]) <= 40]
-    tested = {one["name"].split()[0] for one in quick["tests"]}
+    tested = {one["name"].split()[0] for one in quick["tests"] if "fires: " in one["name"]}
     tests.write_text(yaml.safe_dump(quick))
     unnoticed = []
     for group in plain["groups"]:

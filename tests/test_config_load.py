@@ -101,6 +101,7 @@ proxy = "judge_faithfulness"
 [links]
 trace = "https://traces.example/{trace_id}"
 runbook = "https://wiki.example/runbook#{alert}"
+dashboard = "https://grafana.example"
 [serve]
 otlp = "0.0.0.0:1"
 grpc = "[::1]:2"

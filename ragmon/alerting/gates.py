@@ -35,7 +35,7 @@ def _alarm(writer: Writer) -> Rule:
         f"In its whole window {VALUE} ({INTERVAL}, {SAMPLES}); its own past, if that is what it guards: {BASELINE}. "
         f"{BUILDS} "
         f"`ragmon why {_NAMED}` says since when and what changed; "
-        f"`ragmon ack {_ALARM} --reason TEXT` silences it and arms it again. It has a budget of false pages, and keeps it."
+        f"`ragmon ack {_ALARM} --reason TEXT` silences it and arms it again. It keeps a budget of false pages."
     )
     texts = writer.of("RagmonGateAlarm", summary, description, gated=True)
     return _raised("RagmonGateAlarm", chosen, {}, texts)

@@ -48,7 +48,8 @@ def constants(gates: Sequence[Gate]) -> list[Rule]:
     for gate in gates:
         labels = named(gate) | {"direction": gate.direction}
         rules.append(Rule(THRESHOLD, f"vector({gate.threshold:g})", labels))
-        rules.append(Rule(MIN_SAMPLES, f"vector({gate.min_samples})", named(gate)))
+        if gate.kind != "distinct":  # whose samples are builds
+            rules.append(Rule(MIN_SAMPLES, f"vector({gate.min_samples})", named(gate)))
         if gate.kind == "threshold":
             found = burn_of(gate)
             rules.append(Rule(BUDGET, f"vector({found.budget:g})", named(gate)))

@@ -74,7 +74,7 @@ def _slow(one: PipelineSettings, here: str, writer: Writer) -> list[Rule]:
         return []
     summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, above {float(bound):g} s"
     texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
-    return [_ticket("RagmonLatencyP95", f"{_P95}{here} > {float(bound):g}", texts, "10m")]
+    return [_ticket("RagmonLatencyP95", one, f"{_P95}{here} > {float(bound):g}", texts, "10m")]
 
 
 def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:
@@ -82,7 +82,7 @@ def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:
     summary = "{{ $labels.pipeline }}: at least {{ $value | humanizePercentage }} of the calls fail"
     description = f"Proven above {limit:.3g} over {_SPAN} (lower 99.9 % bound). {BUILDS}"
     texts = writer.of("RagmonErrors", summary, description, gated=True)
-    return _ticket("RagmonErrors", _beyond(_FAILED, _REQUESTS, here, limit), texts, "2m")
+    return _ticket("RagmonErrors", one, _beyond(_FAILED, _REQUESTS, here, limit), texts, "2m")
 
 
 def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
@@ -90,7 +90,7 @@ def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
     summary = "{{ $labels.pipeline }}: at least {{ $value | humanizePercentage }} of the retrievals find nothing"
     description = f"Proven above {limit:.3g} over {_SPAN} (lower 99.9 % bound). {BUILDS}"
     texts = writer.of("RagmonEmptyRetrieval", summary, description, gated=True)
-    return _ticket("RagmonEmptyRetrieval", _beyond(_FOUND_NOTHING, _RETRIEVALS, here, limit), texts, "2m")
+    return _ticket("RagmonEmptyRetrieval", one, _beyond(_FOUND_NOTHING, _RETRIEVALS, here, limit), texts, "2m")
 
 
 def _beyond(share: str, whole: str, here: str, limit: float) -> str:
@@ -104,5 +104,6 @@ def _limit(one: PipelineSettings, metric: str) -> float:
     return next(said, USUAL)
 
 
-def _ticket(name: str, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
-    return Rule(name, expr, {"severity": TICKET}, texts, pending=pending, keep="10m", alert=True)
+def _ticket(name: str, one: PipelineSettings, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
+    labels = {"severity": TICKET, "pipeline": label(one.name)}
+    return Rule(name, expr, labels, texts, pending=pending, keep="10m", alert=True)

@@ -29,7 +29,15 @@ def cases(settings: Settings) -> list[Case]:
         gate = next((gate for gate in shares if gate.direction == direction), None)
         if gate is not None:
             found += [*_burns(gate), *_at_risk(gate), *_insufficient(gate)]
-    return found
+    return [*found, *_counted_otherwise(settings)]
+
+
+def _counted_otherwise(settings: Settings) -> Iterator[Case]:
+    """The samples of a gate on indexes are builds: one is enough."""
+    gate = next((gate for gate in counted.gates(settings) if gate.kind == "distinct"), None)
+    if gate is not None:
+        series = {scraped(exposition.GATE_SAMPLES, **counted.named(gate)): "1x150"}
+        yield Case("RagmonGateInsufficient", f"{gate.name} has seen one build", series, "130m")
 
 
 def _alarms(settings: Settings) -> Iterator[Case]:
