@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from time import time
 
 import msgspec
 from alarming import NOON, Traffic, write_config
@@ -118,7 +119,7 @@ class Replica:
         found = self.monitor.reading()
         books = {**found.books, "ingest": replace(found.books["score"], received=3 * n, ignored={"no_rag": 2 * n})}
         books["score"] = replace(books["score"], received=books["score"].received + n, dropped={"too_old": n})
-        return replace(found, served=served, books=books)
+        return replace(found, served=served, books=books, last_scored=time())  # in Prometheus it is today
 
     def __enter__(self):
         self._reading = self._read()

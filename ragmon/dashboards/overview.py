@@ -70,8 +70,15 @@ def _gates(settings: Settings) -> Iterator[Any]:
         Value(told.lower, "lower", SHARE, 1, width=85),
         Value(told.upper, "upper", SHARE, 1, width=85),
     )
-    height = 3 + sum(plain(found) for found in gates(settings).values())
-    yield table("Gates", says, _columns(figures, told.samples, SHARE, matchers), height=height, empty="no gates yet")
+    height = 2 + sum(plain(found) for found in gates(settings).values())
+    yield table(
+        "Gates",
+        says,
+        _columns(figures, told.samples, SHARE, matchers),
+        height=height,
+        empty="no gates yet",
+        first="verdict",
+    )
     if others:
         matchers = (PIPELINE, f'gate=~"{apart}"')
         value = (Value(worst(exposition.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
@@ -97,7 +104,7 @@ def _columns(figures: tuple[Value, ...], samples: str, unit: str, matchers: tupl
             SHARE,
             0,
             gauge=True,
-            width=150,
+            width=120,
         ),
         Label("metric", "metric"),
         Label("source", "source", 75),
@@ -119,7 +126,7 @@ def _alarms() -> Iterator[Any]:
     yield timeline("Alarms that fired", says, Query(firing, legend), {"1": ("firing", "red")})
     near = f"{worst(exposition.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
     says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
-    yield lines("Evidence", says, [Query(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1)
+    yield lines("Evidence", says, [Query(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
     columns: list[Label | Value] = [
         Value(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
         *(Label(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),

@@ -91,6 +91,11 @@ def rate(name: str, by: str, *matchers: str) -> str:
     return f"sum{f' by ({by})' if by else ''} (rate({at(name, *matchers)}[{EVERY}]))"
 
 
+def per_minute(name: str, by: str, *matchers: str) -> str:
+    """The same a minute, for what happens now and then."""
+    return f"60 * {rate(name, by, *matchers)}"
+
+
 def grown(name: str, by: str, *matchers: str) -> str:
     """How much a counter grew in the time that is shown, summed over replicas."""
     return f"sum by ({by}) (increase({at(name, *matchers)}[{SHOWN}]))"
