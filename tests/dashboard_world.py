@@ -89,6 +89,7 @@ class Replica:
             "latency_ms": Latency(total=total, retrieve=total / 5, generate=total / 2),
             "tags": {"lang": ("de", "en", "fr")[number % 3]},
             "build": f"b{self._minute // 60 % 2}",
+            "exported": number % 10 == 0,
         }
         if record.source == "live" and number % 5 == 0:
             changed["q"] = f"What is {number % 30}?"
