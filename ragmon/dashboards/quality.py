@@ -10,6 +10,7 @@ from ragmon import exposition, metrics
 from ragmon.config.settings import Settings
 from ragmon.dashboards.panels import NUMBER, SHARE, Query, lines
 from ragmon.dashboards.promql import GATE, PIPELINE, SOURCE, WINDOW, at, equals, pooled, windowed, worst
+from ragmon.export.labels import label
 from ragmon.gates import Gate
 from ragmon.metrics.judged import judged
 
@@ -61,7 +62,7 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
         Query(told.upper, "{{pipeline}} upper"),
         threshold,
     ]
-    bands = [(f"{gate.pipeline} upper", f"{gate.pipeline} lower") for gate in found]
+    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
     return lines(title, says, queries, SHARE, floor=None, bands=bands)
 
 
@@ -70,7 +71,7 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
     by = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
     told = pooled(windowed(family.name), ", ".join(by), PIPELINE, SOURCE, WINDOW)
     told_apart = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
-    legend = " ".join(f"{{{{{label}}}}}" for label in by if label in told_apart)
+    legend = " ".join(f"{{{{{part}}}}}" for part in by if part in told_apart)
     better = "More is better." if family.better == "higher" else "Less is better."
     says = f"{family().help} {better} Over the window chosen above. {_POOLED}"
     if family.at_k:
