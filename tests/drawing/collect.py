@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "tests"))
+sys.path.insert(0, str(HERE.parent))
 
 from dashboard_world import ROOT, WELL, WRONG, Replica, asked, configuration, panels  # noqa: E402 - found just now
 from servers import prometheus  # noqa: E402
