@@ -45,10 +45,13 @@ def _documents() -> Iterator[Any]:
     count, total = (rate(f"{exposition.DOCUMENTS}_{end}", by, *where) for end in ("count", "sum"))
     queries = [
         Query(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
-        Query(quantile(0.5, exposition.DOCUMENTS, by, *where), "{{pipeline}} {{source}} p50"),
-        Query(quantile(0.95, exposition.DOCUMENTS, by, *where), "{{pipeline}} {{source}} p95"),
+        Query(f"ceil({quantile(0.5, exposition.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
+        Query(f"ceil({quantile(0.95, exposition.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
     ]
-    yield lines("Documents retrieved", "How many documents retrieval brought back.", queries, NUMBER)
+    says = (
+        "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
+    )
+    yield lines("Documents retrieved", says, queries, NUMBER)
     query = Query(grown(f"{exposition.DOCUMENTS}_bucket", "le", *where), "{{le}}")
     says = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
