@@ -100,16 +100,20 @@ def lines(
     panel = panel.color_scheme(building.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
     mode = kinds.StackingMode.NORMAL if stacked else kinds.StackingMode.NONE
     panel = panel.stacking(common.StackingConfig().mode(mode))
-    panel = panel.tooltip(
-        common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
-    )
-    legend = common.VizLegendOptions().display_mode(kinds.LegendDisplayMode.LIST).show_legend(True)
-    panel = panel.legend(legend.placement(kinds.LegendPlacement.RIGHT if many else kinds.LegendPlacement.BOTTOM))
     if floor is not None:
         panel = panel.axis_soft_min(floor)
     if ceiling is not None:
         panel = panel.axis_soft_max(ceiling)
-    return _thresholds(_bounds(panel, bands))
+    return _thresholds(_bounds(_names(panel, many=many), bands))
+
+
+def _names(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
+    """Where the names of the lines stand: in a legend, and at the cursor."""
+    panel = panel.tooltip(
+        common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
+    )
+    legend = common.VizLegendOptions().display_mode(kinds.LegendDisplayMode.LIST).show_legend(True)
+    return panel.legend(legend.placement(kinds.LegendPlacement.RIGHT if many else kinds.LegendPlacement.BOTTOM))
 
 
 def _bounds(panel: timeseries.Panel, bands: Iterable[tuple[str, str]]) -> timeseries.Panel:
