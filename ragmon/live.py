@@ -23,6 +23,7 @@ from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record, Totals
 from ragmon.errors import UnknownNameError
+from ragmon.exemplars import Exemplars
 from ragmon.facts import IDS
 from ragmon.gates import Outcome, Policy
 from ragmon.journal.entries import Ack, Entry
@@ -77,6 +78,7 @@ class Live:
         shared = (settings.common, *settings.pipelines.values())
         self._gated = sorted({gate.metric for one in shared for gate in one.gates})
         self._builds: dict[tuple[str, str, str], None] = {}
+        self._exemplars = Exemplars()
         retention = max(settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
         self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
@@ -108,6 +110,7 @@ class Live:
         if scored:
             self.last_scored = now
             self._see(record)
+            self._exemplars.see(record, now)
             if record.error is not None and record.source not in (names.PROBE, names.LABEL):
                 self._erred(record.pipeline or names.DEFAULT_PIPELINE, record.error)
         try:
@@ -215,6 +218,7 @@ class Live:
             captured=Captured() if captured is None else captured,
             retrieved=_retrieved(self.scorer.state),
             builds=tuple(self._builds),
+            exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
             labels=dict(self.labels.book.results + Counter(captured.labels if captured is not None else {})),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ragmon.alarms import AlarmState
+from ragmon.exemplars import Exemplar
 from ragmon.gates import Outcome
 from ragmon.pairs import Prediction
 from ragmon.snapshot import Snapshot
@@ -107,6 +108,7 @@ class Reading:
         captured: What capture counted; empty where records come from elsewhere.
         retrieved: How many records retrieved how many documents, by pipeline and source.
         builds: `(pipeline, build, index_hash)` seen last.
+        exemplars: The newest trace that can be opened, by pipeline and source.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
         alarms: Every alarm, firing or not.
         served: How the server fares; None where there is none.
@@ -121,6 +123,7 @@ class Reading:
     captured: Captured = field(default_factory=Captured)
     retrieved: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     builds: Sequence[tuple[str, str, str]] = ()
+    exemplars: Mapping[tuple[str, str], Exemplar] = field(default_factory=dict)
     last_scored: float | None = None
     alarms: Sequence[AlarmState] = ()
     served: Served | None = None

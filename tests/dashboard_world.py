@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from time import time
 
 import msgspec
 from alarming import NOON, Traffic, write_config
@@ -88,6 +89,7 @@ class Replica:
             "latency_ms": Latency(total=total, retrieve=total / 5, generate=total / 2),
             "tags": {"lang": ("de", "en", "fr")[number % 3]},
             "build": f"b{self._minute // 60 % 2}",
+            "exported": number % 10 == 0,
         }
         if record.source == "live" and number % 5 == 0:
             changed["q"] = f"What is {number % 30}?"
@@ -118,7 +120,7 @@ class Replica:
         found = self.monitor.reading()
         books = {**found.books, "ingest": replace(found.books["score"], received=3 * n, ignored={"no_rag": 2 * n})}
         books["score"] = replace(books["score"], received=books["score"].received + n, dropped={"too_old": n})
-        return replace(found, served=served, books=books)
+        return replace(found, served=served, books=books, last_scored=time())  # in Prometheus it is today
 
     def __enter__(self):
         self._reading = self._read()

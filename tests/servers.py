@@ -89,6 +89,7 @@ def prometheus(binary, folder, addresses, rules=(), alertmanagers=()):
     path = folder / "prometheus.yml"
     path.write_text(json.dumps(config))  # JSON is YAML
     arguments = [f"--config.file={path}", f"--storage.tsdb.path={folder / 'data'}", "--web.listen-address=127.0.0.1:0"]
+    arguments.append("--enable-feature=exemplar-storage")
     with (folder / "prometheus.log").open("w+") as log:
         process = subprocess.Popen([binary, *arguments], stderr=log)
         try:

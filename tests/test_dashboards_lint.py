@@ -7,6 +7,8 @@ import urllib.error
 from copy import deepcopy
 
 import pytest
+from alarming import SEVERAL, write_config
+from command_line import ragmon
 from dashboard_linter import RULES, exceptions, lint
 from dashboard_world import GRAFANA, asked, panels, read
 from servers import prometheus
@@ -35,6 +37,30 @@ def test_nothing_is_found_but_what_is_excepted_and_every_exception_is_needed(par
     assert all(excepted.values()), "an exception without a reason"
     found = [finding for document in DASHBOARDS.values() for finding in lint(document, parse)]
     assert {finding[:4] for finding in found} == set(excepted), found
+
+
+HOSTILE = r"""
+[pipelines.'a "b" \ | $c']
+[gates.'more than (half) "right" \ | 50.5%']
+metric = "answer_precision"
+at_least = 0.5
+[gates.'p95.latency|total']
+metric = "latency"
+kind = "quantile_ratio"
+at_most = 2.0
+[gates.'index "hash"']
+kind = "distinct"
+at_most = 1.0
+"""
+"""Names people may give, although they mean something in PromQL."""
+
+
+@pytest.mark.parametrize("text", ["", SEVERAL, HOSTILE], ids=["defaults", "several pipelines", "hostile names"])
+def test_whatever_the_configuration_nothing_new_is_found(text, parse, tmp_path):
+    path = write_config(tmp_path, text)
+    assert ragmon("generate", "dashboard", "--config", path, "--output", tmp_path / "grafana").code == 0
+    found = [finding for document in read(tmp_path / "grafana").values() for finding in lint(document, parse)]
+    assert {finding[:4] for finding in found} == set(exceptions(GRAFANA / ".lint")), found
 
 
 def variable(document, name):

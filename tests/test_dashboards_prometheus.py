@@ -7,6 +7,8 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import yaml
+from alarming import NOON
 from command_line import ragmon
 from dashboard_world import ILL, LATER, ROOT, WELL, WRONG, Replica, asked, configuration, panels, read
 from servers import prometheus
@@ -157,6 +159,14 @@ def test_a_gate_that_fails_is_seen_and_so_is_its_alarm(world):
     assert column("threshold") == {name: one.gate.threshold for name, one in outcomes.items()}
 
 
-def test_exemplars_may_be_asked_for_and_nothing_is_amiss_without(world):
-    latency = [panel for panel in panels(world.dashboards["ragmon-traffic"]) if panel["title"] == "Latency"]
-    assert all(target["exemplar"] for target in latency[0]["targets"])
+def test_the_latency_panel_leads_to_traces_that_can_be_opened(world):
+    (panel,) = [found for found in panels(world.dashboards["ragmon-traffic"]) if found["title"] == "Latency"]
+    assert all(target["exemplar"] for target in panel["targets"])
+    (source,) = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    (link,) = source["jsonData"]["exemplarTraceIdDestinations"]
+    times = {"start": 0, "end": 60 * (NOON + 10_000)}
+    found = world.server.ask("query_exemplars", query=asked(panel["targets"][0]["expr"]), **times)
+    assert {one["seriesLabels"]["source"] for one in found} == {"live", "probe"}
+    assert {len(one["labels"][link["name"]]) for series in found for one in series["exemplars"]} == {32}

@@ -67,7 +67,7 @@ def test_labelled_answers_take_no_part_in_the_latency_of_a_report_or_of_a_stage(
     with_labels = settled(records, [said(n) for n in range(30, 40)])
     policy = Policy(gates=())
     assert with_labels.report(policy).data()["latency_ms"] == alone.report(policy).data()["latency_ms"]
-    shown = [one for family in latency(with_labels.scorer.snapshot(), {}) for one in family.samples]
+    shown = [one for family in latency(with_labels.scorer.snapshot(), {}, {}) for one in family.samples]
     assert {one.labels["source"] for one in shown} == {"live"}
 
 

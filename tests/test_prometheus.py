@@ -191,6 +191,33 @@ def test_histograms_are_cumulative_and_say_how_many_and_how_much(monitor):
     assert found["rag_stage_latency_seconds_sum", *retrieve] == pytest.approx(40 * 0.04, rel=0.01)
 
 
+def exemplars(monitor):
+    """Trace, bucket and time of every exemplar of the latency, by source."""
+    return {
+        sample.labels["source"]: (sample.exemplar.labels["trace_id"], sample.labels["le"], sample.exemplar.value)
+        for family in parse_openmetrics(expose(monitor, generate_openmetrics))
+        for sample in family.samples
+        if sample.exemplar
+    }
+
+
+def test_the_newest_trace_somebody_can_open_marks_the_bucket_of_its_time(monitor, clock):
+    assert exemplars(monitor) == {}, "no tracer kept a trace"
+
+    def come(trace, seconds, **fields):
+        latency = Latency(total=1000 * seconds)
+        monitor.submit(make_record(trace_id=trace, latency_ms=latency, ts=clock(), **{"exported": True, **fields}))
+
+    come("a" * 32, 0.7, source="live")
+    come("b" * 32, 31.0, source="live")
+    come("c" * 32, 0.01, source="live", exported=False)
+    come("d" * 32, 0.01, source="live", exported=None)
+    come("no trace id", 0.01, source="live")
+    come("e" * 32, 1.0, source="probe", qid="a")
+    assert exemplars(monitor) == {"live": ("b" * 32, "+Inf", 31.0), "probe": ("e" * 32, "1.0", 1.0)}
+    assert "trace_id" not in expose(monitor), "the older format has no exemplars"
+
+
 def test_a_gate_has_one_verdict_and_no_number_it_does_not_know(monitor):
     found = read(expose(monitor))
     for outcome in monitor.outcomes():

@@ -8,8 +8,8 @@ from typing import Any
 from ragmon import exposition
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
-from ragmon.dashboards.panels import NUMBER, PER_SECOND, SHARE, Query, lines
-from ragmon.dashboards.promql import PIPELINE, SOURCE, WINDOW, grown, rate, worst
+from ragmon.dashboards.panels import NUMBER, PER_MINUTE, SHARE, Query, lines
+from ragmon.dashboards.promql import PIPELINE, SOURCE, WINDOW, grown, per_minute, worst
 from ragmon.dashboards.quality import families, metric_panel
 from ragmon.dashboards.retrieval import is_retrieval
 from ragmon.dashboards.tables import Label, Value, table
@@ -66,8 +66,8 @@ def _labels() -> Iterator[Any]:
     gain = worst(exposition.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
     says = "How many labels each label is worth beside this score; 1: the score does not help."
     yield lines("What a label is worth", says, [Query(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
-    query = Query(rate(exposition.LABELS, "result"), "{{result}}")
-    yield lines("Labels", "What became of the labels people gave, labels a second.", [query], PER_SECOND, stacked=True)
+    query = Query(per_minute(exposition.LABELS, "result"), "{{result}}")
+    yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
 
 
 def _slices() -> Any:

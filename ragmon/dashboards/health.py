@@ -8,8 +8,8 @@ from typing import Any
 from ragmon import exposition
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
-from ragmon.dashboards.panels import NUMBER, PER_SECOND, SECONDS, STALE, Query, lines, number
-from ragmon.dashboards.promql import at, rate, worst
+from ragmon.dashboards.panels import NUMBER, PER_MINUTE, PER_SECOND, SECONDS, STALE, Query, lines, number
+from ragmon.dashboards.promql import at, per_minute, rate, worst
 from ragmon.dashboards.tables import Label, Value, table
 
 _YES = {"0": ("no", "red"), "1": ("yes", "green")}
@@ -59,7 +59,7 @@ def _accounting() -> Iterator[Any]:
     )
     queries = [Query(rate(name, "stage"), f"{{{{stage}}}} {told}") for name, told in flows]
     says = "Records that came in, were counted, or were there already, a second, by stage."
-    yield lines("Records", says, queries, PER_SECOND)
+    yield lines("Records", says, queries, PER_SECOND, many=True)
     queries = [
         Query(rate(name, "stage, reason"), f"{{{{stage}}}} {told}: {{{{reason}}}}")
         for name, told in ((exposition.IGNORED, "ignored"), (exposition.DROPPED, "dropped"))
@@ -74,30 +74,37 @@ def _accounting() -> Iterator[Any]:
 
 
 def _losses() -> Iterator[Any]:
-    query = Query(rate(exposition.UNASSESSED, "metric, reason"), "{{metric}}: {{reason}}")
-    says = "Requests a metric is about that lack something it needs, by the reason, a second. They are in no number."
-    yield lines("Unassessed", says, [query], PER_SECOND, width=24)
+    query = Query(per_minute(exposition.UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}")
+    says = (
+        "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
+        "Metrics with a cut lack what they lack without it."
+    )
+    yield lines("Unassessed", says, [query], PER_MINUTE, width=24, many=True)
     queries = [
-        Query(rate(exposition.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
-        Query(rate(exposition.REFUSED, "reason"), "refused: {{reason}}"),
-        Query(rate(exposition.SPANS_DROPPED, "reason"), "spans: {{reason}}"),
-        Query(rate(exposition.ORPHANS, ""), "said outside of a call"),
-        Query(rate(exposition.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
+        Query(per_minute(exposition.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
+        Query(per_minute(exposition.REFUSED, "reason"), "refused: {{reason}}"),
+        Query(per_minute(exposition.SPANS_DROPPED, "reason"), "spans: {{reason}}"),
+        Query(per_minute(exposition.ORPHANS, ""), "said outside of a call"),
+        Query(per_minute(exposition.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
     ]
-    says = "What never became a record, or came without its text, a second."
-    yield lines("Lost on the way", says, queries, PER_SECOND)
-    fields = Query(rate(exposition.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
-    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch."
-    yield lines("Fields unknown", says, [fields], PER_SECOND)
+    says = "What never became a record, or came without its text, a minute."
+    yield lines("Lost on the way", says, queries, PER_MINUTE)
+    fields = Query(per_minute(exposition.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
+    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
+    yield lines("Fields unknown", says, [fields], PER_MINUTE)
 
 
 def _asked() -> Iterator[Any]:
-    probes = Query(rate(exposition.PROBES, "probe, result"), "{{probe}}: {{result}}")
-    yield lines("Probes", "Gold questions that were due, by what became of them.", [probes], PER_SECOND, stacked=True)
-    judges = Query(rate(exposition.JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
-    yield lines("Judge calls", "Requests before a judge, by what became of them.", [judges], PER_SECOND, stacked=True)
-    labels = Query(rate(exposition.LABELS, "result"), "{{result}}")
-    yield lines("Labels", "Labels people gave, by what became of them.", [labels], PER_SECOND, stacked=True)
+    probes = Query(per_minute(exposition.PROBES, "probe, result"), "{{probe}}: {{result}}")
+    yield lines(
+        "Probes", "Gold questions that were due, by what became of them, a minute.", [probes], PER_MINUTE, stacked=True
+    )
+    judges = Query(per_minute(exposition.JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
+    yield lines(
+        "Judge calls", "Requests before a judge, by what became of them, a minute.", [judges], PER_MINUTE, stacked=True
+    )
+    labels = Query(per_minute(exposition.LABELS, "result"), "{{result}}")
+    yield lines("Labels", "Labels people gave, by what became of them, a minute.", [labels], PER_MINUTE, stacked=True)
     waiting = Query(f"sum({at(exposition.LABELS_WAITING)})", "waiting")
     yield lines("Labels that wait", "Labels whose answers have not come.", [waiting], NUMBER)
 
@@ -108,10 +115,12 @@ def _server() -> Iterator[Any]:
     missing = Query(f"sum({at(exposition.PRODUCER_MISSING)})", "missing")
     yield lines("Records missing", "Records that producers sent and that have not come.", [missing], NUMBER)
     queries = [
-        Query(rate(exposition.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
-        Query(rate(exposition.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
+        Query(per_minute(exposition.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
+        Query(per_minute(exposition.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
     ]
-    yield lines("Accidents", "Damaged journals that were set aside, jumps of the system's clock.", queries, PER_SECOND)
+    yield lines(
+        "Accidents", "Damaged journals that were set aside, jumps of the system's clock, a minute.", queries, PER_MINUTE
+    )
     columns: list[Label | Value] = [
         Label("instance", "instance"),
         Label("version", "version"),

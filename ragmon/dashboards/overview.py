@@ -9,7 +9,7 @@ from ragmon import exposition, names
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
 from ragmon.dashboards.panels import FIRING, NUMBER, SECONDS, SHARE, STALE, VERDICTS, Query, lines, number, timeline
-from ragmon.dashboards.promql import FIRES, GATE, PIPELINE, at, equals, of_gate, pooled, status, worst
+from ragmon.dashboards.promql import FIRES, GATE, PIPELINE, among, at, equals, of_gate, pooled, status, worst
 from ragmon.dashboards.quality import gate_panel, gates, plain
 from ragmon.dashboards.tables import Label, Value, table
 
@@ -38,14 +38,14 @@ def _numbers() -> Iterator[Any]:
     of = {
         "fail": ("Gates that fail", f"sum({worst(exposition.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"),
         "insufficient": (
-            "Gates without enough data",
+            "Gates undecided",
             f"sum(min by ({_BY}) ({at(exposition.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))",
         ),
     }
     title, expr = of["fail"]
     yield number(title, "A gate fails where a replica proves that it does not hold.", Query(expr, ""), NUMBER, limit=1)
     title, expr = of["insufficient"]
-    yield number(title, "No replica has enough data for a verdict.", Query(expr, ""), NUMBER)
+    yield number(title, "Gates for whose verdict no replica has enough data.", Query(expr, ""), NUMBER)
     for severity, name in ((names.PAGE, "Pages"), (names.TICKET, "Tickets"), (names.LOOK, "Looks")):
         alarm = worst(exposition.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
         says = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
@@ -58,8 +58,7 @@ def _numbers() -> Iterator[Any]:
 def _gates(settings: Settings) -> Iterator[Any]:
     """Every gate with all that its verdict rests on."""
     others = [name for name, found in gates(settings).items() if not plain(found)]
-    apart = "|".join(others)
-    matchers = (PIPELINE, f'gate!~"{apart}"') if others else (PIPELINE,)
+    matchers = (PIPELINE, among("gate", others, others=True)) if others else (PIPELINE,)
     told = pooled(GATE, _BY, *matchers)
     says = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
@@ -70,10 +69,17 @@ def _gates(settings: Settings) -> Iterator[Any]:
         Value(told.lower, "lower", SHARE, 1, width=85),
         Value(told.upper, "upper", SHARE, 1, width=85),
     )
-    height = 3 + sum(plain(found) for found in gates(settings).values())
-    yield table("Gates", says, _columns(figures, told.samples, SHARE, matchers), height=height, empty="no gates yet")
+    height = 2 + sum(plain(found) for found in gates(settings).values())
+    yield table(
+        "Gates",
+        says,
+        _columns(figures, told.samples, SHARE, matchers),
+        height=height,
+        empty="no gates yet",
+        first="verdict",
+    )
     if others:
-        matchers = (PIPELINE, f'gate=~"{apart}"')
+        matchers = (PIPELINE, among("gate", others))
         value = (Value(worst(exposition.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
         samples = worst(exposition.GATE_SAMPLES, _BY, *matchers)
         says = "Counts and ratios of times do not add up: of several replicas the largest is shown."
@@ -97,7 +103,7 @@ def _columns(figures: tuple[Value, ...], samples: str, unit: str, matchers: tupl
             SHARE,
             0,
             gauge=True,
-            width=150,
+            width=120,
         ),
         Label("metric", "metric"),
         Label("source", "source", 75),
@@ -119,7 +125,7 @@ def _alarms() -> Iterator[Any]:
     yield timeline("Alarms that fired", says, Query(firing, legend), {"1": ("firing", "red")})
     near = f"{worst(exposition.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
     says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
-    yield lines("Evidence", says, [Query(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1)
+    yield lines("Evidence", says, [Query(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
     columns: list[Label | Value] = [
         Value(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
         *(Label(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),

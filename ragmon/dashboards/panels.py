@@ -26,9 +26,11 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 DATASOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 SHARE: Final = "percentunit"
 NUMBER: Final = "none"
-PER_SECOND: Final = "reqps"
+REQUESTS: Final = "reqps"
+PER_SECOND: Final = "cps"
+PER_MINUTE: Final = "cpm"
 SECONDS: Final = "s"
-GREY: Final = "rgba(140, 140, 140, 0.55)"
+GREY: Final = "rgba(120, 120, 120, 0.8)"
 STALE: Final = 900
 """Seconds without a scored record that are worth a look, as in the alert on it."""
 NEVER: Final = "nothing here in this time"
@@ -74,6 +76,7 @@ def lines(
     floor: float | None = 0,
     ceiling: float | None = None,
     width: int = 12,
+    many: bool = False,
     bands: Iterable[tuple[str, str]] = (),
 ) -> timeseries.Panel:
     """Lines over time.
@@ -88,24 +91,29 @@ def lines(
         floor: Where the axis begins, as long as nothing lies below.
         ceiling: Where it ends.
         width: Of 24.
+        many: There may be more lines than fit below: their names stand on the right, where they can be scrolled.
         bands: Names of series between which is shaded: the upper, the lower.
     """
     panel = timeseries.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(8)
     panel = panel.targets(targets(queries)).no_value(NEVER).line_width(1.5).fill_opacity(25 if stacked else 0)
     panel = panel.show_points(kinds.VisibilityMode.AUTO).point_size(4)
-    panel = panel.color_scheme(building.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+    panel = panel.color_scheme(building.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
     mode = kinds.StackingMode.NORMAL if stacked else kinds.StackingMode.NONE
     panel = panel.stacking(common.StackingConfig().mode(mode))
-    panel = panel.tooltip(
-        common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
-    )
-    legend = common.VizLegendOptions().display_mode(kinds.LegendDisplayMode.LIST).show_legend(True)
-    panel = panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
     if floor is not None:
         panel = panel.axis_soft_min(floor)
     if ceiling is not None:
         panel = panel.axis_soft_max(ceiling)
-    return _thresholds(_bounds(panel, bands))
+    return _thresholds(_bounds(_names(panel, many=many), bands))
+
+
+def _names(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
+    """Where the names of the lines stand: in a legend, and at the cursor."""
+    panel = panel.tooltip(
+        common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
+    )
+    legend = common.VizLegendOptions().display_mode(kinds.LegendDisplayMode.LIST).show_legend(True)
+    return panel.legend(legend.placement(kinds.LegendPlacement.RIGHT if many else kinds.LegendPlacement.BOTTOM))
 
 
 def _bounds(panel: timeseries.Panel, bands: Iterable[tuple[str, str]]) -> timeseries.Panel:

@@ -6,9 +6,12 @@ together square by square, which is exact for one replica. Counters are summed, 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ragmon import exposition
+from ragmon.export.labels import label
 
 PIPELINE: Final = 'pipeline=~"$pipeline"'
 SOURCE: Final = 'source=~"$source"'
@@ -17,6 +20,8 @@ EVERY: Final = "$__rate_interval"
 SHOWN: Final = "$__range"
 FIRES: Final = 'ALERTS{alertname=~"Ragmon.*",alertname!="RagmonWatchdog",alertstate="firing"}'
 """Alerts of ragmon's rules that fire; their labels are the rules', so that no job or instance is asked for."""
+_SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""What means something in Prometheus' regular expressions; nothing else may stand behind a backslash."""
 _TARGET: Final = ('job=~"$job"', 'instance=~"$instance"')
 
 
@@ -29,14 +34,27 @@ def at(name: str, *matchers: str) -> str:
     return f"{name}{{{','.join((*_TARGET, *matchers))}}}"
 
 
-def equals(label: str, value: str) -> str:
-    r"""A matcher for one value.
+def equals(name: str, value: str) -> str:
+    r"""A matcher for one value, as the exporter writes it.
 
     >>> print(equals("gate", 'a "b"'))
     gate="a \"b\""
     """
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{label}="{escaped}"'
+    return f'{name}="{_quoted(label(value))}"'
+
+
+def among(name: str, values: Sequence[str], *, others: bool = False) -> str:
+    r"""A matcher for several values, or for all others.
+
+    >>> print(among("gate", ["a", "b.c"]))
+    gate=~"a|b\\.c"
+    """
+    pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", label(value)) for value in values)
+    return f'{name}{"!~" if others else "=~"}"{_quoted(pattern)}"'
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 class Estimate(NamedTuple):
@@ -89,6 +107,11 @@ def worst(name: str, by: str, *matchers: str) -> str:
 def rate(name: str, by: str, *matchers: str) -> str:
     """How much a counter grows a second, summed over replicas; by "": over everything."""
     return f"sum{f' by ({by})' if by else ''} (rate({at(name, *matchers)}[{EVERY}]))"
+
+
+def per_minute(name: str, by: str, *matchers: str) -> str:
+    """The same a minute, for what happens now and then."""
+    return f"60 * {rate(name, by, *matchers)}"
 
 
 def grown(name: str, by: str, *matchers: str) -> str:

@@ -10,6 +10,7 @@ from ragmon import exposition, metrics
 from ragmon.config.settings import Settings
 from ragmon.dashboards.panels import NUMBER, SHARE, Query, lines
 from ragmon.dashboards.promql import GATE, PIPELINE, SOURCE, WINDOW, at, equals, pooled, windowed, worst
+from ragmon.export.labels import label
 from ragmon.gates import Gate
 from ragmon.metrics.judged import judged
 
@@ -61,7 +62,7 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
         Query(told.upper, "{{pipeline}} upper"),
         threshold,
     ]
-    bands = [(f"{gate.pipeline} upper", f"{gate.pipeline} lower") for gate in found]
+    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
     return lines(title, says, queries, SHARE, floor=None, bands=bands)
 
 
@@ -69,7 +70,8 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
     """A metric over the chosen window, by what makes its denominators; a metric with cuts has one line for each."""
     by = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
     told = pooled(windowed(family.name), ", ".join(by), PIPELINE, SOURCE, WINDOW)
-    legend = " ".join(f"{{{{{label}}}}}" for label in by if label != "k")
+    told_apart = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
+    legend = " ".join(f"{{{{{part}}}}}" for part in by if part in told_apart)
     better = "More is better." if family.better == "higher" else "Less is better."
     says = f"{family().help} {better} Over the window chosen above. {_POOLED}"
     if family.at_k:
@@ -77,7 +79,7 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
         says = (
             f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
         )
-        return lines(family.name, says, [Query(cut, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1)
+        return lines(family.name, says, [Query(cut, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True)
     queries = [
         Query(told.value, legend),
         Query(told.lower, f"{legend} lower"),

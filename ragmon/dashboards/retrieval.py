@@ -8,7 +8,7 @@ from typing import Any
 from ragmon import exposition
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
-from ragmon.dashboards.panels import NUMBER, PER_SECOND, SHARE, Query, bars, lines
+from ragmon.dashboards.panels import NUMBER, REQUESTS, SHARE, Query, bars, lines
 from ragmon.dashboards.promql import PIPELINE, SOURCE, WINDOW, at, grown, quantile, rate, worst
 from ragmon.dashboards.quality import families, metric_panel
 from ragmon.metrics import Metric
@@ -45,10 +45,13 @@ def _documents() -> Iterator[Any]:
     count, total = (rate(f"{exposition.DOCUMENTS}_{end}", by, *where) for end in ("count", "sum"))
     queries = [
         Query(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
-        Query(quantile(0.5, exposition.DOCUMENTS, by, *where), "{{pipeline}} {{source}} p50"),
-        Query(quantile(0.95, exposition.DOCUMENTS, by, *where), "{{pipeline}} {{source}} p95"),
+        Query(f"ceil({quantile(0.5, exposition.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
+        Query(f"ceil({quantile(0.95, exposition.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
     ]
-    yield lines("Documents retrieved", "How many documents retrieval brought back.", queries, NUMBER)
+    says = (
+        "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
+    )
+    yield lines("Documents retrieved", says, queries, NUMBER)
     query = Query(grown(f"{exposition.DOCUMENTS}_bucket", "le", *where), "{{le}}")
     says = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
@@ -66,7 +69,7 @@ def _coverage() -> Iterator[Any]:
     """How much of the traffic the gold covers, and how much of the gold was asked."""
     ways = rate(exposition.GOLD_MATCH, "pipeline, how", PIPELINE)
     says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
-    yield lines("Gold matches", says, [Query(ways, "{{pipeline}} {{how}}")], PER_SECOND, stacked=True)
+    yield lines("Gold matches", says, [Query(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
     seen = worst(exposition.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
     share = f"{seen} / on (gold) group_left () {worst(exposition.GOLD_ITEMS, 'gold')}"
     says = "Share of the gold set that was asked in the window; of several replicas the one that saw most."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from grafana_foundation_sdk.builders import common
 from grafana_foundation_sdk.builders import table as building
 from grafana_foundation_sdk.models.common import TableCellHeight
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
@@ -54,7 +55,14 @@ class Value:
 
 
 def table(
-    title: str, says: str, columns: Sequence[Label | Value], *, width: int = 24, height: int = 8, empty: str = "none"
+    title: str,
+    says: str,
+    columns: Sequence[Label | Value],
+    *,
+    width: int = 24,
+    height: int = 8,
+    empty: str = "none",
+    first: str = "",
 ) -> building.Panel:
     """A table of what holds now.
 
@@ -65,11 +73,14 @@ def table(
         width: Of 24.
         height: In steps of 30 pixels.
         empty: What is said where there is no row.
+        first: The column whose largest numbers come first.
     """
     asked = [column for column in columns if isinstance(column, Value)]
     panel = building.Panel().title(title).description(says).datasource(DATASOURCE).unit(NUMBER).no_value(empty)
     panel = panel.span(width).height(height).cell_height(TableCellHeight.SM).show_header(True).filterable(False)
     panel = panel.targets(targets([Query(column.expr, "") for column in asked], table=True))
+    if first:
+        panel = panel.sort_by([common.TableSortByFieldState().display_name(first).desc(True)])
     if len(asked) > 1:
         panel = panel.with_transformation(DataTransformerConfig("merge", options={}))
     panel = panel.with_transformation(DataTransformerConfig("organize", options=_order(columns, _fields(asked))))
@@ -108,6 +119,7 @@ def _properties(column: Label | Value) -> list[DynamicConfigValue]:
     if column.look:
         found.append(DynamicConfigValue("mappings", [mapping(column.look)]))
         found.append(DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}))
+        found.append(DynamicConfigValue("custom.align", "center"))
     if column.gauge:
         cell = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
         found += [DynamicConfigValue("min", 0), DynamicConfigValue("max", 1)]

@@ -8,7 +8,7 @@ from typing import Any
 from ragmon import exposition, names
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
-from ragmon.dashboards.panels import PER_SECOND, SECONDS, SHARE, Query, lines
+from ragmon.dashboards.panels import REQUESTS, SECONDS, SHARE, Query, lines
 from ragmon.dashboards.promql import PIPELINE, SOURCE, equals, quantile, rate
 from ragmon.dashboards.quality import families, metric_panel
 from ragmon.metrics import Metric
@@ -41,15 +41,13 @@ def traffic(settings: Settings) -> Frame:
 def _requests() -> Iterator[Any]:
     where = (PIPELINE, SOURCE)
     calls = rate(exposition.REQUESTS, "pipeline, source", *where)
-    yield lines(
-        "Requests", "All calls, sampled or not, a second.", [Query(calls, "{{pipeline}} {{source}}")], PER_SECOND
-    )
+    yield lines("Requests", "All calls, sampled or not, a second.", [Query(calls, "{{pipeline}} {{source}}")], REQUESTS)
     strata = rate(exposition.REQUESTS, "stratum", *where)
     says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
-    yield lines("Requests by stratum", says, [Query(strata, "{{stratum}}")], PER_SECOND, stacked=True)
+    yield lines("Requests by stratum", says, [Query(strata, "{{stratum}}")], REQUESTS, stacked=True)
     errors = rate(exposition.ERRORS, "pipeline, code", PIPELINE)
     says = "Calls of users that ended in an error, by its kind, a second."
-    yield lines("Errors by kind", says, [Query(errors, "{{pipeline}} {{code}}")], PER_SECOND, stacked=True)
+    yield lines("Errors by kind", says, [Query(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
     failed = rate(exposition.ERRORS, "pipeline", PIPELINE)
     of_users = rate(exposition.REQUESTS, "pipeline", PIPELINE, equals("source", names.LIVE))
     says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."

@@ -7,8 +7,10 @@ from itertools import accumulate
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import Exemplar as Marked
 
 from ragmon import exposition, names, stats
+from ragmon.exemplars import Exemplar
 from ragmon.export.labels import label
 from ragmon.reading import Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
@@ -18,12 +20,14 @@ LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 """The same for how many documents came back."""
 _MILLISECONDS: Final = 1000
+Bucket = tuple[str, float]
+"""An upper bound, and how many lie below."""
 
 
 def families(reading: Reading) -> Iterator[Metric]:
     """Requests, errors and latency of all calls where they were captured; stages and documents of the sampled ones."""
     yield from requests(reading.captured)
-    yield from latency(reading.snapshot, reading.captured.latency)
+    yield from latency(reading.snapshot, reading.captured.latency, reading.exemplars)
     documents = HistogramMetricFamily(
         exposition.DOCUMENTS, "Documents retrieval brought back", labels=("pipeline", "source")
     )
@@ -46,19 +50,25 @@ def requests(captured: Captured) -> Iterator[Metric]:
     yield from (calls, errors)
 
 
-def latency(snapshot: Snapshot, timed: Mapping[tuple[str, str], Mapping[int, int]]) -> Iterator[Metric]:
+def latency(
+    snapshot: Snapshot,
+    timed: Mapping[tuple[str, str], Mapping[int, int]],
+    exemplars: Mapping[tuple[str, str], Exemplar],
+) -> Iterator[Metric]:
     """Latency from end to end and per stage. A question that matched a gold item counts as user traffic, once.
 
     Args:
         snapshot: What was sampled.
         timed: All calls in log buckets of milliseconds, by pipeline and source; empty where nobody timed them.
+        exemplars: A trace for the latency from end to end, by pipeline and source; scraped as OpenMetrics alone.
     """
     whole = HistogramMetricFamily(exposition.LATENCY, "Latency of calls", labels=("pipeline", "source"))
     by_stage = HistogramMetricFamily(
         exposition.STAGE_LATENCY, "Latency of a stage of a call", labels=("pipeline", "source", "stage")
     )
     for (pipeline, source), histogram in sorted(timed.items()):
-        whole.add_metric((label(pipeline), source), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
+        buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
+        whole.add_metric((label(pipeline), source), _marked(buckets, exemplars.get((pipeline, source))), total)
     for series in snapshot.series:
         if series.window != ALL or series.slice or series.gold or series.source in names.AGAIN:
             continue
@@ -67,17 +77,25 @@ def latency(snapshot: Snapshot, timed: Mapping[tuple[str, str], Mapping[int, int
             if stage != "total":
                 by_stage.add_metric((*labels, stage), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
             elif not timed:
-                whole.add_metric(labels, *_histogram(_seconds(histogram), LATENCY_BOUNDS))
+                buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
+                whole.add_metric(labels, _marked(buckets, exemplars.get((series.pipeline, series.source))), total)
     yield from (whole, by_stage)
+
+
+def _marked(buckets: Sequence[Bucket], found: Exemplar | None) -> list[Bucket | tuple[str, float, Marked]]:
+    """Buckets, that of the exemplar's time with the exemplar."""
+    if found is None:
+        return list(buckets)
+    place = next(place for place, (bound, _) in enumerate(buckets) if found.seconds <= float(bound))
+    marked = Marked({"trace_id": found.trace_id}, found.seconds, found.ts)
+    return [*buckets[:place], (*buckets[place], marked), *buckets[place + 1 :]]
 
 
 def _seconds(histogram: Mapping[int, int]) -> dict[float, int]:
     return {stats.bucket_value(index) / _MILLISECONDS: n for index, n in histogram.items()}
 
 
-def _histogram(
-    counts: Mapping[int, int] | Mapping[float, int], bounds: Sequence[float]
-) -> tuple[list[tuple[str, float]], float]:
+def _histogram(counts: Mapping[int, int] | Mapping[float, int], bounds: Sequence[float]) -> tuple[list[Bucket], float]:
     """Cumulative Prometheus buckets, and the sum, of counts by value."""
     held = [0] * (len(bounds) + 1)
     for value, n in counts.items():

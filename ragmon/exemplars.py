@@ -1,0 +1,50 @@
+"""The newest trace of every latency series that the application's own tracer kept: one a person can open."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Final, NamedTuple
+
+from ragmon import names
+from ragmon.contract import Record
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Exemplar(NamedTuple):
+    """A trace that stands for a point of a series.
+
+    Attributes:
+        trace_id: 32 hex digits.
+        seconds: How long its call took.
+        ts: When it came, seconds since the epoch.
+    """
+
+    trace_id: str
+    seconds: float
+    ts: float
+
+
+class Exemplars:
+    """Remembers one trace by pipeline and source."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Exemplar] = {}
+
+    def see(self, record: Record, now: float) -> None:
+        """Remember a record's trace, if it was kept and took a known time.
+
+        Args:
+            record: The record, counted already.
+            now: When it came, seconds since the epoch.
+        """
+        trace = record.trace_id or ""
+        total = None if record.latency_ms is None else record.latency_ms.total
+        if record.exported and total is not None and isfinite(total) and _ID.fullmatch(trace):
+            key = (record.pipeline or names.DEFAULT_PIPELINE, record.source or names.REPLAY)
+            self._newest[key] = Exemplar(trace, total / 1000, now)
+
+    def newest(self) -> dict[tuple[str, str], Exemplar]:
+        """The traces by pipeline and source."""
+        return dict(self._newest)
