@@ -1,7 +1,6 @@
 """What a monitor holds while it runs: scorer, gates, alarms, and what was seen lately. No thread, no lock, no clock.
 
-The monitor in the application and the server both stand on it, and so does a replay of the server's journal: all
-three see the same records at the same times, and come to the same counts and the same alarms.
+The application's monitor, the server and a replay of its journal stand on it, and come to the same counts and alarms.
 """
 
 from __future__ import annotations

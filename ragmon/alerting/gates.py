@@ -90,14 +90,15 @@ def _raised(name: str, chosen: str, labels: dict[str, str], texts: Mapping[str, 
 def windows(writer: Writer) -> list[Rule]:
     """What the windows say: burns over hours and days, what is at risk, and what cannot be judged."""
     return [
-        _burn(writer, "6h", "30m", recording.PAGE, "the level worth a page"),
-        _burn(writer, "3d", "6h", recording.BUDGET, "its threshold"),
+        _burn(writer, "6h", "30m", recording.PAGE, "the level worth a page", keep="3h"),
+        _burn(writer, "3d", "6h", recording.BUDGET, "its threshold", keep="12h"),
         _at_risk(writer),
         _insufficient(writer),
     ]
 
 
-def _burn(writer: Writer, long: str, short: str, level: str, beyond: str) -> Rule:
+def _burn(writer: Writer, long: str, short: str, level: str, beyond: str, *, keep: str) -> Rule:
+    """A ticket that is opened once: the short window ends it, and it must not begin anew with every wave."""
     expr = (
         f"{recording.PROVEN.format(long)} > on (pipeline, gate) {level}\n"
         f"and on (pipeline, gate) {recording.RATIO.format(short)} > on (pipeline, gate) {level}\n"
@@ -110,7 +111,7 @@ def _burn(writer: Writer, long: str, short: str, level: str, beyond: str) -> Rul
     )
     texts = writer.of("RagmonGateSlowBurn", summary, description, gated=True)
     return Rule(
-        "RagmonGateSlowBurn", expr, {"severity": TICKET, "over": long}, texts, pending="5m", keep="30m", alert=True
+        "RagmonGateSlowBurn", expr, {"severity": TICKET, "over": long}, texts, pending="5m", keep=keep, alert=True
     )
 
 

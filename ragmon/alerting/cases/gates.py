@@ -82,8 +82,8 @@ def _burns(gate: Gate) -> Iterator[Case]:
     few = (max(1, gate.min_samples - 5)) / 60
     yield Case("RagmonGateSlowBurn", f"{gate.name}, all fail, but they are few", _failing(gate, 1.0, few, 60), "60m")
     failed = _failing(gate, worse, _PER_MINUTE, 60)
-    ended = {series: f"{values} {_end(values):g}x80" for series, values in failed.items()}
-    yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last half hour", ended, "135m", [longer])
+    ended = {series: f"{values} {_end(values):g}x240" for series, values in failed.items()}
+    yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last hours", ended, "280m", [longer])
 
 
 def _end(values: str) -> float:
