@@ -21,36 +21,11 @@ from alertmanagers import alertmanager_in, listening
 from deployed import document
 from servers import prometheus
 from serving import PORTS, wait_for
-from test_drill import PACE, program
+from test_drill import CONFIGURATION, PACE, program
 
 from ragmon.alerting import render, rule_groups
 from ragmon.config.load import load
 
-CONFIGURATION = """
-[pipeline]
-name = "harbour"
-[sampling]
-rate = 0.25
-[capture]
-gold = "gold.jsonl"
-[gold.harbour]
-path = "gold.jsonl"
-[gates.answer_precision]
-at_least = 0.80
-source = "probe"
-[gates.citation_hit_rate]
-at_least = 0.75
-source = "probe"
-[gates.compliance]
-at_least = 0.98
-[gates.error_rate]
-at_most = 0.05
-[gates.index_hash]
-kind = "distinct"
-at_most = 1.0
-[links]
-dashboard = "https://grafana.example"
-"""
 PAGE = r"harbour/answer_precision fires: ([\d.]+)% in 5m \(95 % interval [\d.]+% to ([\d.]+)%, n = \d+\), threshold 80%"
 QUIET = 45.0
 """Seconds in which nothing may be told: three quarters of an hour by the hurried clocks."""
@@ -72,7 +47,7 @@ def hurried(rules):
 def chain(real, tmp_path):
     """The whole chain under way and well; gives the application, what the webhook was told, and Prometheus."""
     config = tmp_path / "ragmon.toml"
-    config.write_text(CONFIGURATION + PORTS, encoding="utf-8")
+    config.write_text(CONFIGURATION + 'dashboard = "https://grafana.example"\n' + PORTS, encoding="utf-8")
     shutil.copy(resources.files("ragmon.demo") / "gold.jsonl", tmp_path)
     (tmp_path / "rules.yml").write_text(hurried(render(rule_groups(load(config, environ={})))))
     env = {**os.environ, "PACE": str(PACE), "PACE_FROM": str(time.time()), "TMPDIR": str(tmp_path)}

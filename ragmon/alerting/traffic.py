@@ -78,24 +78,22 @@ def _slow(one: PipelineSettings, here: str, writer: Writer) -> list[Rule]:
 
 
 def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:
-    limit = _limit(one, "error_rate")
-    summary = "{{ $labels.pipeline }}: at least {{ $value | humanizePercentage }} of the calls fail"
-    description = f"Proven above {limit:.3g} over {_SPAN} (lower 99.9 % bound). {BUILDS}"
-    texts = writer.of("RagmonErrors", summary, description, gated=True)
-    return _ticket("RagmonErrors", one, _beyond(_FAILED, _REQUESTS, here, limit), texts, "2m")
+    return _many("RagmonErrors", one, "error_rate", "calls fail", f"{_proven(_FAILED)}{here}", _REQUESTS + here, writer)
 
 
 def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
-    limit = _limit(one, "empty_retrieval_rate")
-    summary = "{{ $labels.pipeline }}: at least {{ $value | humanizePercentage }} of the retrievals find nothing"
-    description = f"Proven above {limit:.3g} over {_SPAN} (lower 99.9 % bound). {BUILDS}"
-    texts = writer.of("RagmonEmptyRetrieval", summary, description, gated=True)
-    return _ticket("RagmonEmptyRetrieval", one, _beyond(_FOUND_NOTHING, _RETRIEVALS, here, limit), texts, "2m")
+    share = f"{_proven(_FOUND_NOTHING)}{here}"
+    whole, what = _RETRIEVALS + here, "retrievals find nothing"
+    return _many("RagmonEmptyRetrieval", one, "empty_retrieval_rate", what, share, whole, writer)
 
 
-def _beyond(share: str, whole: str, here: str, limit: float) -> str:
-    """Proven above a limit, and not by the two or three calls of a quiet night."""
-    return f"{_proven(share)}{here} > {limit:g}\nand {whole}{here} >= {MIN_SAMPLES}"
+def _many(name: str, one: PipelineSettings, metric: str, what: str, share: str, whole: str, writer: Writer) -> Rule:
+    """A share that is proven above what the gate on its metric allows, and not by the two or three of a quiet night."""
+    limit = _limit(one, metric)
+    summary = f"{{{{ $labels.pipeline }}}}: at least {{{{ $value | humanizePercentage }}}} of the {what}"
+    description = f"Proven above {100 * limit:.3g}% over {_SPAN} (lower 99.9 % bound). {BUILDS}"
+    texts = writer.of(name, summary, description, gated=True)
+    return _ticket(name, one, f"{share} > {limit:g}\nand {whole} >= {MIN_SAMPLES}", texts, "2m")
 
 
 def _limit(one: PipelineSettings, metric: str) -> float:
