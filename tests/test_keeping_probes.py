@@ -178,6 +178,16 @@ class TestTheApplicationTellsFirst:
         hand.tick()
         assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
 
+    def test_a_server_killed_before_it_let_go_of_the_spans_does_not_let_them_wait_a_second_time(self, hand):
+        hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+        hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
+        hand.tick(5)
+        assert hand.keeper.waiting.released
+        hand.again()
+        assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
+        hand.tick(61)
+        assert (counted(hand), sources(hand), hand.books.pending) == ((1, 1, 0), {"probe": 1}, 0)
+
 
 def test_one_that_never_came_back_is_forgotten(hand):
     hand.keeper.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
