@@ -52,7 +52,8 @@ class Spent:
             self._prepare()
             for path in self._folder.glob(f"{self._name}-*{SUFFIX}"):
                 if path != self._path(day):
-                    path.unlink(missing_ok=True)
+                    with suppress(OSError):  # one that cannot be removed tells nothing of today
+                        path.unlink()
             return self._path(day).lstat().st_size
         return 0
 

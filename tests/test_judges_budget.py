@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ragmon.judges.budget import DAY, Budget
+from ragmon.spent import Spent
 from ragmon.testing import FakeClock
 
 NOON = 20_000.5 * DAY
@@ -103,3 +104,10 @@ def test_a_clock_put_back_over_midnight_begins_no_new_day(tmp_path, shared):
         clock.advance(step)
         found.append(budget.spend())
     assert found == [True, True, False, False, False]
+
+
+def test_what_another_day_left_and_cannot_be_removed_does_not_begin_today_anew(tmp_path):
+    (tmp_path / "judge-1.spent").mkdir()
+    for _ in range(3):
+        Spent(tmp_path, "judge").add(2)
+    assert Spent(tmp_path, "judge").begin(2) == 3

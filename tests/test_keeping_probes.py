@@ -12,6 +12,7 @@ from serving import BEGIN, asked, foreign, journalled, whole
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
 from ragmon.contract import Answer, Record, Sampling, TextFacts
+from ragmon.journal import forget
 from ragmon.names import PROBE_TAG
 from ragmon.server.keeping.opening import replay
 from ragmon.server.keeping.replies import is_a_probers, joined
@@ -161,6 +162,13 @@ class TestTheApplicationTellsFirst:
         asked_first.tick()
         assert counted(asked_first) == (1, 0, 0)
 
+    def test_it_is_found_by_its_tag_while_it_waits(self, hand):
+        hand.keeper.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+        hand.send(whole([own(tags={"user": "u1"})]))
+        assert forget(hand.folder / "state", tag=("user", "u1")).spans == 1
+        hand.tick(61)
+        assert (counted(hand), hand.ledger.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
+
     def test_a_journal_that_was_lost_takes_nothing_with_it(self, asked_first):
         asked_first.damage()
         asked_first.send(body(*foreign(3, at=BEGIN)))
@@ -177,6 +185,16 @@ class TestTheApplicationTellsFirst:
         hand.keeper.reply(reply(), WAIT)
         hand.tick()
         assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
+
+    def test_a_server_killed_before_it_let_go_of_the_spans_does_not_let_them_wait_a_second_time(self, hand):
+        hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+        hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
+        hand.tick(5)
+        assert hand.keeper.waiting.released
+        hand.again()
+        assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
+        hand.tick(61)
+        assert (counted(hand), sources(hand), hand.books.pending) == ((1, 1, 0), {"probe": 1}, 0)
 
 
 def test_one_that_never_came_back_is_forgotten(hand):

@@ -186,6 +186,22 @@ class TestBook:
             book = again
         assert not book.results[NO_ROOM]
 
+    def test_words_saved_without_their_size_count_as_well(self):
+        """An older ragmon saved none."""
+        book = Book()
+        for number in range(LARGEST // LARGE // 2):
+            book.hear(large(number), 0.0)
+        told = book.dump()
+        for answer in told["answers"].values():
+            del answer["size"]
+        again = Book()
+        again.load(told)
+        for number in range(LARGEST // LARGE // 2):
+            again.hear(Label(trace_id=large(number).trace_id, rater=large(number).rater, relevant_ids=["d1"]), 1.0)
+        for number in range(LARGEST // LARGE * 21 // 20):
+            again.hear(large(-1 - number), 2.0)
+        assert len(json.dumps(again.dump())) < LARGEST
+
     def test_what_was_said_long_ago_is_forgotten(self):
         book = Book(ttl=60.0)
         book.hear(label(correct=True), 0.0)

@@ -154,6 +154,10 @@ class _Eraser(Readable):
                 for one in () if line is None else (line, line.answer):
                     if one is not None and self._wanted.record(one) and one.trace_id:
                         yield _trace_of(one)
+        for body in self.bodies():
+            waits = _read(body.body) if body.form == bodies.RECORD else None
+            if waits is not None and self._wanted.record(waits):
+                yield _trace_of(waits)
 
     def _rewrite(self, row: Row) -> None:
         with self._transaction():

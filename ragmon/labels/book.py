@@ -161,6 +161,8 @@ class Book:
         """Go on from what `dump` wrote."""
         self.results = Counter(data["results"])
         self._answers = msgspec.convert(data["answers"], dict[str, _Answer])
+        for answer in self._answers.values():  # an older ragmon wrote no sizes
+            answer.size = sum(_size(rater, words) for rater, words in answer.raters.items())
         self._held = sum(answer.size for answer in self._answers.values())
         self._early, self._waiting, self._early_held = {}, 0, 0
         for at, label in msgspec.convert(data["early"], list[tuple[float, Label]]):

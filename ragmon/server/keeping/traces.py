@@ -202,21 +202,25 @@ class Traces:
                 _remember(self._own, unique[:TRACE_ID])
         for trace_id in _probes(journal):
             _remember(self._probed, trace_id)
-        unused = Counts()
         for body in journal.bodies():
             if body.form == RECORD:
                 self._wait_again(body, now)
-                continue
-            try:
-                batch = read(body.body, json=body.form == Form.JSON.value)
-            except Rejected as rejected:
-                complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
-                self.released.append(body.seq)
-                continue
-            waits = body.traces
-            waits -= journal.known(waits)
-            kept = [one for one in batch.foreign if one.trace_id in waits]
-            self._hold(kept, body, unused)
+        for body in journal.bodies():
+            if body.form != RECORD:
+                self._resume(body, journal)
+
+    def _resume(self, body: Body, journal: Journal) -> None:
+        """Let the spans of a request wait again whose traces became no record, not even one that waits itself."""
+        try:
+            batch = read(body.body, json=body.form == Form.JSON.value)
+        except Rejected as rejected:
+            complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+            self.released.append(body.seq)
+            return
+        waits = body.traces
+        waits -= journal.known(waits)
+        kept = [one for one in batch.foreign if one.trace_id in waits and one.trace_id not in self.ahead]
+        self._hold(kept, body, Counts())
 
     def _wait_again(self, body: Body, now: float) -> None:
         """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
