@@ -30,6 +30,7 @@ class Case:
         series: Values minute by minute, in promtool's short form, by series.
         at: When it is looked at.
         fires: The labels of every alert of this name that must fire; none: it must be silent.
+        among: Only alerts with these labels are looked at: others of this name are about something else.
     """
 
     alert: str
@@ -37,13 +38,14 @@ class Case:
     series: Mapping[str, str]
     at: str
     fires: Sequence[Mapping[str, str]] = field(default=())
+    among: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """The case as promtool reads it."""
         firing = {"alertname": self.alert, "alertstate": "firing"}
         alerts = [selector("ALERTS", dict(sorted({**firing, **labels}.items()))) for labels in self.fires]
         expected = [{"labels": labels, "value": 1} for labels in alerts]
-        asked: dict[str, Any] = {"expr": selector("ALERTS", firing), "eval_time": self.at}
+        asked: dict[str, Any] = {"expr": selector("ALERTS", {**firing, **self.among}), "eval_time": self.at}
         if expected:
             asked["exp_samples"] = expected
         verb = "fires" if expected else "is silent"

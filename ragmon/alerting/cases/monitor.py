@@ -47,10 +47,10 @@ def _down() -> Iterator[Case]:
 def _no_data(pipeline: str) -> Iterator[Case]:
     here = {"pipeline": label(pipeline)}
     calls = scraped(f"{exposition.LATENCY}_count", **here, source=names.LIVE)
-    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here))
-    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**here))
-    yield Case("RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m")
-    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m")
+    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here), here)
+    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**here), here)
+    yield Case("RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=here)
+    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=here)
 
 
 def _stale() -> Iterator[Case]:
