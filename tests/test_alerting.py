@@ -251,3 +251,21 @@ def test_without_gates_what_watches_ragmon_itself_is_left(configured, real, tmp_
     rules, _ = written(settings, tmp_path)
     assert promtool(real, "check", "rules", "--lint=all", rules).returncode == 0
     assert {"RagmonDown", "RagmonNoData", "RagmonBooksDoNotClose"} <= set(rules_of(settings, alerts=True))
+
+
+def test_names_that_look_like_templates_or_expressions_give_rules_that_load_and_fire(real, configured, tmp_path):
+    name = '{{ $labels }} "q\\uote" |.*+[x'
+    settings = configured(f"""
+[pipelines.'{name}'.gates.'{{{{b `ü` "']
+metric = "error_rate"
+at_most = 0.02
+[pipelines.other]
+""")
+    rules, tests = written(settings, tmp_path)
+    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
+    assert done.returncode == 0, done.stdout + done.stderr
+    quick = yaml.safe_load(tests.read_text())
+    quick["tests"] = [one for one in quick["tests"] if one["name"].startswith(("RagmonErrors", "RagmonNoData fires"))]
+    tests.write_text(yaml.safe_dump(quick))
+    done = promtool(real, "test", "rules", tests)
+    assert done.returncode == 0, done.stdout + done.stderr
