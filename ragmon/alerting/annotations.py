@@ -39,7 +39,7 @@ class Writer:
         found = {"summary": summary, "description": description}
         found["runbook_url"] = str(self.links.runbook or RUNBOOK).replace("{alert}", alert.lower())
         if self.links.dashboard is not None:
-            chosen = "?var-pipeline={{ $labels.pipeline }}" if gated else ""
+            chosen = "?var-pipeline={{ $labels.pipeline | urlquery }}" if gated else ""
             found["dashboard_url"] = f"{str(self.links.dashboard).rstrip('/')}/d/{DASHBOARD}{chosen}"
         return found
 

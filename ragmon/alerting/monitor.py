@@ -124,12 +124,12 @@ def _reload(writer: Writer) -> Rule:
 
 def _rules(settings: Settings, writer: Writer) -> Rule:
     """These very rules were generated from another configuration than the one that is in force."""
-    mine = f"{exposition.GATE_THRESHOLD}{{pipeline=~{quoted('|'.join(map(_literal, settings.pipelines)))}}}"
-    served = f"max by (pipeline, gate) ({mine})"
+    mine = f"{{pipeline=~{quoted('|'.join(map(_literal, settings.pipelines)))}}}"
+    served = f"max by (pipeline, gate) ({exposition.GATE_THRESHOLD}{mine})"
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
         f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or ({recording.THRESHOLD} unless on (pipeline, gate) {served}) and on () count({_UP})"
+        f"or ({recording.THRESHOLD}{mine} unless on (pipeline, gate) {served}) and on () count({_UP})"
     )
     texts = writer.of(
         "RagmonRulesStale",

@@ -8,7 +8,7 @@ from typing import Final
 from ragmon import exposition, names
 from ragmon.alerting.annotations import BUILDS, Writer
 from ragmon.alerting.gates import TICKET
-from ragmon.alerting.promql import Z999, selector, wilson
+from ragmon.alerting.promql import Z999, exact, selector, wilson
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.export.labels import label
@@ -95,7 +95,8 @@ def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
 
 def _beyond(share: str, whole: str, here: str, limit: float) -> str:
     """Proven above a limit, and not by the two or three calls of a quiet night."""
-    return f"{_proven(share)}{here} > {limit:g}\nand {whole}{here} >= {MIN_SAMPLES}"
+    beyond = f"{share}{here} > {exact(limit)}"  # the bound of no failure at all is rounded to a little more than 0
+    return f"{_proven(share)}{here} > {exact(limit)}\nand {beyond}\nand {whole}{here} >= {MIN_SAMPLES}"
 
 
 def _limit(one: PipelineSettings, metric: str) -> float:
