@@ -94,7 +94,7 @@ def written(settings, folder):
 
 def tested(real, settings, folder, cases):
     """What promtool says of some cases."""
-    rules, tests = written(settings, folder)
+    _, tests = written(settings, folder)
     tests.write_text(render_tests(cases, rule_groups(settings)), encoding="utf-8")
     return promtool(real, "test", "rules", tests)
 
@@ -241,6 +241,13 @@ def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
     changed = ragmon(*ask, "--check")
     assert (changed.code, changed.err.splitlines()[0]) == (1, f"error: {target} differs from what ragmon.toml says")
     assert "vector(0.5)" in target.read_text()
+
+
+def test_check_finds_that_a_file_is_no_text(tmp_path):
+    target = tmp_path / "ragmon.rules.yml"
+    target.write_bytes(b"\xff\xfe")
+    done = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--output", target, "--check")
+    assert (done.code, done.err.splitlines()[0]) == (1, f"error: {target} differs from what ragmon.toml says")
 
 
 def test_check_without_a_file_is_a_usage_error(tmp_path):
