@@ -57,7 +57,7 @@ def _no_data(pipeline: str, writer: Writer) -> Rule:
     expr = f"(sum(increase({where}[1h])) or vector(0)) == 0\nand on () count({_UP})"
     texts = writer.of(
         "RagmonNoData",
-        "{{ $labels.pipeline }}: no request for an hour",
+        "{{ $labels.pipeline }}: no request of a user for an hour",
         "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
         gated=True,
     )

@@ -102,7 +102,9 @@ def _rules(settings: Settings) -> Iterator[Case]:
     gates = counted.gates(settings)
     if not gates:
         return
-    served = {scraped(exposition.GATE_THRESHOLD, **counted.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates}
+    served = {
+        scraped(exposition.GATE_THRESHOLD, **counted.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates
+    }
     yield Case("RagmonRulesStale", "every threshold is the configured one", {**_UP, **served}, "30m")
     first, gate = next(iter(served)), gates[0]
     fires = _ticket(**counted.named(gate))
