@@ -13,6 +13,7 @@ from command_line import ragmon
 
 from ragmon.alerting import every_case, render, render_tests, rule_groups
 from ragmon.alerting.burn import burn_of
+from ragmon.alerting.cases import Case
 from ragmon.config.load import load
 from ragmon.errors import RagmonError
 from ragmon.gates import Gate
@@ -89,6 +90,13 @@ def written(settings, folder):
     rules.write_text(render(rule_groups(settings)), encoding="utf-8")
     tests.write_text(render_tests(every_case(settings), rule_groups(settings)), encoding="utf-8")
     return rules, tests
+
+
+def tested(real, settings, folder, cases):
+    """What promtool says of some cases."""
+    _, tests = written(settings, folder)
+    tests.write_text(render_tests(cases, rule_groups(settings)), encoding="utf-8")
+    return promtool(real, "test", "rules", tests)
 
 
 def test_the_committed_rules_pass_promtool(real):
@@ -174,6 +182,7 @@ def test_every_alert_says_what_it_is_and_where_to_read_on(many):
         for rule in rules:
             assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_url"}
             assert rule.annotations["runbook_url"] == f"https://wiki.example/runbook#{name.lower()}"
+            assert "{{ $labels.pipeline }}" not in rule.annotations["dashboard_url"], "a name is no part of an address"
             assert rule.annotations["dashboard_url"].startswith("https://grafana.example/d/ragmon-overview")
 
 
@@ -240,6 +249,13 @@ def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
     assert "vector(0.5)" in target.read_text()
 
 
+def test_check_finds_that_a_file_is_no_text(tmp_path):
+    target = tmp_path / "ragmon.rules.yml"
+    target.write_bytes(b"\xff\xfe")
+    done = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--output", target, "--check")
+    assert (done.code, done.err.splitlines()[0]) == (1, f"error: {target} differs from what ragmon.toml says")
+
+
 def test_check_without_a_file_is_a_usage_error(tmp_path):
     error, _ = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--check").error
     assert "--output" in error
@@ -257,3 +273,39 @@ def test_without_gates_what_watches_ragmon_itself_is_left(configured, real, tmp_
     rules, _ = written(settings, tmp_path)
     assert promtool(real, "check", "rules", "--lint=all", rules).returncode == 0
     assert {"RagmonDown", "RagmonNoData", "RagmonBooksDoNotClose"} <= set(rules_of(settings, alerts=True))
+
+
+def test_names_that_look_like_templates_or_expressions_give_rules_that_load_and_fire(real, configured, tmp_path):
+    name = '{{ $labels }} "q\\uote" |.*+[x'
+    settings = configured(f"""
+[pipelines.'{name}'.gates.'{{{{b `ü` "']
+metric = "error_rate"
+at_most = 0.02
+[pipelines.other]
+""")
+    rules, tests = written(settings, tmp_path)
+    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
+    assert done.returncode == 0, done.stdout + done.stderr
+    quick = yaml.safe_load(tests.read_text())
+    quick["tests"] = [one for one in quick["tests"] if one["name"].startswith(("RagmonErrors", "RagmonNoData fires"))]
+    tests.write_text(yaml.safe_dump(quick))
+    done = promtool(real, "test", "rules", tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_threshold_of_many_digits_is_not_rounded(configured, real, tmp_path):
+    """The server shows all of them, and a rule that shows fewer would be told to be stale."""
+    settings = configured("[gates.compliance]\nat_least = 0.3333333333\n")
+    served = 'ragmon_gate_threshold{pipeline="default",gate="compliance",job="ragmon"}'
+    done = tested(real, settings, tmp_path, [Case("RagmonRulesStale", "same", {served: "0.3333333333x40"}, "30m")])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_where_no_error_is_allowed_and_none_happens_nothing_fires(configured, real, tmp_path):
+    """The lower bound of no errors of some numbers of calls, as of 47, is a little above 0: floats are rounded."""
+    settings = configured("[gates.error_rate]\nat_most = 0.0\n")
+    errors = {'rag_errors_total{pipeline="default",code="x"}': "3x60"}
+    calls = 'rag_requests_total{pipeline="default",source="live",stratum="rest"}'
+    cases = [Case("RagmonErrors", "none", {**errors, calls: f"0+{n}x60"}, "40m") for n in range(3, 40)]
+    done = tested(real, settings, tmp_path, cases)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
@@ -163,3 +165,38 @@ def test_shares_of_failures_are_within_their_bounds(server):
         assert found.query(gates + bound.format(name)).keys() == share.keys()
         assert found.query(f"({gates}{ratio} - {gates}{bound.format(name)}) * {sign} > 1e-9") == {}
     assert found.query(f"{gates}{bound.format('lower95')} < {gates}{bound.format('lower999')}") == {}
+
+
+QUIET = """
+ragmon_gate_alarm{pipeline="default",gate="hit_rate:baseline",severity="page"} 1
+ragmon_gate_alarm{pipeline="default",gate="answer_precision",severity="page"} 1
+ragmon_gate_threshold{pipeline="default",gate="answer_precision"} 0.8
+"""
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """A monitor that nobody asked anything lately."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(QUIET.lstrip().encode())
+
+    def log_message(self, *_):
+        """Say nothing of requests."""
+
+
+def test_a_page_between_two_rounds_of_probes_says_that_nothing_was_scored(real, settings, tmp_path):
+    rules = tmp_path / "ragmon.rules.yml"
+    rules.write_text(render(rule_groups(settings)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as told:
+        threading.Thread(target=told.serve_forever, daemon=True).start()
+        with prometheus(real("prometheus"), tmp_path, [f"127.0.0.1:{told.server_port}"], [rules]) as found:
+            found.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing"})', 2)
+            alerts = found.ask("alerts")["alerts"]
+        told.shutdown()
+    said = {one["labels"]["alarm"]: one["annotations"] for one in alerts if "alarm" in one["labels"]}
+    assert said["answer_precision"]["summary"].endswith("fires: nothing scored in 5m, threshold 80%")
+    assert said["hit_rate:baseline"]["summary"].endswith("fires: nothing scored in 5m, no gate of this name")
+    assert not any("unknown" in text or "error expanding" in text for one in said.values() for text in one.values())

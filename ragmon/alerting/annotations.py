@@ -39,7 +39,7 @@ class Writer:
         found = {"summary": summary, "description": description}
         found["runbook_url"] = str(self.links.runbook or RUNBOOK).replace("{alert}", alert.lower())
         if self.links.dashboard is not None:
-            chosen = "?var-pipeline={{ $labels.pipeline }}" if gated else ""
+            chosen = "?var-pipeline={{ $labels.pipeline | urlquery }}" if gated else ""
             found["dashboard_url"] = f"{str(self.links.dashboard).rstrip('/')}/d/{DASHBOARD}{chosen}"
         return found
 
@@ -59,6 +59,12 @@ def _number(series: str) -> str:
     return _asked(f"max({series}{_OF_GATE})", "$labels.pipeline $labels.gate", 'printf "%.0f"', "unknown")
 
 
+def _where(series: str, told: str, otherwise: str) -> str:
+    """What is told where the gate has the series: a round of probes may be an hour ago, a metric may have no gate."""
+    asked = f"with printf `max({series}{_OF_GATE})` $labels.pipeline $labels.gate | query"
+    return f"{{{{ {asked} }}}}{told}{{{{ else }}}}{otherwise}{{{{ end }}}}"
+
+
 def _builds(query: str, otherwise: str) -> str:
     """Every build and index of a query."""
     one = "{{ .Labels.build }} on index {{ .Labels.index_hash }}"
@@ -72,10 +78,18 @@ VALUE: Final = _share(recording.VALUE)
 """The gate's value in its window, over all replicas."""
 INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
 SAMPLES: Final = f"n = {_number(recording.SAMPLES)}"
-THRESHOLD: Final = f"threshold {_share(exposition.GATE_THRESHOLD)}"
-LATELY: Final = (
+WINDOWED: Final = _where(
+    recording.VALUE, f"In its whole window {VALUE} ({INTERVAL}, {SAMPLES})", "No gate of this name has a value"
+)
+"""What the gate judges, unless the alarm is of a metric that has none."""
+THRESHOLD: Final = _where(
+    exposition.GATE_THRESHOLD, f"threshold {_share(exposition.GATE_THRESHOLD)}", "no gate of this name"
+)
+LATELY: Final = _where(
+    recording.RECENT,
     f"{_share(recording.RECENT)} in {recording.LATELY} (95 % interval {_share(recording.RECENT_LOWER)} to "
-    f"{_share(recording.RECENT_UPPER)}, n = {_number(recording.RECENT_SCORED)})"
+    f"{_share(recording.RECENT_UPPER)}, n = {_number(recording.RECENT_SCORED)})",
+    f"nothing scored in {recording.LATELY}",
 )
 """The gate's metric in the last minutes: what an alarm has seen."""
 BASELINE: Final = _asked(

@@ -12,6 +12,7 @@ from ragmon.alerting.monitor import JOB
 from ragmon.alerting.promql import increase
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import Settings
+from ragmon.export.labels import label
 from ragmon.gates import MIN_SAMPLES, Gate
 
 UNASSESSED: Final = 0.05
@@ -77,7 +78,7 @@ def _unasked(gate: Gate, span: str, writer: Writer) -> Rule:
         f"(sum(increase({counter}[{span}])) == 0 and on () count({counter} offset {span}))\n"
         f'or (absent(sum({counter})) and on () count(up{{job="{JOB}"}} == 1))'
     )
-    labels = {"severity": TICKET, "pipeline": named(gate)["pipeline"], "gold": gate.gold or ""}
+    labels = {"severity": TICKET, "pipeline": named(gate)["pipeline"], "gold": label(gate.gold or "")}
     texts = writer.of(
         "RagmonGoldStale",
         f"{{{{ $labels.pipeline }}}}: no gold question was scored for {span}",

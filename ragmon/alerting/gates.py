@@ -8,7 +8,7 @@ from typing import Final
 from ragmon import exposition, names
 from ragmon.alarms.terms import INDEX_ALERT
 from ragmon.alerting import recording
-from ragmon.alerting.annotations import BASELINE, BUILDS, INTERVAL, LATELY, SAMPLES, THRESHOLD, VALUE, Writer
+from ragmon.alerting.annotations import BASELINE, BUILDS, INTERVAL, LATELY, SAMPLES, THRESHOLD, VALUE, WINDOWED, Writer
 from ragmon.alerting.rulefile import Rule
 
 PAGE: Final = "page"
@@ -32,7 +32,7 @@ def _alarm(writer: Writer) -> Rule:
     chosen = f'{exposition.GATE_ALARM}{{severity=~"page|ticket",gate!~"{_DRIFT}"}}\nunless on (pipeline, gate) {_INDEX}'
     summary = f"{_ALARM} fires: {LATELY}, {THRESHOLD}"
     description = (
-        f"In its whole window {VALUE} ({INTERVAL}, {SAMPLES}); its own past, if that is what it guards: {BASELINE}. "
+        f"{WINDOWED}; its own past, if that is what it guards: {BASELINE}. "
         f"{BUILDS} "
         f"`ragmon why {_NAMED}` says since when and what changed; "
         f"`ragmon ack {_ALARM} --reason TEXT` silences it and arms it again. It keeps a budget of false pages."
@@ -43,7 +43,7 @@ def _alarm(writer: Writer) -> Rule:
 
 def _look(writer: Writer) -> Rule:
     summary = f"{_ALARM}: a little off its own past"
-    description = f"Its past {BASELINE}; {LATELY}, {VALUE} in its window ({INTERVAL}, {SAMPLES}). {BUILDS}"
+    description = f"Its past {BASELINE}; {LATELY}. {WINDOWED}. {BUILDS}"
     texts = writer.of("RagmonLook", summary, description, gated=True)
     return _raised("RagmonLook", f'{exposition.GATE_ALARM}{{severity="{names.LOOK}"}}', {"severity": INFO}, texts)
 

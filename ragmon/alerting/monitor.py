@@ -57,7 +57,7 @@ def _no_data(pipeline: str, writer: Writer) -> Rule:
     expr = f"(sum(increase({where}[1h])) or vector(0)) == 0\nand on () count({_UP})"
     texts = writer.of(
         "RagmonNoData",
-        "{{ $labels.pipeline }}: no request for an hour",
+        "{{ $labels.pipeline }}: no request of a user for an hour",
         "Nobody asks, or nobody tells ragmon: see what its producers say, and `ragmon doctor`.",
         gated=True,
     )
@@ -124,12 +124,12 @@ def _reload(writer: Writer) -> Rule:
 
 def _rules(settings: Settings, writer: Writer) -> Rule:
     """These very rules were generated from another configuration than the one that is in force."""
-    mine = f"{exposition.GATE_THRESHOLD}{{pipeline=~{quoted('|'.join(map(_literal, settings.pipelines)))}}}"
-    served = f"max by (pipeline, gate) ({mine})"
+    mine = f"{{pipeline=~{quoted('|'.join(map(_literal, settings.pipelines)))}}}"
+    served = f"max by (pipeline, gate) ({exposition.GATE_THRESHOLD}{mine})"
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
         f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or ({recording.THRESHOLD} unless on (pipeline, gate) {served}) and on () count({_UP})"
+        f"or ({recording.THRESHOLD}{mine} unless on (pipeline, gate) {served}) and on () count({_UP})"
     )
     texts = writer.of(
         "RagmonRulesStale",

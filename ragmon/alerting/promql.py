@@ -31,6 +31,15 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
+def exact(value: float) -> str:
+    """A number with all its digits, as the exporter writes it: it is compared for equality.
+
+    >>> exact(1.0), exact(0.333333333333)
+    ('1', '0.333333333333')
+    """
+    return repr(float(value)).removesuffix(".0")
+
+
 def increase(series: str, window: str) -> str:
     """What a counter grew by over all replicas.
 

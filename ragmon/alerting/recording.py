@@ -8,7 +8,7 @@ from typing import Final
 from ragmon import exposition
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.counted import named, score, scored
-from ragmon.alerting.promql import Z95, Z999, increase, wilson
+from ragmon.alerting.promql import Z95, Z999, exact, increase, wilson
 from ragmon.alerting.rulefile import Rule
 from ragmon.gates import Gate
 
@@ -47,13 +47,13 @@ def constants(gates: Sequence[Gate]) -> list[Rule]:
     rules = []
     for gate in gates:
         labels = named(gate) | {"direction": gate.direction}
-        rules.append(Rule(THRESHOLD, f"vector({gate.threshold:g})", labels))
+        rules.append(Rule(THRESHOLD, f"vector({exact(gate.threshold)})", labels))
         if gate.kind != "distinct":  # whose samples are builds
             rules.append(Rule(MIN_SAMPLES, f"vector({gate.min_samples})", named(gate)))
         if gate.kind == "threshold":
             found = burn_of(gate)
-            rules.append(Rule(BUDGET, f"vector({found.budget:g})", named(gate)))
-            rules.append(Rule(PAGE, f"vector({found.page:g})", named(gate)))
+            rules.append(Rule(BUDGET, f"vector({exact(found.budget)})", named(gate)))
+            rules.append(Rule(PAGE, f"vector({exact(found.page)})", named(gate)))
     return rules
 
 

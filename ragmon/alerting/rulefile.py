@@ -44,10 +44,16 @@ class Rule:
         if self.keep:
             found["keep_firing_for"] = self.keep
         if self.labels:
-            found["labels"] = dict(sorted(self.labels.items()))
+            labels = sorted(self.labels.items())
+            found["labels"] = {name: _as_it_stands(text) for name, text in labels} if self.alert else dict(labels)
         if self.annotations:
             found["annotations"] = dict(self.annotations)
         return found
+
+
+def _as_it_stands(text: str) -> str:
+    """A label of an alert: those are templates, and a pipeline may be named like one."""
+    return text.replace("{{", '{{"{{"}}')
 
 
 @dataclass(frozen=True)

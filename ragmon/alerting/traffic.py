@@ -8,7 +8,7 @@ from typing import Final
 from ragmon import exposition, names
 from ragmon.alerting.annotations import BUILDS, Writer
 from ragmon.alerting.gates import TICKET
-from ragmon.alerting.promql import Z999, selector, wilson
+from ragmon.alerting.promql import Z999, exact, selector, wilson
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.export.labels import label
@@ -78,22 +78,27 @@ def _slow(one: PipelineSettings, here: str, writer: Writer) -> list[Rule]:
 
 
 def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:
-    return _many("RagmonErrors", one, "error_rate", "calls fail", f"{_proven(_FAILED)}{here}", _REQUESTS + here, writer)
+    limit = _limit(one, "error_rate")
+    expr = _beyond(_FAILED, _REQUESTS, here, limit)
+    return _many("RagmonErrors", one, expr, f"calls fail, above {100 * limit:.3g}%", writer)
 
 
 def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
-    share = f"{_proven(_FOUND_NOTHING)}{here}"
-    whole, what = _RETRIEVALS + here, "retrievals find nothing"
-    return _many("RagmonEmptyRetrieval", one, "empty_retrieval_rate", what, share, whole, writer)
+    limit = _limit(one, "empty_retrieval_rate")
+    expr = _beyond(_FOUND_NOTHING, _RETRIEVALS, here, limit)
+    return _many("RagmonEmptyRetrieval", one, expr, f"retrievals find nothing, above {100 * limit:.3g}%", writer)
 
 
-def _many(name: str, one: PipelineSettings, metric: str, what: str, share: str, whole: str, writer: Writer) -> Rule:
-    """A share that is proven above what the gate on its metric allows, and not by the two or three of a quiet night."""
-    limit = _limit(one, metric)
+def _many(name: str, one: PipelineSettings, expr: str, what: str, writer: Writer) -> Rule:
     summary = f"{{{{ $labels.pipeline }}}}: at least {{{{ $value | humanizePercentage }}}} of the {what}"
-    description = f"Proven above {100 * limit:.3g}% over {_SPAN} (lower 99.9 % bound). {BUILDS}"
-    texts = writer.of(name, summary, description, gated=True)
-    return _ticket(name, one, f"{share} > {limit:g}\nand {whole} >= {MIN_SAMPLES}", texts, "2m")
+    texts = writer.of(name, summary, f"Proven over {_SPAN} (lower 99.9 % bound). {BUILDS}", gated=True)
+    return _ticket(name, one, expr, texts, "2m")
+
+
+def _beyond(share: str, whole: str, here: str, limit: float) -> str:
+    """Proven above a limit, and not by the two or three calls of a quiet night."""
+    beyond = f"{share}{here} > {exact(limit)}"  # the bound of no failure at all is rounded to a little more than 0
+    return f"{_proven(share)}{here} > {exact(limit)}\nand {beyond}\nand {whole}{here} >= {MIN_SAMPLES}"
 
 
 def _limit(one: PipelineSettings, metric: str) -> float:

@@ -66,7 +66,7 @@ def _deliver(text: str, output: str | None, *, check: bool) -> int:
     if output is None:
         raise click.UsageError("--check needs --output: the file to compare with")
     path = Path(output)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+    if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
         state = "differs from what ragmon.toml says" if path.is_file() else "is not there"
         fail(f"{output} {state}", "generate it again without --check", code=DIFFERS)
     return 0

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from ragmon.alerting.promql import selector
 from ragmon.alerting.rulefile import HEADER, Group, dump
-from ragmon.export.labels import label
 
 RULES: Final = "ragmon.rules.yml"
 """The rule file, beside its tests."""
@@ -31,7 +30,7 @@ class Case:
         series: Values minute by minute, in promtool's short form, by series.
         at: When it is looked at.
         fires: The labels of every alert of this name that must fire; none: it must be silent.
-        pipeline: Looks at the alerts of this pipeline alone; "": at all.
+        among: Only alerts with these labels are looked at: others of this name are about something else.
     """
 
     alert: str
@@ -39,15 +38,14 @@ class Case:
     series: Mapping[str, str]
     at: str
     fires: Sequence[Mapping[str, str]] = field(default=())
-    pipeline: str = ""
+    among: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
         """The case as promtool reads it."""
         firing = {"alertname": self.alert, "alertstate": "firing"}
         alerts = [selector("ALERTS", dict(sorted({**firing, **labels}.items()))) for labels in self.fires]
         expected = [{"labels": labels, "value": 1} for labels in alerts]
-        looked_at = firing | ({"pipeline": label(self.pipeline)} if self.pipeline else {})
-        asked: dict[str, Any] = {"expr": selector("ALERTS", looked_at), "eval_time": self.at}
+        asked: dict[str, Any] = {"expr": selector("ALERTS", {**firing, **self.among}), "eval_time": self.at}
         if expected:
             asked["exp_samples"] = expected
         verb = "fires" if expected else "is silent"

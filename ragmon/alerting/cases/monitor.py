@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ragmon import exposition, names
-from ragmon.alerting import counted
+from ragmon.alerting import counted, recording
 from ragmon.alerting.cases.case import TARGET, Case, scraped
+from ragmon.alerting.promql import exact
 from ragmon.config.settings import Settings
 from ragmon.export.labels import label
 
@@ -47,13 +48,10 @@ def _down() -> Iterator[Case]:
 def _no_data(pipeline: str) -> Iterator[Case]:
     here = {"pipeline": label(pipeline)}
     calls = scraped(f"{exposition.LATENCY}_count", **here, source=names.LIVE)
-    for say, series, at, fires in (
-        ("nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here)),
-        ("nobody ever asked", _UP, "120m", _ticket(**here)),
-        ("now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", []),
-        ("ragmon is down, which is another alert", {calls: "7x200"}, "120m", []),
-    ):
-        yield Case("RagmonNoData", say, series, at, fires, pipeline)
+    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here), here)
+    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**here), here)
+    yield Case("RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=here)
+    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=here)
 
 
 def _stale() -> Iterator[Case]:
@@ -104,7 +102,9 @@ def _rules(settings: Settings) -> Iterator[Case]:
     gates = counted.gates(settings)
     if not gates:
         return
-    served = {scraped(exposition.GATE_THRESHOLD, **counted.named(gate)): f"{gate.threshold:g}x40" for gate in gates}
+    served = {
+        scraped(exposition.GATE_THRESHOLD, **counted.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates
+    }
     yield Case("RagmonRulesStale", "every threshold is the configured one", {**_UP, **served}, "30m")
     first, gate = next(iter(served)), gates[0]
     fires = _ticket(**counted.named(gate))
@@ -117,3 +117,5 @@ def _rules(settings: Settings) -> Iterator[Case]:
     new = _ticket(pipeline=label(gate.pipeline), gate="a_new_gate")
     more = {**_UP, **served, extra: "0.5x40"}
     yield Case("RagmonRulesStale", "a gate is served that was not configured", more, "30m", new)
+    elsewhere = {f'{recording.THRESHOLD}{{pipeline="of other rules",gate="a_gate"}}': "0.5x40"}
+    yield Case("RagmonRulesStale", "other rules have other pipelines", {**_UP, **served, **elsewhere}, "30m")

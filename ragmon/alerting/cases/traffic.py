@@ -97,13 +97,14 @@ def _gold(settings: Settings) -> Iterator[Case]:
     minutes = int(assessed.span(settings, gate)[:-1])
     where = ",".join(f'{key}="{value}"' for key, value in TARGET.items())
     counter = counted.scored(gate).replace('gold!=""', 'gold="any"')[:-1] + f",{where}}}"
-    fires = _ticket(gate.pipeline, gold=gate.gold or "")
+    fires = _ticket(gate.pipeline, gold=label(gate.gold or ""))
+    among = {"pipeline": label(gate.pipeline), "gold": label(gate.gold or "")}
     long = 3 * minutes
     stood = {**_UP, scraped("up"): f"1x{long}", counter: f"0+5x30 150x{long}"}
-    yield Case("RagmonGoldStale", "probes stopped", stood, f"{2 * minutes + 60}m", fires)
+    yield Case("RagmonGoldStale", "probes stopped", stood, f"{2 * minutes + 60}m", fires, among)
     never = {scraped("up"): f"1x{long}"}
-    yield Case("RagmonGoldStale", "nobody ever probed", never, f"{minutes + 30}m", fires)
+    yield Case("RagmonGoldStale", "nobody ever probed", never, f"{minutes + 30}m", fires, among)
     asked = {scraped("up"): f"1x{long}", counter: f"0+5x{long}"}
-    yield Case("RagmonGoldStale", "probes go on", asked, f"{2 * minutes + 60}m")
+    yield Case("RagmonGoldStale", "probes go on", asked, f"{2 * minutes + 60}m", among=among)
     new = {scraped("up"): f"1x{long}", counter: f"_x5 360x{long}"}
-    yield Case("RagmonGoldStale", "a first round is over, the second is not yet due", new, f"{minutes}m")
+    yield Case("RagmonGoldStale", "a first round is over, the second is not yet due", new, f"{minutes}m", among=among)
