@@ -47,11 +47,14 @@ class Spent:
             return 0
 
     def begin(self, day: int) -> int:
-        """Begin a day, or go on with it, and remove what other days left; returns how many there are already."""
+        """Begin a day, or go on with it, and remove what older days left; returns how many there are already.
+
+        Later days and the one before stay: a clock that is put back and right again must not begin them anew.
+        """
         with suppress(OSError):
             self._prepare()
             for path in self._folder.glob(f"{self._name}-*{SUFFIX}"):
-                if path != self._path(day):
+                if not _is_recent(path, day):
                     with suppress(OSError):  # one that cannot be removed tells nothing of today
                         path.unlink()
             return self._path(day).lstat().st_size
@@ -63,3 +66,8 @@ class Spent:
 
     def _path(self, day: int) -> Path:
         return self._folder / f"{self._name}-{day}{SUFFIX}"
+
+
+def _is_recent(path: Path, day: int) -> bool:
+    told = path.stem.rpartition("-")[2]
+    return told.isdigit() and int(told) >= day - 1

@@ -92,7 +92,7 @@ def written(settings, folder):
     return rules, tests
 
 
-def tested(real, settings, folder, cases):
+def said_of(real, settings, folder, cases):
     """What promtool says of some cases."""
     _, tests = written(settings, folder)
     tests.write_text(render_tests(cases, rule_groups(settings)), encoding="utf-8")
@@ -297,7 +297,7 @@ def test_a_threshold_of_many_digits_is_not_rounded(configured, real, tmp_path):
     """The server shows all of them, and a rule that shows fewer would be told to be stale."""
     settings = configured("[gates.compliance]\nat_least = 0.3333333333\n")
     served = 'ragmon_gate_threshold{pipeline="default",gate="compliance",job="ragmon"}'
-    done = tested(real, settings, tmp_path, [Case("RagmonRulesStale", "same", {served: "0.3333333333x40"}, "30m")])
+    done = said_of(real, settings, tmp_path, [Case("RagmonRulesStale", "same", {served: "0.3333333333x40"}, "30m")])
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -307,5 +307,24 @@ def test_where_no_error_is_allowed_and_none_happens_nothing_fires(configured, re
     errors = {'rag_errors_total{pipeline="default",code="x"}': "3x60"}
     calls = 'rag_requests_total{pipeline="default",source="live",stratum="rest"}'
     cases = [Case("RagmonErrors", "none", {**errors, calls: f"0+{n}x60"}, "40m") for n in range(3, 40)]
-    done = tested(real, settings, tmp_path, cases)
+    done = said_of(real, settings, tmp_path, cases)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_p95_is_held_against_an_edge_of_the_buckets_that_it_can_be_proven_beyond(configured):
+    """Between two edges a quantile is a guess: 3 s lies between 2 s and 5 s."""
+    settings = configured('[metrics]\nanswered_within = "3s"\n')
+    (rule,) = rules_of(settings, alerts=True)["RagmonLatencyP95"]
+    assert rule.expr.endswith("> 5.0") or rule.expr.endswith("> 5")
+    assert "due within 3 s" in rule.annotations["summary"]
+
+
+def test_tests_of_gates_that_ask_for_many_requests_or_page_close_to_their_threshold_pass(real, configured, tmp_path):
+    settings = configured("[gates.error_rate]\nat_most = 0.05\npage_above = 0.055\nmin_samples = 5000\n")
+    _, tests = written(settings, tmp_path)
+    quick = yaml.safe_load(tests.read_text())
+    quick["tests"] = [one for one in quick["tests"] if one["name"].startswith("RagmonGateSlowBurn")]
+    assert any("fires: " in one["name"] for one in quick["tests"])
+    tests.write_text(yaml.safe_dump(quick))
+    done = promtool(real, "test", "rules", tests)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -269,6 +269,7 @@ CASES = {
     ),
     "no ratio": ('[gates.x]\nat_most = 0\nkind = "quantile_ratio"\n', 2, "above 0", "1.3 times"),
     "half an index": ('[gates.x]\nat_most = 1.5\nkind = "distinct"\n', 2, "whole number", "index hashes"),
+    "a name with a colon": ('[gates."a:b"]\nmetric = "mrr"\nat_least = 0.5\n', 1, "colon", '"a-b"'),
     "a name with a slash": ('[gates."a/b"]\nmetric = "mrr"\nat_least = 0.5\n', 1, "not usable as a name", "slash"),
 }
 

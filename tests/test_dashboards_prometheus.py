@@ -33,7 +33,7 @@ def world(real, tmp_path_factory):
         for replica in replicas:
             replica.run(WELL)
             replica.run(ILL, **WRONG)
-        rules = [ROOT / "deploy" / "rules" / "ragmon.yml"]
+        rules = [ROOT / "deploy" / "prometheus" / "ragmon.rules.yml"]
         with prometheus(real("prometheus"), folder, [replica.address for replica in replicas], rules) as server:
             server.wait_for("count(count_over_time(ragmon_series[1h]) > 1)", 2)
             for replica in replicas:

@@ -69,13 +69,22 @@ def test_judges_do_not_share_it(tmp_path):
     assert [one.spend(), one.spend(), other.spend(), other.spend()] == [True, False, True, False]
 
 
-def test_yesterdays_file_is_removed(tmp_path):
+def test_files_of_older_days_than_yesterday_are_removed(tmp_path):
+    """Yesterday's stays: a clock that is put back over midnight finds what was spent then."""
     clock = FakeClock(NOON)
     budget = Budget(3, clock=clock, folder=tmp_path / "a")
-    budget.spend()
-    clock.advance(DAY)
-    budget.spend()
-    assert len(list((tmp_path / "a").iterdir())) == 1
+    for _ in range(4):
+        budget.spend()
+        clock.advance(DAY)
+    assert len(list((tmp_path / "a").iterdir())) == 2
+
+
+def test_a_clock_that_was_put_back_over_midnight_and_right_again_gives_no_day_twice(tmp_path):
+    def spent(at):
+        budget = Budget(3, clock=FakeClock(at), folder=tmp_path / "a")
+        return sum(budget.spend() for _ in range(5))
+
+    assert [spent(NOON), spent(NOON - DAY), spent(NOON), spent(NOON - DAY)] == [3, 3, 0, 0]
 
 
 def test_where_nothing_can_be_written_the_process_counts_for_itself(tmp_path):

@@ -72,7 +72,8 @@ class TestBudget:
             budget.spend(NOON)
         assert budget.left(NOON) == 1
         assert budget.left(NOON + DAY) == 5
-        assert not list(tmp_path.iterdir())
+        assert budget.left(NOON + 2 * DAY) == 5
+        assert not list(tmp_path.iterdir()), "yesterday's file stays a day, the one before it does not"
 
     def test_processes_that_send_at_once_share_it(self, tmp_path):
         one, other = Budget(3, Spent(tmp_path, "probe")), Budget(3, Spent(tmp_path, "probe"))

@@ -18,6 +18,8 @@ from ragmon.gates import MIN_SAMPLES, Gate
 UNASSESSED: Final = 0.05
 EXPECTED: Final = (names.NO_GOLD_CLAIM, names.NO_GOLD_CITATIONS, names.ERROR)
 """Reasons that are no fault of what ragmon is told: the gold set leaves it open, or the request failed."""
+PART_OF_GOLD: Final = ("under_refusal_rate", "over_refusal_rate")
+"""Metrics that are about the unanswerable, or the answerable, questions alone: a gold set may have none."""
 ROUND: Final = 3600.0
 """Seconds between two rounds of probes where nobody says."""
 _SCORED: Final = "metric:rag_scored:increase1h"
@@ -57,9 +59,9 @@ def _unassessed(writer: Writer) -> Rule:
 
 
 def _gold(settings: Settings, writer: Writer) -> list[Rule]:
-    """One alert for each gold set that probes ask, read off the first gate on it."""
+    """One alert for each gold set that probes ask, read off the gate that the most of its questions are about."""
     first: dict[tuple[str, str], Gate] = {}
-    for gate in shares(settings):
+    for gate in sorted(shares(settings), key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
         if gate.source == names.PROBE:
             first.setdefault((gate.pipeline, gate.gold or ""), gate)
     return [_unasked(gate, span(settings, gate), writer) for gate in first.values()]

@@ -106,8 +106,9 @@ def _burn(writer: Writer, long: str, short: str, level: str, beyond: str, *, kee
     )
     summary = f"{_NAMED}: beyond {beyond} for {long}"
     description = (
-        f"At least {{{{ $value | humanizePercentage }}}} of the requests of {long} fail it (lower 99.9 % bound, all "
-        f"replicas), and those of the last {short} do too. Now {VALUE}, {THRESHOLD} ({INTERVAL}, {SAMPLES}). {BUILDS}"
+        f"At least {{{{ $value | humanizePercentage }}}} of the requests of {long}, or of all Prometheus has, fail it "
+        f"(lower 99.9 % bound, all replicas), and those of the last {short} do too. Now {VALUE}, {THRESHOLD} "
+        f"({INTERVAL}, {SAMPLES}). {BUILDS}"
     )
     texts = writer.of("RagmonGateSlowBurn", summary, description, gated=True)
     return Rule(

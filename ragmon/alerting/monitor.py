@@ -27,6 +27,7 @@ def alerts(settings: Settings, writer: Writer) -> list[Rule]:
     """Everything that would make the other alerts silent, or wrong."""
     return [
         _down(writer),
+        _replica(writer),
         *(_no_data(name, writer) for name in settings.pipelines),
         _stale(writer),
         _books(writer),
@@ -49,6 +50,15 @@ def _down(writer: Writer) -> Rule:
         "No gate is judged and no alarm can fire until it is back. Producers keep what they can and count the rest.",
     )
     return Rule("RagmonDown", f"absent({_UP})", {"severity": PAGE}, texts, pending="5m", alert=True)
+
+
+def _replica(writer: Writer) -> Rule:
+    texts = writer.of(
+        "RagmonReplicaDown",
+        "Prometheus has not reached ragmon at {{ $labels.instance }} for ten minutes",
+        "The others go on; what this one was told is missing from every number until it is back.",
+    )
+    return _ticket("RagmonReplicaDown", f'up{{job="{JOB}"}} == 0', texts, "10m")
 
 
 def _no_data(pipeline: str, writer: Writer) -> Rule:

@@ -68,13 +68,18 @@ def alerts(settings: Settings, writer: Writer) -> list[Rule]:
 
 
 def _slow(one: PipelineSettings, here: str, writer: Writer) -> list[Rule]:
-    """A p95 above the bound of answered_within; above the largest bucket nobody could see one."""
+    """A p95 above the bound of answered_within.
+
+    Between two edges of buckets a quantile is a guess, so the next edge above the bound is what it must exceed; above
+    the last one nobody can see anything.
+    """
     bound = one.metrics.answered_within
     if bound is None or bound >= LATENCY_BOUNDS[-1]:
         return []
-    summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, above {float(bound):g} s"
+    edge = next(edge for edge in LATENCY_BOUNDS if edge >= bound)
+    summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, due within {float(bound):g} s"
     texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
-    return [_ticket("RagmonLatencyP95", one, f"{_P95}{here} > {float(bound):g}", texts, "10m")]
+    return [_ticket("RagmonLatencyP95", one, f"{_P95}{here} > {exact(edge)}", texts, "10m")]
 
 
 def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:

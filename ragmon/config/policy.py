@@ -139,6 +139,9 @@ def _metric(name: str, table: GateTable) -> str | None:
 def _wrongs(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
     if not is_name(name):
         yield Wrong("", "is not usable as a name", None, NAME_HINT)
+    elif ":" in name:
+        hint = f'"{name.replace(":", "-")}"'
+        yield Wrong("", "has a colon in its name, which parts a metric from its alarms", None, hint)
     yield from _wrong_metric(name, table, about)
     yield from _wrong_bounds(table)
     if table.window is not None and table.window not in about.windows:

@@ -40,8 +40,9 @@ class Budget:
         self._is_spent = False
 
     def begin_again(self) -> None:
-        """Go on in a forked child: a thread of the parent may have held the lock."""
+        """Go on in a forked child: the parent may have held the lock, and what came back is the parent's."""
         self._lock = Lock()
+        self._unused = 0
 
     def spend(self) -> bool:
         """Take one request out of today's; returns whether there was one left."""

@@ -6,18 +6,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ragmon import exposition, names
+from ragmon import exposition, names, stats
 from ragmon.alarms.terms import INDEX_ALERT
 from ragmon.alerting import counted
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.cases.case import OTHER, TARGET, Case, scraped
-from ragmon.alerting.promql import selector
+from ragmon.alerting.promql import Z999, selector
 from ragmon.config.settings import Settings
 from ragmon.gates import Gate
 
 _ALARM: Final = "0x4 1x10"
 _QUIET: Final = "0x15"
 _PER_MINUTE: Final = 60
+_MOST: Final = 1e7
 _ALERTS: Final = ("RagmonGateAlarm", "RagmonLook", "RagmonDrift", "RagmonIndexDrift")
 
 
@@ -74,16 +75,28 @@ def _burns(gate: Gate) -> Iterator[Case]:
     worse, bad = (found.page + 1) / 2, (found.budget + found.page) / 2
     fires = {**counted.named(gate), "severity": "ticket"}
     long, longer = ({**fires, "over": over} for over in ("6h", "3d"))
-    for failing, labels in ((worse, [long, longer]), (bad, [longer])):
-        say = f"{gate.name}, {failing:.4g} of its requests fail, all along"
-        yield Case("RagmonGateSlowBurn", say, _failing(gate, failing, _PER_MINUTE, 60), "60m", labels)
+    for failing, level, labels in ((worse, found.page, [long, longer]), (bad, found.budget, [longer])):
+        rate = _enough(gate, failing, level)
+        if rate is not None:
+            say = f"{gate.name}, {failing:.4g} of its requests fail, all along"
+            yield Case("RagmonGateSlowBurn", say, _failing(gate, failing, rate, 60), "60m", labels)
     alright = _failing(gate, found.budget / 2, _PER_MINUTE, 60)
     yield Case("RagmonGateSlowBurn", f"{gate.name} within its budget", alright, "60m")
     few = (max(1, gate.min_samples - 5)) / 60
     yield Case("RagmonGateSlowBurn", f"{gate.name}, all fail, but they are few", _failing(gate, 1.0, few, 60), "60m")
-    failed = _failing(gate, worse, _PER_MINUTE, 60)
+    failed = _failing(gate, worse, _enough(gate, worse, found.page) or _PER_MINUTE, 60)
     ended = {series: f"{values} {_end(values):g}x240" for series, values in failed.items()}
     yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last hours", ended, "280m", [longer])
+
+
+def _enough(gate: Gate, failing: float, level: float) -> float | None:
+    """Requests a minute that prove a share of failures beyond a level within the hour; None: no number does."""
+    rate = max(_PER_MINUTE, gate.min_samples / 30)
+    while rate < _MOST:
+        if stats.wilson(failing * rate * 50, rate * 50, Z999)[0] > level:
+            return rate
+        rate *= 4
+    return None
 
 
 def _end(values: str) -> float:

@@ -43,6 +43,8 @@ def _down() -> Iterator[Case]:
     yield Case("RagmonDown", "it was restarted", {scraped("up"): "1x5 0x2 1x20"}, "9m")
     other = {scraped("up"): "0x20", scraped("up", {"instance": "ragmon-2:9464", "job": "ragmon"}): "1x20"}
     yield Case("RagmonDown", "one of two replicas is there", other, "15m")
+    yield Case("RagmonReplicaDown", "one of two replicas is there", other, "15m", _ticket(**TARGET))
+    yield Case("RagmonReplicaDown", "it was restarted", {scraped("up"): "1x5 0x6 1x20"}, "15m")
 
 
 def _no_data(pipeline: str) -> Iterator[Case]:
