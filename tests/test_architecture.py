@@ -21,7 +21,7 @@ FLOORS = {
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
     "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
-    "edges": "ingest export exemplars reading labels journal",
+    "edges": "ingest export exemplars promql reading labels journal",
     "app": "config alerting assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
     "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
     "verifying probes termination dashboards",

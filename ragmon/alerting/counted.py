@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ragmon import exposition, names
-from ragmon.alerting.promql import quoted, selector
+from ragmon.alerting.promql import selector
 from ragmon.config.settings import Settings
 from ragmon.export.labels import label
 from ragmon.gates import LABELLED, Gate
 from ragmon.metrics.base import parse
+from ragmon.promql import equals
 
 
 def gates(settings: Settings) -> tuple[Gate, ...]:
@@ -62,7 +63,7 @@ def _counter(gate: Gate, ending: str, sliced: str) -> str:
 def _gold(gate: Gate) -> list[str]:
     """Which gold set: the one the gate names, or whichever there is."""
     if gate.gold is not None:
-        return [f"gold={quoted(label(gate.gold))}"]
+        return [equals("gold", gate.gold)]
     if gate.metric in LABELLED:
         return []
     return ['gold!=""' if parse(gate.metric).needs_gold else 'gold=""']

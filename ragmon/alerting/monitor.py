@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -10,10 +9,11 @@ from ragmon import exposition, names
 from ragmon.alerting import recording
 from ragmon.alerting.annotations import Writer
 from ragmon.alerting.gates import PAGE, TICKET
-from ragmon.alerting.promql import quoted, selector
+from ragmon.alerting.promql import selector
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import Settings
 from ragmon.export.labels import label
+from ragmon.promql import among
 
 JOB: Final = "ragmon"
 """How the scrape job is called."""
@@ -134,7 +134,7 @@ def _reload(writer: Writer) -> Rule:
 
 def _rules(settings: Settings, writer: Writer) -> Rule:
     """These very rules were generated from another configuration than the one that is in force."""
-    mine = f"{{pipeline=~{quoted('|'.join(map(_literal, settings.pipelines)))}}}"
+    mine = f"{{{among('pipeline', settings.pipelines)}}}"
     served = f"max by (pipeline, gate) ({exposition.GATE_THRESHOLD}{mine})"
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
@@ -148,11 +148,6 @@ def _rules(settings: Settings, writer: Writer) -> Rule:
         gated=True,
     )
     return _ticket("RagmonRulesStale", expr, texts, "15m")
-
-
-def _literal(pipeline: str) -> str:
-    """A regular expression of RE2 that matches a name and nothing else."""
-    return re.sub(r"([^\w\s]|\s)", lambda found: f"\\{found[0]}" if found[0].isascii() else found[0], label(pipeline))
 
 
 def _watchdog(writer: Writer) -> Rule:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Final
+
+from ragmon.promql import quoted
 
 Z95: Final = 1.96
 Z999: Final = 3.29
@@ -24,11 +25,6 @@ def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -
     """
     parts = [f"{label}={quoted(value)}" for label, value in (matchers or {}).items()] + list(more)
     return f"{name}{{{','.join(parts)}}}" if parts else name
-
-
-def quoted(text: str) -> str:
-    """A PromQL string: JSON's escapes are among those it has."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def exact(value: float) -> str:

@@ -9,9 +9,10 @@ from ragmon import exposition, names
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
 from ragmon.dashboards.panels import FIRING, NUMBER, SECONDS, SHARE, STALE, VERDICTS, Query, lines, number, timeline
-from ragmon.dashboards.promql import FIRES, GATE, PIPELINE, among, at, equals, of_gate, pooled, status, worst
+from ragmon.dashboards.promql import FIRES, GATE, PIPELINE, at, of_gate, pooled, status, worst
 from ragmon.dashboards.quality import gate_panel, gates, plain
 from ragmon.dashboards.tables import Label, Value, table
+from ragmon.promql import among, equals
 
 _BY = "pipeline, gate"
 

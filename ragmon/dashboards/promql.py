@@ -6,12 +6,10 @@ together square by square, which is exact for one replica. Counters are summed, 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ragmon import exposition
-from ragmon.export.labels import label
+from ragmon.promql import equals
 
 PIPELINE: Final = 'pipeline=~"$pipeline"'
 SOURCE: Final = 'source=~"$source"'
@@ -20,8 +18,6 @@ EVERY: Final = "$__rate_interval"
 SHOWN: Final = "$__range"
 FIRES: Final = 'ALERTS{alertname=~"Ragmon.*",alertname!="RagmonWatchdog",alertstate="firing"}'
 """Alerts of ragmon's rules that fire; their labels are the rules', so that no job or instance is asked for."""
-_SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""What means something in Prometheus' regular expressions; nothing else may stand behind a backslash."""
 _TARGET: Final = ('job=~"$job"', 'instance=~"$instance"')
 
 
@@ -32,29 +28,6 @@ def at(name: str, *matchers: str) -> str:
     'ragmon_series{job=~"$job",instance=~"$instance"}'
     """
     return f"{name}{{{','.join((*_TARGET, *matchers))}}}"
-
-
-def equals(name: str, value: str) -> str:
-    r"""A matcher for one value, as the exporter writes it.
-
-    >>> print(equals("gate", 'a "b"'))
-    gate="a \"b\""
-    """
-    return f'{name}="{_quoted(label(value))}"'
-
-
-def among(name: str, values: Sequence[str], *, others: bool = False) -> str:
-    r"""A matcher for several values, or for all others.
-
-    >>> print(among("gate", ["a", "b.c"]))
-    gate=~"a|b\\.c"
-    """
-    pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", label(value)) for value in values)
-    return f'{name}{"!~" if others else "=~"}"{_quoted(pattern)}"'
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 class Estimate(NamedTuple):

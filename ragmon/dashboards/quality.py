@@ -9,10 +9,11 @@ from grafana_foundation_sdk.builders import timeseries
 from ragmon import exposition, metrics
 from ragmon.config.settings import Settings
 from ragmon.dashboards.panels import NUMBER, SHARE, Query, lines
-from ragmon.dashboards.promql import GATE, PIPELINE, SOURCE, WINDOW, at, equals, pooled, windowed, worst
+from ragmon.dashboards.promql import GATE, PIPELINE, SOURCE, WINDOW, at, pooled, windowed, worst
 from ragmon.export.labels import label
 from ragmon.gates import Gate
 from ragmon.metrics.judged import judged
+from ragmon.promql import equals
 
 _POOLED = "Replicas are put together by their requests; dots: 95 % interval."
 

@@ -9,10 +9,11 @@ from ragmon import exposition, names
 from ragmon.config.settings import Settings
 from ragmon.dashboards.frame import Frame
 from ragmon.dashboards.panels import REQUESTS, SECONDS, SHARE, Query, lines
-from ragmon.dashboards.promql import PIPELINE, SOURCE, equals, quantile, rate
+from ragmon.dashboards.promql import PIPELINE, SOURCE, quantile, rate
 from ragmon.dashboards.quality import families, metric_panel
 from ragmon.metrics import Metric
 from ragmon.metrics.serving import AnsweredWithin, ErrorRate
+from ragmon.promql import equals
 
 _QUANTILES = (0.5, 0.95, 0.99)
 
