@@ -8,13 +8,13 @@ from typing import Final
 import click
 
 from ragmon.cli import printable
+from ragmon.cli.generated import compare
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.errors import RagmonError, UnknownNameError
 
 SDK: Final = "grafana_foundation_sdk"
 FIRST: Final = "overview"
-DIFFERS: Final = 1
 
 
 @click.command("dashboard")
@@ -42,7 +42,7 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
         click.echo(found[uid], nl=False)
         return 0
     files = {Path(output) / f"{uid}.json": text for uid, text in found.items()}
-    return _compare(files) if check else _write(Path(output), files)
+    return compare(files) if check else _write(Path(output), files)
 
 
 def _generated(config: str | None) -> dict[str, str]:
@@ -67,14 +67,3 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
         path.write_text(text, encoding="utf-8")
         click.echo(printable(str(path)), err=True)
     return 0
-
-
-def _compare(files: dict[Path, str]) -> int:
-    """Name the files that are missing or say something else."""
-    differ = 0
-    for path, text in files.items():
-        there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
-        if there != text:
-            differ = DIFFERS
-            click.echo(f"{printable(str(path))}: {'missing' if there is None else 'not what would be written'}")
-    return differ

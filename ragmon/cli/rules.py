@@ -8,12 +8,11 @@ import click
 
 from ragmon.alerting import every_case, render, render_tests, rule_groups
 from ragmon.alerting.rulefile import Form
-from ragmon.cli import fail
+from ragmon.cli.generated import compare
 from ragmon.cli.runs import config_option, output_option, write
 from ragmon.config.load import load
 
-DIFFERS = 1
-_check = click.option("--check", is_flag=True, help="Write nothing; exit with 1 where --output differs.")
+_check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
 
 
 @click.command("rules")
@@ -65,8 +64,4 @@ def _deliver(text: str, output: str | None, *, check: bool) -> int:
         return 0
     if output is None:
         raise click.UsageError("--check needs --output: the file to compare with")
-    path = Path(output)
-    if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
-        state = "differs from what ragmon.toml says" if path.is_file() else "is not there"
-        fail(f"{output} {state}", "generate it again without --check", code=DIFFERS)
-    return 0
+    return compare({Path(output): text})
