@@ -238,8 +238,9 @@ def test_the_most_generous_budget_breaks_nothing(configured, looks):
     assert all(0 <= state.evidence <= 1 for state in world.alarms.states())
 
 
-def test_a_declared_gate_is_never_lost(configured):
-    """Whatever it is called: this one has the name of the look on the same metric, and is a page."""
-    world = gated(configured, '[gates."compliance:look"]\nmetric = "compliance"\nat_least = 0.98\n')
-    world.run(10, listless=0.5)
-    assert ("compliance:look", "compliance", PAGE) in alerts(world)
+def test_a_declared_gate_is_never_lost():
+    """Whatever it is called in Python: this one has the name of the look on the same metric, and is a page."""
+    gate = Gate("compliance:look", "compliance", 0.98, "at_least")
+    watches = {watch.alert: watch for watch in plan([gate], build())}
+    assert (watches["compliance:look"].severity, watches["compliance:look"].kind) == (PAGE, "gate")
+    assert watches["compliance:look:own"].kind == "baseline"

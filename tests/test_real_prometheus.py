@@ -120,8 +120,8 @@ def test_every_metric_summed_over_replicas_and_divided_is_that_of_the_whole(serv
                 continue
             labels = f'{{pipeline="default",source="{series.source}",gold="{series.gold}",k="{k}"}}'
             ratio = f"sum(rag_{name}_score_total{labels}) / sum(rag_{name}_scored_total{labels})"
-            assert server.value(ratio) == pytest.approx(found.value, abs=1e-9), ratio
-            assert server.value(f"sum(rag_{name}_scored_total{labels})") == found.n
+            assert server.some_value(ratio) == pytest.approx(found.value, abs=1e-9), ratio
+            assert server.some_value(f"sum(rag_{name}_scored_total{labels})") == found.n
             compared += 1
     assert compared > 30
 
