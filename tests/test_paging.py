@@ -29,6 +29,8 @@ from ragmon.config.load import load
 PAGE = r"harbour/answer_precision fires: ([\d.]+)% in 5m \(95 % interval [\d.]+% to ([\d.]+)%, n = \d+\), threshold 80%"
 QUIET = 45.0
 """Seconds in which nothing may be told: three quarters of an hour by the hurried clocks."""
+PATIENT = 15
+"""Seconds an alert that waits at all waits at least: on a busy machine a few scrapes may come late."""
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION = r"(?<=\[)(\d+)([smhd])(?=\])|(?<=offset )(\d+)([smhd])|(?<=for: )(\d+)([smhd])|(?<=interval: )(\d+)([smhd])"
 
@@ -38,7 +40,8 @@ def hurried(rules):
 
     def sooner(found):
         number, unit = (group for group in found.groups() if group)
-        return f"{max(1, round(float(number) * UNITS[unit] / PACE))}s"
+        least = PATIENT if rules.endswith(" for: ", 0, found.start()) else 1
+        return f"{max(least, round(float(number) * UNITS[unit] / PACE))}s"
 
     return re.sub(DURATION, sooner, rules)
 
