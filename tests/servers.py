@@ -61,14 +61,6 @@ class Prometheus:
         assert len(found) <= 1, found
         return next(iter(found.values()), None)
 
-    def some_value(self, expression):
-        """The one value of an instant query, once there is one: a scrape that took too long leaves a gap."""
-        deadline = monotonic() + PATIENCE
-        while (value := self.value(expression)) is None:
-            assert monotonic() < deadline, f"{expression} has no value"
-            _TICK.wait(0.1)
-        return value
-
     def wait_for(self, expression, expected):
         """Wait until an instant query has a value."""
         deadline = monotonic() + PATIENCE
