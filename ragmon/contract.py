@@ -80,6 +80,8 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
         context_chars: Length of all contexts together, in characters.
         redacted: Which of `q`, `claim` and `contexts` travel changed. The facts were decided before that, and count
             in place of those texts.
+        cut: Which of `claim` and `contexts` are longer than what was read of them: what is not known of these
+            depends on the rest.
     """
 
     gold_version: str | None = None
@@ -97,6 +99,7 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
     contexts: Count | None = None
     context_chars: Count | None = None
     redacted: list[str] | None = None
+    cut: list[str] | None = None
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):

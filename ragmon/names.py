@@ -85,6 +85,8 @@ ERROR: Final = "error"
 TOTAL_UNKNOWN: Final = "total_unknown"
 GOLD_VERSION: Final = "gold_version"
 BEYOND_DEPTH: Final = "beyond_depth"
+TEXT_CUT: Final = "text_cut"
+"""A text is longer than what is read of it, and what was looked for is not in that part."""
 REASONS: Final = (
     NO_IDS,
     NO_TEXT,
@@ -96,6 +98,7 @@ REASONS: Final = (
     TOTAL_UNKNOWN,
     GOLD_VERSION,
     BEYOND_DEPTH,
+    TEXT_CUT,
 )
 
 # Why a line never became a record, or a record was not scored.
