@@ -6,12 +6,16 @@ from typing import Final
 
 MOST: Final = 50_000
 """Spans, or points, of one request with all that holds them; exporters send some hundred, collectors some thousand."""
+FIELDS: Final = 4
+"""Fields that are looked at for each of those: names, units and schemas stand beside them."""
 _MEMBERS: Final = 20
-"""Braces of JSON for each of those, on average."""
+"""Brackets of JSON for each of those, on average."""
 _WALKED: Final = 1 << 17
 """Bytes of a request below which nothing that it holds is too much."""
 _BYTES: Final = 2
 _FIXED: Final = {1: 8, 5: 4}
+_GROUPS: Final = (3, 4)
+"""Where a group begins and ends: what it holds is walked as if it stood outside, so nothing hides in one."""
 
 Levels = tuple[frozenset[int], ...]
 """The fields that hold messages, level by level."""
@@ -21,12 +25,19 @@ POINTS: Final[Levels] = (frozenset({1}), frozenset({2}), frozenset({2}), frozens
 """`resource_metrics`, `scope_metrics`, `metrics`, the kinds of them, `data_points`."""
 
 
+class _CrowdedError(Exception):
+    """There is more than anybody sends who means it."""
+
+
 class _BrokenError(Exception):
     """What follows is no protocol message; whoever parses it says so."""
 
 
 def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
     r"""Whether a request holds more than anybody sends who means it.
+
+    It takes time in proportion to `MOST`, however large the request is: each field that is looked at counts, be it a
+    message or one that nobody knows.
 
     Args:
         body: What was received, inflated.
@@ -42,33 +53,64 @@ def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
     if len(body) < _WALKED:
         return False
     if json:
-        return body.count(b"{") > _MEMBERS * MOST
+        return body.count(b"{") + body.count(b"[") > _MEMBERS * MOST
     try:
-        return _count(body, 0, len(body), levels, MOST) < 0
+        _Walk(body).count(0, len(body), levels)
+    except _CrowdedError:
+        return True
     except (_BrokenError, IndexError):
         return False
+    return False
 
 
-def _count(body: bytes, at: int, end: int, levels: Levels, left: int) -> int:
-    """Go through the fields of a message; returns how many more there may be, below zero where there are too many."""
-    wanted, deeper = levels[0], levels[1:]
-    while at < end and left >= 0:
-        tag, at = _varint(body, at)
-        kind = tag & 7
-        if kind == _BYTES:
-            size, at = _varint(body, at)
-            if tag >> 3 in wanted:
-                left -= 1
-                if deeper and size:
-                    left = _count(body, at, min(at + size, end), deeper, left)
-            at += size
-        elif kind == 0:
-            _, at = _varint(body, at)
-        elif kind in _FIXED:
-            at += _FIXED[kind]
-        else:
-            raise _BrokenError
-    return left
+class _Walk:
+    """Goes through the fields of a protocol message.
+
+    Args:
+        body: The message.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._messages = MOST
+        self._fields = FIELDS * MOST
+
+    def count(self, at: int, end: int, levels: Levels) -> None:
+        """Go through a message.
+
+        Args:
+            at: Where it begins.
+            end: Where it ends.
+            levels: Which of its fields hold messages, and which of theirs.
+
+        Raises:
+            _CrowdedError: There are too many messages, or fields.
+            _BrokenError, IndexError: It is none.
+        """
+        body, wanted, deeper = self._body, levels[0], levels[1:]
+        while at < end:
+            tag, at = _varint(body, at)
+            number, kind = tag >> 3, tag & 7
+            self._fields -= 1
+            if not number:
+                raise _BrokenError
+            if self._fields < 0:
+                raise _CrowdedError
+            if kind == _BYTES:
+                size, at = _varint(body, at)
+                if number in wanted:
+                    self._messages -= 1
+                    if self._messages < 0:
+                        raise _CrowdedError
+                    if deeper and size:
+                        self.count(at, min(at + size, end), deeper)
+                at += size
+            elif kind == 0:
+                _, at = _varint(body, at)
+            elif kind in _FIXED:
+                at += _FIXED[kind]
+            elif kind not in _GROUPS:
+                raise _BrokenError
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
