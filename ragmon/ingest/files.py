@@ -64,9 +64,9 @@ class Intake:
         """Lines that are no record, for whatever reason."""
         return sum(self.rejected.values())
 
-    def reject(self, path: str, line: int, reason: str, detail: str = "") -> None:
-        """Count one line that is no record."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+    def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
+        """Count one line that is no record, or the spans that are lost with it."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + lost
         if len(self.examples) < EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
 
@@ -131,7 +131,7 @@ def read_file(
             intake.lines = reader.number
             return
         if first and is_export(first[0]):
-            yield from _requests(((reader.number, line) for line in lines), intake, reject)
+            yield from _requests(path, ((reader.number, line) for line in lines), intake)
             intake.lines = reader.number
             return
         watched = progress if raw.seekable() else None
@@ -148,14 +148,16 @@ def read_file(
             intake.read += reader.number - reader.blank
 
 
-def _requests(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:
+def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: Intake) -> Iterator[Record]:
     """The requests of OTLP lines; each counts as one thing read, and so does a line or span that cannot be read."""
     assembly, number = Assembly(), 0
 
     def refuse(rejected: Rejected) -> None:
-        intake.read += 1
-        reject(number, rejected.reason, str(rejected))
+        if rejected.lost:
+            intake.read += rejected.lost
+            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost)
 
+    reject: Reject = partial(intake.reject, path)
     for number, line in lines:
         try:
             for span, resource in spans(line, refuse):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 MOST: Final = 50_000
@@ -63,14 +64,30 @@ def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
     return False
 
 
+def spans_in(body: bytes) -> int:
+    r"""How many spans were begun in a request that breaks off, or that is none from some place on; at least one.
+
+    >>> spans_in(b"\n\x06\x12\x04\x12\x00\x12\x09"), spans_in(b"no request")
+    (2, 1)
+    """
+    walk = _Walk(body)
+    with suppress(_CrowdedError, _BrokenError, IndexError):
+        walk.count(0, len(body), SPANS)
+    return max(1, walk.innermost)
+
+
 class _Walk:
     """Goes through the fields of a protocol message.
 
     Args:
         body: The message.
+
+    Attributes:
+        innermost: How many messages of the last level were begun so far.
     """
 
     def __init__(self, body: bytes) -> None:
+        self.innermost = 0
         self._body = body
         self._messages = MOST
         self._fields = FIELDS * MOST
@@ -99,18 +116,31 @@ class _Walk:
             if kind == _BYTES:
                 size, at = _varint(body, at)
                 if number in wanted:
-                    self._messages -= 1
-                    if self._messages < 0:
-                        raise _CrowdedError
-                    if deeper and size:
-                        self.count(at, min(at + size, end), deeper)
+                    self._message(at, min(at + size, end), deeper)
                 at += size
-            elif kind == 0:
-                _, at = _varint(body, at)
-            elif kind in _FIXED:
-                at += _FIXED[kind]
-            elif kind not in _GROUPS:
-                raise _BrokenError
+            else:
+                at = _past(body, at, kind)
+
+    def _message(self, at: int, end: int, deeper: Levels) -> None:
+        """Count a message, and those in it."""
+        self._messages -= 1
+        if self._messages < 0:
+            raise _CrowdedError
+        if not deeper:
+            self.innermost += 1
+        elif at < end:
+            self.count(at, end, deeper)
+
+
+def _past(body: bytes, at: int, kind: int) -> int:
+    """Where a value ends that is no bytes."""
+    if kind == 0:
+        return _varint(body, at)[1]
+    if kind in _FIXED:
+        return at + _FIXED[kind]
+    if kind not in _GROUPS:
+        raise _BrokenError
+    return at
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:

@@ -81,7 +81,7 @@ class UnreadableError(RefusedError):
 
     def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
         super().__init__(status, rejected.reason, str(rejected))
-        self.counts = Counts(received=1, dropped={rejected.reason: 1})
+        self.counts = Counts(received=rejected.lost, dropped={rejected.reason: rejected.lost})
 
 
 def of_traces(body: bytes, form: Form) -> Request:
@@ -111,7 +111,7 @@ def of_traces(body: bytes, form: Form) -> Request:
         foreign=batch.foreign,
         counts=Counts(received=bad, dropped=dict(rejected)),
         taken=Taken(bad, first if bad else ""),
-        body=body if batch.foreign else b"",
+        body=(batch.body or body) if batch.foreign else b"",
         form=form,
     )
 
