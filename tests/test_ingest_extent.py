@@ -110,6 +110,12 @@ def test_lists_in_json_count_as_objects_do():
     assert is_crowded(b'{"resourceSpans":[%b[]]}' % (b"[]," * 1_100_000), SPANS, json=True)
 
 
+def test_objects_in_the_text_of_an_attribute_are_no_messages():
+    """A framework that writes a large index as JSON sends one message."""
+    told = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": '{"id":1}' * 1_100_000}]}]}]}
+    assert not is_crowded(json.dumps(told).encode(), SPANS, json=True)
+
+
 def messages_of(found):
     """How many messages of the levels that are counted a parsed request holds: the oracle."""
     scopes = [scope for process in found.resource_spans for scope in process.scope_spans]

@@ -49,6 +49,7 @@ class Intake:
         totals: Totals lines, which are no requests, among them.
         labels: What people said of answers, among them too.
         rejected: Lines that are no record, by reason.
+        unknown: Records of which a field is unknown because of what they hold, by `field: reason`.
         examples: The first few of them.
     """
 
@@ -57,6 +58,7 @@ class Intake:
     totals: int = 0
     labels: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
 
     @property
@@ -70,6 +72,11 @@ class Intake:
         if len(self.examples) < EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
 
+    def miss(self, name: str, reason: str) -> None:
+        """Count a record of which a field is unknown."""
+        key = f"{name}: {reason}"
+        self.unknown[key] = self.unknown.get(key, 0) + 1
+
     def merge(self, other: Intake, *, lines_before: int = 0) -> None:
         """Add what another reader met; it may have started in the middle of a file."""
         self.lines = lines_before + other.lines
@@ -78,8 +85,9 @@ class Intake:
         self.labels += other.labels
         moved = [replace(example, line=example.line + lines_before) for example in other.examples]
         self.examples = [*self.examples, *moved][:EXAMPLES]
-        for reason, n in other.rejected.items():
-            self.rejected[reason] = self.rejected.get(reason, 0) + n
+        for mine, theirs in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
+            for key, n in theirs.items():
+                mine[key] = mine.get(key, 0) + n
 
 
 def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None = None) -> Iterator[Line]:
@@ -138,7 +146,7 @@ def read_file(
         try:
             for line in lines:
                 try:
-                    yield decode(line)
+                    yield decode(line, intake.miss)
                 except Rejected as rejected:
                     reject(reader.number, rejected.reason, str(rejected))
                 if watched is not None and reader.number % _TICK == 0:
@@ -171,9 +179,13 @@ def _read(found: Iterable[Mapped], number: int, intake: Intake, reject: Reject) 
     for mapped in found:
         intake.read += 1
         try:
-            yield record_of(mapped)
+            record = record_of(mapped)
         except Rejected as rejected:
             reject(number, rejected.reason, str(rejected))
+            continue
+        for name, reason in mapped.missing.items():
+            intake.miss(name, reason)
+        yield record
 
 
 def _queries(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:

@@ -95,7 +95,7 @@ def moment(nanoseconds: int) -> float | None:
 def latency(trace: Trace) -> Latency:
     """How long the request and its stages took, in milliseconds; what happened at once counts once."""
     start, end = _extent(trace)
-    total = _milliseconds(end - start) if trace.outermost and start else None
+    total = _milliseconds(end - start) if trace.outermost and start else None  # below zero, it is none
     return Latency(total, _union(trace.steps), _union(trace.calls))
 
 
@@ -120,4 +120,4 @@ def _union(spans: Sequence[Span]) -> float | None:
 
 
 def _milliseconds(nanoseconds: int) -> float:
-    return round(max(0, nanoseconds) / _MILLISECOND, 3)
+    return round(nanoseconds / _MILLISECOND, 3)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.bounds import bounded
 from ragmon.contract import Answer, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
@@ -22,6 +23,7 @@ from ragmon.spans.reading import DocumentReader
 from ragmon.spans.retrievals import Retrievals
 from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
+from ragmon.spans.values import too_long
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -64,7 +66,8 @@ def to_record(
         record = own_record(own[0].attributes[keys.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
-        return Mapped(fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge))
+        filled = fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge)
+        return Mapped(*_bounded(filled))
     if not trace.is_rag:
         return Mapped(None, NOT_RAG)
     found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
@@ -91,7 +94,14 @@ def to_record(
     )
     # What nobody recorded is unknown; an answer that was empty is recorded as one.
     record.partial = record.answer_json is None and record.error is None
-    return Mapped(record, "", _missing(record, trace, found.final))
+    kept, reason, odd = _bounded(record)
+    return Mapped(kept, reason, {**_missing(record, trace, found.final), **odd})
+
+
+def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
+    """A record without what is out of range, and what that is, as they are told."""
+    kept, odd = bounded(record)
+    return kept, "", odd
 
 
 def _answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
@@ -144,4 +154,7 @@ def _missing(record: Record, trace: Trace, found: Found) -> dict[str, str]:
 
 def _hidden(trace: Trace) -> str:
     """Why what was said in a request is unknown."""
-    return ATTRIBUTES_DROPPED if any(span.dropped for span in trace.tops) else CONTENT_NOT_CAPTURED
+    if any(span.dropped for span in trace.tops):
+        return ATTRIBUTES_DROPPED
+    told = (value for span in trace.spans for _, value in span.attributes.items())
+    return names.OVERSIZE if any(map(too_long, told)) else CONTENT_NOT_CAPTURED

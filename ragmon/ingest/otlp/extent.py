@@ -54,7 +54,8 @@ def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
     if len(body) < _WALKED:
         return False
     if json:
-        return body.count(b"{") + body.count(b"[") > _MEMBERS * MOST
+        # JSON in a text has a backslash before the quotation mark that follows, and is no message.
+        return body.count(b"{") - body.count(b"{\\") + body.count(b"[") > _MEMBERS * MOST
     try:
         _Walk(body).count(0, len(body), levels)
     except _CrowdedError:
