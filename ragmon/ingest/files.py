@@ -17,6 +17,7 @@ from ragmon.ingest.otlp.assembly import Assembly, record_of
 from ragmon.ingest.otlp.lines import is_export, spans
 from ragmon.ingest.rejected import Rejected
 from ragmon.spans import Mapped
+from ragmon.spans.model import TOO_MANY_SPANS
 
 EXAMPLES: Final = 5
 """Rejected lines that are named one by one."""
@@ -72,10 +73,10 @@ class Intake:
         if len(self.examples) < EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
 
-    def miss(self, name: str, reason: str) -> None:
+    def miss(self, name: str, reason: str, n: int = 1) -> None:
         """Count a record of which a field is unknown."""
         key = f"{name}: {reason}"
-        self.unknown[key] = self.unknown.get(key, 0) + 1
+        self.unknown[key] = self.unknown.get(key, 0) + n
 
     def merge(self, other: Intake, *, lines_before: int = 0) -> None:
         """Add what another reader met; it may have started in the middle of a file."""
@@ -173,6 +174,8 @@ def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: Intake) -> 
         except Rejected as rejected:
             refuse(rejected)
     yield from _read(assembly.end(), number, intake, reject)
+    if assembly.left_out:
+        intake.miss("spans", TOO_MANY_SPANS, assembly.left_out)
 
 
 def _read(found: Iterable[Mapped], number: int, intake: Intake, reject: Reject) -> Iterator[Record]:

@@ -24,6 +24,15 @@ CONTENT_NOT_CAPTURED: Final = "content_not_captured"
 NO_RETRIEVAL: Final = "no_retrieval"
 """Why ids are unknown: no span says that anything was retrieved."""
 
+TOO_MANY_STEPS: Final = "too_many_steps"
+"""Why ids are unknown: there were more retrievals and rerankings than are followed."""
+INCOMPLETE: Final = "incomplete"
+"""Why documents are unknown where spans of the trace are missing: they may have held others."""
+SPANS: Final = 10_000
+"""Spans of one trace that are held together."""
+TOO_MANY_SPANS: Final = "too_many_spans"
+"""Why a span belongs to no record: so many of its trace came before it."""
+
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

@@ -16,7 +16,7 @@ from ragmon.spans.documents import Found
 from ragmon.spans.evaluations import judged
 from ragmon.spans.filling import fill
 from ragmon.spans.marks import cited
-from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, Merge, Path, Span
+from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, INCOMPLETE, NOT_RAG, Mapped, Merge, Path, Span
 from ragmon.spans.questions import question
 from ragmon.spans.rankings import ids_of, scores_of, texts_of
 from ragmon.spans.reading import DocumentReader
@@ -102,6 +102,15 @@ def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
     """A record without what is out of range, and what that is, as they are told."""
     kept, odd = bounded(record)
     return kept, "", odd
+
+
+def incomplete(mapped: Mapped) -> Mapped:
+    """A request of which spans are missing: its documents are unknown, and what was said is not known to be all."""
+    if mapped.record is None:
+        return mapped
+    documents = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
+    record = msgspec.structs.replace(mapped.record, **documents, partial=True)
+    return mapped._replace(record=record, missing={**mapped.missing, "retrieved_ids": INCOMPLETE})
 
 
 def _answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
