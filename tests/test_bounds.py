@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections import Counter
 from time import process_time
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from otlp_requests import as_json, export
-from recorded_spans import made
+from recorded_spans import START, made
 from serving import accounted, asked, digest, foreign, replayed, send_body, serving, values, whole
 
 import ragmon
@@ -25,11 +26,15 @@ from ragmon.contract import Answer, Latency, Record, Totals, encode
 from ragmon.facts import DEPTH
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.otlp import assembly
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_traces
+from ragmon.server.keeping.waiting import TOO_MANY, Limits, Room
 from ragmon.spans import per_request, to_record
+from ragmon.spans.model import CONTENT_NOT_CAPTURED, SPANS, TOO_MANY_STEPS
+from ragmon.spans.retrievals import STEPS
 from ragmon.spans.values import LONGEST
 from ragmon.stats import bucket
 from ragmon.testing import make_gold, make_record
@@ -223,6 +228,78 @@ def mapped_from(body, form):
     spans = [one.span() for one in of_traces(body, form).foreign]
     (request,) = per_request(spans)
     return to_record(request)
+
+
+# --- spans of one trace -----------------------------------------------------------------------------------------------
+
+
+def crowd(size, kind, shape):
+    """The spans of one trace: a root, and under it, in each other, or beside it spans of one kind."""
+    spans = []
+    for number in range(1, size + 1):
+        parent = {"under": 1, "inside": number - 1, "beside": None}[shape] if number > 1 else None
+        told = {keys.SPAN_KIND: kind if number > 1 else "CHAIN", keys.INPUT_VALUE: "Is it?", keys.OUTPUT_VALUE: "yes"}
+        spans.append(
+            made(told)._replace(
+                span_id=f"{number:016x}",
+                parent_id=None if parent is None else f"{parent:016x}",
+                start_ns=START + number,
+                end_ns=START + 10**9 - number,
+            )
+        )
+    return spans
+
+
+@pytest.mark.parametrize("shape", ["under", "inside", "beside"])
+@pytest.mark.parametrize("kind", ["RETRIEVER", "RERANKER", "LLM", "CHAIN", "TOOL"])
+def test_reading_the_largest_trace_costs_at_most_a_few_seconds(kind, shape):
+    spans = crowd(SPANS, kind, shape)
+    began = process_time()
+    records = [to_record(request).record for request in per_request(spans)]
+    assert process_time() - began <= 4.0
+    assert records
+
+
+@pytest.mark.parametrize("shape", ["under", "beside"])
+def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others_counted(shape):
+    """Roots as well: a trace has one."""
+    spans = crowd(40_000, "RETRIEVER", shape)
+    bodies = [export(spans[place : place + SPANS]).SerializeToString() for place in range(0, 40_000, SPANS)]
+    room, found = Room(), Counter()
+    began = process_time()
+    for number, body in enumerate(bodies):
+        found += room.add(of_traces(body, Form.PROTOBUF).foreign, number, 0.0, len(body))
+    assert process_time() - began <= 2.0
+    assert found == {"new": 1, TOO_MANY: 40_000 - SPANS}
+    (waiting,) = room.traces.values()
+    assert (len(waiting.pieces), waiting.complete) == (SPANS, False)
+
+
+def test_a_root_that_comes_last_is_kept_however_many_came_before():
+    room = Room(Limits(spans=2))
+    spans = crowd(4, "TOOL", "under")
+    body = export([*spans[1:], spans[0]]).SerializeToString()
+    assert room.add(of_traces(body, Form.PROTOBUF).foreign, 1, 0.0, 9)[TOO_MANY] == 1
+    assert next(iter(room.traces.values())).rooted
+
+
+def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
+    """What the trace's spans retrieved is unknown then, as it is on a server."""
+    monkeypatch.setattr(assembly, "SPANS", 3)
+    told = {keys.OPERATION: "retrieval", keys.QUERY_TEXT: "Is it?", keys.DOCUMENTS: '[{"id": "d1"}]'}
+    spans = [made(told)._replace(span_id=f"{number:016x}", parent_id=f"{1:016x}") for number in range(2, 7)]
+    path = tmp_path / "spans.jsonl"
+    path.write_bytes(as_json(export([*spans, made(told)._replace(span_id=f"{1:016x}")])))
+    intake = Intake()
+    (record,) = read_files([str(path)], intake)
+    assert (record.q, record.retrieved_ids, record.partial) == ("Is it?", None, True)
+    assert intake.unknown["retrieved_ids: incomplete"] == 1
+    assert intake.unknown["spans: too_many_spans"] == 2
+
+
+def test_documents_of_more_retrievals_than_are_followed_are_unknown():
+    few, many = (to_record(crowd(size, "RETRIEVER", "under")) for size in (STEPS + 1, STEPS + 2))
+    assert (few.missing["retrieved_ids"], many.missing["retrieved_ids"]) == (CONTENT_NOT_CAPTURED, TOO_MANY_STEPS)
 
 
 def test_an_answer_that_is_too_long_to_be_decoded_is_unknown_for_its_length():

@@ -108,10 +108,16 @@ def _extent(trace: Trace) -> tuple[int, int]:
 
 
 def _union(spans: Sequence[Span]) -> float | None:
-    """The time in which at least one of the spans was under way; None without spans that say when they started."""
+    """The time in which at least one of the spans was under way; None without spans that say when they started.
+
+    It is below zero, and so no latency, where one of them ended before that.
+    """
     started = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
     if not started:
         return None
+    shortest = min(span.end_ns - span.start_ns for span in started)
+    if shortest < 0:
+        return _milliseconds(shortest)
     total, reached = 0, 0
     for span in started:
         total += max(0, span.end_ns - max(span.start_ns, reached))

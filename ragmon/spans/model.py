@@ -86,7 +86,8 @@ class Mapped(NamedTuple):
     Attributes:
         record: The request; None where the spans are none, or hold a record that cannot be read.
         reason: Why there is no record; "" where there is one.
-        missing: Why a field of the record is unknown, by field: `q`, `retrieved_ids`, `answer_json`.
+        missing: Why a field of the record is unknown, or cut, by field: `q`, `retrieved_ids`, `candidate_ids`,
+            `answer_json`, `latency_ms.total` and its stages.
     """
 
     record: Record | None
