@@ -15,7 +15,6 @@ from ragmon.names import CONTRACT_VERSION, REST, UNKNOWN_WEIGHT
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
 EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
-Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -32,11 +31,11 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
-    """How long the call and its stages took, in milliseconds."""
+    """How long the call and its stages took, in milliseconds; `ragmon.bounds` says what is no latency."""
 
-    total: Milliseconds | None = None
-    retrieve: Milliseconds | None = None
-    generate: Milliseconds | None = None
+    total: float | None = None
+    retrieve: float | None = None
+    generate: float | None = None
 
 
 class Sampling(msgspec.Struct, gc=False, frozen=True):

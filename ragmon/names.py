@@ -101,6 +101,12 @@ REASONS: Final = (
     TEXT_CUT,
 )
 
+# Why a field of a record is unknown, or cut.
+OUT_OF_RANGE: Final = "out_of_range"
+"""A number that would spoil every sum it is in."""
+TOO_MANY_DOCUMENTS: Final = "too_many_documents"
+"""A list of documents that goes on beyond the depth to which ranks are kept; what comes after is left out."""
+
 # Why a line never became a record, or a record was not scored.
 MALFORMED_JSON: Final = "malformed_json"
 INVALID_UTF8: Final = "invalid_utf8"

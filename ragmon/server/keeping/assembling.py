@@ -18,7 +18,7 @@ from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
-from ragmon.spans import Mapped, Span, per_request, to_record
+from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.spans.evaluations import CORRECTNESS, evaluations
 from ragmon.spans.trace import Trace
 from ragmon.terms import asked
@@ -27,10 +27,6 @@ UNSAMPLED: Final = "unsampled"
 """Why a trace is no record: it lost the draw."""
 DECORATED: Final = "decorated"
 """Why a trace is no record: a whole one came of a decorated call in it."""
-_INCOMPLETE: Final = {"retrieved_ids": "incomplete"}
-"""Why documents are unknown where spans are missing: they may have held others."""
-
-
 ANYBODY: Final = "human"
 """Who says what stands on a span that names nobody."""
 
@@ -144,7 +140,8 @@ class Assembler:
         )
         record = mapped.record
         if record is not None and not waiting.complete:
-            record, mapped = _without_documents(record), mapped._replace(missing={**mapped.missing, **_INCOMPLETE})
+            mapped = incomplete(mapped)
+            record = mapped.record
         return mapped, record if record is None else self._treated(record, waiting)
 
     def _treated(self, record: Record, waiting: Waiting) -> Record:
@@ -168,7 +165,3 @@ def _labels(spans: Sequence[Span]) -> list[Label]:
 def _drop(counts: Counts, error: Exception) -> None:
     count(counts.dropped, INVALID_SCHEMA)
     complain("a trace's spans could not be read", error)
-
-
-def _without_documents(record: Record) -> Record:
-    return msgspec.structs.replace(record, retrieved_ids=None, candidate_ids=None, scores=None, contexts=None)

@@ -13,10 +13,11 @@ from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from ragmon.spans import Span
+from ragmon.spans.model import SPANS, TOO_MANY_SPANS
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"
-TOO_MANY: Final = "too_many_spans"
+TOO_MANY: Final = TOO_MANY_SPANS
 """Why a span belongs to no record."""
 
 
@@ -49,7 +50,7 @@ class Limits:
     idle: float = 5.0
     rootless: float = 60.0
     age: float = 600.0
-    spans: int = 512
+    spans: int = SPANS
     traces: int = 50_000
     size: int = 512 << 20
 
@@ -118,7 +119,7 @@ class Room:
                 found["new"] += 1
             if piece.span_id in trace.pieces:
                 found[TWICE] += 1
-            elif len(trace.pieces) >= self.limits.spans and not piece.is_root:
+            elif len(trace.pieces) >= self.limits.spans and (trace.rooted or not piece.is_root):
                 found[TOO_MANY] += 1
                 trace.complete = False
             else:
