@@ -13,6 +13,7 @@ from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.journal import Journal, JournalError
+from ragmon.journal.attempts import row_of
 from ragmon.server.doors import exposure
 from ragmon.server.doors.calling import Calling
 from ragmon.server.doors.listening import Listening
@@ -133,6 +134,7 @@ def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> 
     try:
         clock.go_on_from(journal.last()[1])
         try:
+            _quarantine(journal)
             ledger, waiting = _restored(settings, journal, clock.now(), patience)
         except JournalError as error:
             if error.reason != CORRUPT:
@@ -148,12 +150,28 @@ def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> 
     return Keeper(journal, ledger, waiting, clock)
 
 
+def _quarantine(journal: Journal) -> None:
+    """Set lines aside that ended this process twice while they were scored; spans are when their traces wait again.
+
+    Raises:
+        JournalError: It cannot be read or written.
+    """
+    for item in journal.attempts.poison():
+        row = row_of(item.key)
+        if row is None:
+            continue
+        with journal.begin() as batch:
+            found = batch.quarantine_line(*row, item.place)
+        if found:
+            _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
+
+
 def _restored(settings: Settings, journal: Journal, now: float, patience: Patience | None) -> tuple[Ledger, Traces]:
     """Where the server stands after what is in the journal, and the traces that wait.
 
     Raises:
         JournalError: It cannot be read.
     """
-    ledger, waiting = catch_up(settings, journal), Traces(settings, patience)
-    waiting.restore(journal, now)
+    ledger, waiting = catch_up(settings, journal, journal.attempts), Traces(settings, patience)
+    waiting.restore(journal, now, journal.attempts)
     return ledger, waiting
