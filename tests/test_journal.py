@@ -137,7 +137,9 @@ def test_only_its_owner_can_read_the_journal(folder):
         os.umask(old)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock", "journal.attempts"], 0o600)
+    assert modes == dict.fromkeys(
+        ["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock", "journal.attempts"], 0o600
+    )
     journal.close()
 
 

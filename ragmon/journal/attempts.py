@@ -22,16 +22,18 @@ TWICE: Final = 2
 _SLOT: Final = struct.Struct("=II24s")
 """Attempts that did not end, a line of a row, and what it is. The first slot is of what is being worked on."""
 _SLOTS: Final = SIZE // _SLOT.size
+_MOST: Final = 1000
+"""Attempts no server makes: where a page says so, it says nothing."""
 _PLACE: Final = 1
 """Which word of the page says the line that is being worked on."""
-_NUMBERED: Final = struct.Struct(">cQd")
+_NUMBERED: Final = struct.Struct(">cqd")
 
 
 class Item(NamedTuple):
     """Something that is worked on as a whole.
 
     Attributes:
-        key: What it is: `trace_key`, `row_key` or `body_key`; at most 23 bytes.
+        key: What it is: `trace_key`, `row_key` or `body_key`, 17 bytes each.
         place: Its line, where it is one of a row.
     """
 
@@ -76,11 +78,10 @@ class Attempts:
         self.thread = get_ident()
         self._page = _open(folder / FILE)
         self._words = memoryview(self._page).cast("I")
-        self._failed = _failed(self._page)
-        if self._words[0]:
-            item = _item(self._page, 0)
-            self._failed[item] = self._failed.pop(item, 0) + 1
-            self._words[0] = 0
+        self._failed: dict[Item, int] = {}
+        for slot in (*range(1, _SLOTS), 0):  # what was being worked on is the newest
+            self._read(slot)
+        self._words[0] = 0
         self._write()
 
     @property
@@ -119,6 +120,13 @@ class Attempts:
             self._words.release()
             self._page.close()
 
+    def _read(self, slot: int) -> None:
+        """Add up what a slot says of something that was begun and did not end."""
+        n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
+        key = padded[: _NUMBERED.size]  # what it was filled up with is no part of it: ids may end in zeros
+        if 0 < n < _MOST and key[:1] in (b"t", b"r", b"b"):
+            self._failed[Item(key, place)] = self._failed.pop(Item(key, place), 0) + n
+
     def _forget(self, items: list[Item]) -> None:
         for item in items:
             del self._failed[item]
@@ -143,19 +151,3 @@ def _open(path: Path) -> mmap:
         finally:
             os.close(file)
     return mmap(-1, SIZE)
-
-
-def _item(page: mmap, slot: int) -> Item:
-    _, place, key = _SLOT.unpack_from(page, slot * _SLOT.size)
-    return Item(_key(key), place)
-
-
-def _key(padded: bytes) -> bytes:
-    """A key without what it was filled up with: ids and numbers may end in zeros themselves."""
-    return padded[: 17 if padded[:1] in b"trb" else 24]
-
-
-def _failed(page: mmap) -> dict[Item, int]:
-    """What was begun before and did not end, and how often."""
-    counts = {slot: _SLOT.unpack_from(page, slot * _SLOT.size)[0] for slot in range(1, _SLOTS)}
-    return {_item(page, slot): n for slot, n in counts.items() if n}
