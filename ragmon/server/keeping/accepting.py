@@ -17,9 +17,11 @@ from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, encode
+from ragmon.journal.held import Body
 from ragmon.labels.given import as_label
 from ragmon.labels.words import REJECTED
 from ragmon.metrics.answers import AnswerCorrect
+from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.spans import own_record
@@ -115,6 +117,15 @@ def of_traces(body: bytes, form: Form) -> Request:
         body=(batch.body or body) if batch.foreign else b"",
         form=form,
     )
+
+
+def spans_of(body: Body) -> list[Foreign] | None:
+    """The spans of a journalled request; None where it cannot be read any more."""
+    try:
+        return read(body.body, json=body.form == Form.JSON.value).foreign
+    except Rejected as rejected:
+        complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+        return None
 
 
 def _see_extent(body: bytes, levels: extent.Levels, form: Form) -> None:

@@ -43,8 +43,8 @@ class Housekeeping:
         self._again = 0.0
         self._saved = (0, 0)
 
-    def keep(self, ledger: Ledger, *, ending: bool = False) -> None:
-        """Do what is due.
+    def keep(self, ledger: Ledger, *, ending: bool = False) -> bool:
+        """Do what is due; returns whether a minute has passed and old things may be gone.
 
         Args:
             ledger: What was counted.
@@ -66,6 +66,7 @@ class Housekeeping:
             self._journal.wipe_log()  # users' words are in it, of requests that wait for nothing any more
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
+        return due
 
     def save(self, ledger: Ledger) -> None:
         """Write a checkpoint, if anything came since the last one."""
