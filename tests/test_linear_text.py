@@ -277,7 +277,7 @@ def test_every_public_function_that_takes_a_text_is_tried():
                 assert function in FUNCTIONS, f"{module.__name__}.{name} reads text: name it in FUNCTIONS"
 
 
-# --- the same results as the expressions that were not linear ------------------------------------------------------------
+# --- the same results as the expressions that were not linear ---------------------------------------------------------
 
 PARTS = [
     "citations",
