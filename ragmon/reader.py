@@ -72,10 +72,7 @@ class FactReader:
         flags = self._outcome(record, item, answer.claim if answer is not None else None, citations)
         if grounded is not None or self.within_ms is not None:
             flags |= self._measured(record, grounded)
-        if record.contexts is not None and any(map(is_cut, record.contexts)):
-            flags |= CONTEXTS_CUT
-        if record.facts is not None and record.facts.cut is not None:
-            flags |= _cut(record.facts.cut)
+        flags |= _cut(record)
         verdicts = 0
         if record.verdicts is not None:
             flags |= VERDICTS
@@ -193,9 +190,13 @@ def redacted(record: Record, text: str) -> bool:
     return told is not None and told.redacted is not None and text in told.redacted
 
 
-def _cut(texts: Sequence[str]) -> int:
-    """The flags of texts that were cut where they were read."""
-    return (CLAIM_CUT if "claim" in texts else 0) | (CONTEXTS_CUT if "contexts" in texts else 0)
+def _cut(record: Record) -> int:
+    """The flags of contexts that are not read to their end, and of texts that were not where they were read."""
+    flags = CONTEXTS_CUT if record.contexts is not None and any(map(is_cut, record.contexts)) else 0
+    told = record.facts
+    if told is not None and told.cut is not None:
+        flags |= (CLAIM_CUT if "claim" in told.cut else 0) | (CONTEXTS_CUT if "contexts" in told.cut else 0)
+    return flags
 
 
 def _contained(folded: str, item: GoldItem) -> int:

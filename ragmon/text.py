@@ -40,7 +40,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _JOINER: Final = "\u034f"  # COMBINING GRAPHEME JOINER: it shows nothing and breaks a run of non-starters
 _MOST_MARKS: Final = 30
 _FEW_MARKS: Final = 14
-"""A run of fewer characters is safe: one decomposes to two non-starters at most, and a starter before it ends in three."""
+"""A run of fewer characters is safe: each decomposes to two marks at most, and a letter before them ends in three."""
 _DISGUISED: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 """Starters by their class that decompose to non-starters."""
 _BEYOND: Final = "\U000101fd-\U0001ffff"

@@ -18,7 +18,7 @@ RATIO = 12.0
 ENOUGH = 0.001
 """CPU seconds from which a ratio is looked at: below, noise would decide."""
 LONG = 0.1
-"""CPU seconds after which no longer text is tried. A repetition of up to some hundred grows fast at first, and then not."""
+"""CPU seconds after which no longer text is tried. A repetition of a few hundred grows fast at first, and then not."""
 ATTEMPTS = 3
 
 GENERAL = (
@@ -152,7 +152,8 @@ class _Pumps:
             self.found.update(dict.fromkeys(chars))
             return chars[0]
         if code is codes.BRANCH:
-            return [self.sequence(branch, before) for branch in value[1]][0]
+            texts = [self.sequence(branch, before) for branch in value[1]]
+            return texts[0]
         if code is codes.SUBPATTERN:
             return self.sequence(value[-1], before)
         if code is codes.ATOMIC_GROUP:

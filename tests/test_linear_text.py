@@ -1,4 +1,4 @@
-"""No text takes long: every pattern and every function that reads strangers' text takes time that grows with its length.
+"""No text takes long: every pattern and function that reads strangers' text takes time that grows with its length.
 
 The texts are made from the patterns themselves, so that a new pattern of the package is tried as soon as it is there.
 """
@@ -15,10 +15,13 @@ from pathlib import Path
 
 import pytest
 from adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ragmon
 from ragmon import text as texts
 from ragmon.capture import documents, extract, patterns
+from ragmon.compat import seed_002
 from ragmon.contract import Answer, Record
 from ragmon.export import markdown
 from ragmon.ingest import decode
@@ -272,3 +275,60 @@ def test_every_public_function_that_takes_a_text_is_tried():
             takes_text = first is not None and first.annotation in ("str", "bytes", "Any", "Message")
             if takes_text and not name.startswith("_") and function.__module__ == module.__name__:
                 assert function in FUNCTIONS, f"{module.__name__}.{name} reads text: name it in FUNCTIONS"
+
+
+# --- the same results as the expressions that were not linear ---------------------------------------------------------
+
+PARTS = [
+    "citations",
+    "Citations:",
+    " : [",
+    "[",
+    "]",
+    "a, b",
+    ",",
+    "\n",
+    " ",
+    "-",
+    "```",
+    "json",
+    '{"claims": ["a"]}',
+    "x",
+    "\u017f",
+]
+pieced = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
+
+
+@given(pieced)
+def test_citations_are_those_of_the_published_expression(text):
+    """Seed 002 publishes it; it takes the square of a text, and is good as an oracle of short ones."""
+    found = re.compile(r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE).search(text)
+    listed = None if found is None else [part for part in re.split(r"[,\s]+", found[1]) if part]
+    assert texts.split_citations(text)[1] == listed
+    assert seed_002._citations(text, None) == (listed or [])
+
+
+@given(st.sampled_from(["", " ", "\n"]), pieced, st.sampled_from(["```", "```\n", "\n```", "\n \n``` \n", ""]))
+def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
+    for opening in ("```json", "```", ""):
+        reply = space + opening + body + end
+        found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
+        wanted = reply if found is None else found[1]
+        assert replies._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["[1]", "[2-3]", "[3-2]", "[0]", "[9]", " ", "a", "[1, 2–4; 5]", "(", "^"]), max_size=8
+    ).map("".join)
+)
+def test_marks_are_counted_in_the_order_in_which_they_come_first(claim):
+    text = marks._INDEXED.sub(" ", marks._OTHER.sub(" ", claim))
+    numbers = []
+    for found in marks._MARKS.finditer(text):
+        for first, last in marks._NUMBERS.findall(found[0]):
+            a, b = int(first), int(last or first)
+            numbers += range(a, b + 1) if a <= b else (a, b)
+    ids = ["d1", "d2", "d3"]
+    wanted = list(dict.fromkeys(ids[n - 1] if n <= 3 else f"[{n}]" for n in numbers))
+    assert marks.cited(claim, ids) == (None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 import time
 import unicodedata
 
@@ -276,3 +278,17 @@ def test_a_question_of_marks_is_looked_up_in_the_gold_in_a_moment(logged, tmp_pa
     assert len(lines) == 1
     assert seconds < 1.0
     assert cpu(lambda: Scorer(make_gold(PHRASES)).observe(make_record(q=MARKS)))[0] < 0.5
+
+
+def test_a_key_that_never_ends_takes_no_memory_by_the_hundredfold():
+    """One MiB of text behind the first line of a PEM block took 121 MiB more."""
+    script = """
+import resource
+from ragmon.capture.patterns import redact
+redact("-----BEGIN A-----" + "a-" * 100)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+redact("-----BEGIN A-----" + "a-" * 524_288)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 24 * 1024  # KiB
