@@ -144,7 +144,7 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
         found = _strict(line, refused.append)
     except Rejected as rejected:
         refused.clear()
-        other = None if rejected.reason == names.INVALID_SCHEMA else _repaired(repair.json(line), refused)
+        other = _repaired(repair.json(line), refused)
         if other is None:
             raise Rejected(rejected.reason, str(rejected), max(1, line.count(_STARTED))) from None
         found = other
