@@ -163,12 +163,13 @@ def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:
     if parts is None:
         return None
     try:
-        found = msgspec.json.decode(parts.rest)
+        found, left = msgspec.json.decode(parts.rest), len(parts.spans)
         for process in _members(found, "resourceSpans"):
             for scope in _members(process, "scopeSpans"):
                 if places := _members(scope, "spans"):
+                    left -= len(places)
                     scope["spans"] = list(_readable((parts.spans[place] for place in places), refused.append))
-        return _forgiving(_told(found), refused.append)
+        return None if left else _forgiving(_told(found), refused.append)
     except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         return None
 
