@@ -58,9 +58,12 @@ def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
     >>> found.latency_ms, unknown
     (Latency(total=None, retrieve=5.0, generate=None), {'latency_ms.total': 'out_of_range'})
     """
+    latency = record.latency_ms
+    lists = (record.retrieved_ids, record.contexts, record.scores, record.candidate_ids, record.verdicts)
+    if (latency is None or fits(latency)) and not any(len(held) > KEPT for held in lists if held):
+        return record, _KNOWN
     changes: dict[str, Any] = {}
     unknown: dict[str, str] = {}
-    latency = record.latency_ms
     if latency is not None and not fits(latency):
         told = {stage: getattr(latency, stage) for stage in STAGES}
         odd = [stage for stage, ms in told.items() if ms is not None and not in_range(ms)]
@@ -71,7 +74,7 @@ def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
         if cut:
             changes |= cut
             unknown[ids] = TOO_MANY_DOCUMENTS
-    return (msgspec.structs.replace(record, **changes), unknown) if changes else (record, _KNOWN)
+    return msgspec.structs.replace(record, **changes), unknown
 
 
 def _cut(record: Record, ids: str, beside: Sequence[str]) -> dict[str, list[Any]]:

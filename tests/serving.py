@@ -120,7 +120,7 @@ def post(url, body, kind="application/json"):
     request = urllib.request.Request(url, data, {"Content-Type": kind})
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            return answer.status, answer.read().decode()
+            return answer.status, answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode(errors="replace")

@@ -356,6 +356,7 @@ ODD_JSON = [
     (b"[]", names.INVALID_SCHEMA),
     (b'{"resourceSpans": 7}', names.INVALID_SCHEMA),
     (b'{"resourceSpans": [', names.MALFORMED_JSON),
+    (b'{"x": ' + b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000 + b"}", names.DEPTH),
     (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", names.DEPTH),
 ]
 

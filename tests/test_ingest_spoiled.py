@@ -114,6 +114,7 @@ JSON_FAULTS = {
     "in what the process says of itself": (in_json(b'"shop"', b'"sho\xff\\ud800"'), {}),
     "a line break in a text": (in_json(b"MARK", b"one\ttwo"), {}),
     "a number that is none": (in_json(QUESTION, b'{"doubleValue": NaN}'), {}),
+    "a number that no float holds": (in_json(QUESTION, b'{"doubleValue": 1e999}'), {}),
     "an escape there is not": (in_json(b"MARK", rb"\x41"), {names.MALFORMED_JSON: 1}),
     "a comma too many": (in_json(QUESTION, QUESTION + b","), {names.MALFORMED_JSON: 1}),
     "lists in lists": (in_json(QUESTION, DEEP), {names.DEPTH: 1}),

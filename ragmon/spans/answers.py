@@ -55,7 +55,7 @@ def _latest_first(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
         if trace.is_outermost(span) and (trace.role(span) != Role.GENERATION or span.span_id in calls):
             yield span
-            inside = {call.span_id for call in trace.inside(span)} & calls
+            inside = {call.span_id for call in trace.inside(span)} & calls if calls else ()
             yield from (call for call in reversed(trace.calls) if call.span_id in inside) if inside else ()
 
 

@@ -144,7 +144,7 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
         found = _strict(line, refused.append)
     except Rejected as rejected:
         refused.clear()
-        other = None if rejected.reason == names.INVALID_SCHEMA else _repaired(repair.json(line), refused)
+        other = _repaired(repair.json(line), refused)
         if other is None:
             raise Rejected(rejected.reason, str(rejected), max(1, line.count(_STARTED))) from None
         found = other
@@ -163,12 +163,13 @@ def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:
     if parts is None:
         return None
     try:
-        found = msgspec.json.decode(parts.rest)
+        found, left = msgspec.json.decode(parts.rest), len(parts.spans)
         for process in _members(found, "resourceSpans"):
             for scope in _members(process, "scopeSpans"):
                 if places := _members(scope, "spans"):
+                    left -= len(places)
                     scope["spans"] = list(_readable((parts.spans[place] for place in places), refused.append))
-        return _forgiving(_told(found), refused.append)
+        return None if left else _forgiving(_told(found), refused.append)
     except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         return None
 
