@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -16,6 +17,7 @@ from ragmon.journal import Journal, JournalError
 from ragmon.server.doors import exposure
 from ragmon.server.doors.calling import Calling
 from ragmon.server.doors.listening import Listening
+from ragmon.server.doors.sockets import shares
 from ragmon.server.doors.writing import writing
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.keeper import CORRUPT, Keeper
@@ -76,9 +78,12 @@ class Server:
         self.reloading = Reloading(settings, self.keeper, self.probing)
         self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
         write = writing(self.keeper, token=token)
-        self.otlp = Listening(write, serve.otlp, tls=tls, name="otlp", refused=self.keeper.refuse)
-        self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls)
-        self.admin = Listening(admin(self.views), serve.admin, tls=None, name="admin")
+        most = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.otlp = Listening(
+            write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.keeper.refuse
+        )
+        self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls, connections=most.write)
+        self.admin = Listening(admin(self.views), serve.admin, tls=None, name="admin", connections=most.admin)
 
     def start(self) -> Self:
         """Take requests.

@@ -36,12 +36,10 @@ class Rules(NamedTuple):
 
     Attributes:
         limits: What a request may cost.
-        most: Connections at once; beyond them, the one that has waited longest for headers is ended.
         refused: Is told of requests that are turned away here, by reason.
     """
 
     limits: RequestLimits
-    most: int
     refused: Callable[[str], object]
 
 
@@ -63,16 +61,14 @@ class Connection(H11Protocol):
         self.waiting_since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for headers, if need be in another's place."""
+        """Begin to wait for headers."""
         super().connection_made(transport)
-        if len(self.connections) > self.rules.most:
-            self._longest_waiting().transport.abort()
         self._watch()
 
-    def _longest_waiting(self) -> Connection:
-        """The connection that has waited longest for headers; this one where none waits."""
-        found = [other for other in self.connections if isinstance(other, Connection) and other.waiting_since]
-        return min(found, key=lambda other: other.waiting_since or 0.0, default=self)
+    def end(self) -> None:
+        """End it in favour of another."""
+        self.waiting_since = None
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read on; headers only as far as they may go, so that a large piece at once is not let through."""
