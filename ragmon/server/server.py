@@ -13,6 +13,7 @@ from ragmon.alarms.steps import STEP
 from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
+from ragmon.hosts import own_names
 from ragmon.journal import Journal, JournalError
 from ragmon.server.doors import exposure
 from ragmon.server.doors.calling import Calling
@@ -77,13 +78,14 @@ class Server:
         self.probing = Probing(self.keeper, Path(serve.state_dir), wait=reply_wait)
         self.reloading = Reloading(settings, self.keeper, self.probing)
         self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
-        write = writing(self.keeper, token=token)
+        hosts = own_names(serve.hosts)
+        write = writing(self.keeper, token=token, hosts=hosts)
         most = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.otlp = Listening(
             write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.keeper.refuse
         )
         self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls, connections=most.write)
-        self.admin = Listening(admin(self.views), serve.admin, tls=None, name="admin", connections=most.admin)
+        self.admin = Listening(admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=most.admin)
 
     def start(self) -> Self:
         """Take requests.

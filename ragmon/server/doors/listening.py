@@ -16,6 +16,7 @@ from ragmon.config.kinds import Address
 from ragmon.server.doors.connections import KEEP_ALIVE, Connection, Rules
 from ragmon.server.doors.limits import LIMITS, RequestLimits
 from ragmon.server.doors.port import Port
+from ragmon.server.doors.quick import Exporting
 from ragmon.server.doors.sockets import CONNECTIONS, Acceptor
 
 HANDSHAKE: Final = 10.0
@@ -30,7 +31,8 @@ class Listening(Port):
     """Serves an application on a port.
 
     Args:
-        app: The ASGI application; it is sent requests alone, no lifespan events.
+        app: The ASGI application; it is sent requests alone, no lifespan events. One that has `quick` and `stopping`
+            answers small exports itself, see `Exporting`.
         address: Where; port 0 takes a free one.
         tls: The certificate and its key, PEM files; None for plain HTTP.
         name: The key of `[serve]` that says where.
@@ -56,8 +58,10 @@ class Listening(Port):
         self._app = app
         self._connections = connections
         self._handshake = handshake
-        rules = Rules(limits, refused)
-        self._protocol: type[Connection] = type("Connection", (Connection,), {"rules": rules})
+        told = {"rules": Rules(limits, refused)}
+        quick = {name: getattr(app, name) for name in ("quick", "stopping") if hasattr(app, name)}
+        kind = Exporting if quick else Connection
+        self._protocol: type[Connection] = type("Connection", (kind,), {**told, **quick})
         self._server: _Server | None = None
 
     def _serve(self, place: socket.socket) -> None:
@@ -133,6 +137,8 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await asyncio.sleep(0)  # those whose requests were ended just now say so
         for connection in list(self.server_state.connections):
+            if isinstance(connection, Exporting):
+                connection.give_up()
             if connection.transport is not None:
                 connection.transport.abort()
         await asyncio.sleep(0)

@@ -7,6 +7,7 @@ traceback for each connection that it cannot accept.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import ssl
 from asyncio.sslproto import SSLProtocol
@@ -28,8 +29,10 @@ _ADMIN_SHARE: Final = 8
 """One in so many connections is the admin port's: few clients read it, and none of them may be shut out by writers."""
 _RETRY: Final = 0.25
 """Seconds until the next try after a connection could not be accepted."""
-_TLS_BUFFER: Final = 1 << 15
-"""Bytes of the buffer of a TLS connection: two records. asyncio's 256 KiB for each are 100 MiB for all of them."""
+_HANDSHAKES: Final = 128
+"""TLS handshakes of a port at once: each holds 80 KiB, of which the allocator gives little back."""
+_TLS_BUFFER: Final = 1 << 14
+"""Bytes of the buffer of a TLS connection: one record. asyncio's 256 KiB for each are 100 MiB for all of them."""
 
 
 class Shares(NamedTuple):
@@ -130,6 +133,8 @@ class Acceptor:
         if not self._has_room():
             accepted.close()
             return
+        if len(self._beginning) >= _HANDSHAKES:
+            self._end_oldest_handshake()
         accepted.setblocking(False)
         task = self._loop.create_task(self._begin(accepted))
         self._beginning[task] = self._loop.time()
@@ -151,14 +156,18 @@ class Acceptor:
         """End the connection that has waited longest for its client; returns whether there is one."""
         waiting = [one for one in self._connections if isinstance(one, Connection) and one.waiting_since is not None]
         longest = min(waiting, key=lambda one: one.waiting_since or 0.0, default=None)
-        task, since = next(iter(self._beginning.items()), (None, 0.0))  # they are in the order in which they began
-        if task is not None and (longest is None or since < (longest.waiting_since or 0.0)):
-            self._beginning.pop(task)
-            task.cancel()
+        since = next(iter(self._beginning.values()), math.inf)  # they are in the order in which they began
+        if since < math.inf and (longest is None or since < (longest.waiting_since or 0.0)):
+            self._end_oldest_handshake()
             return True
         if longest is not None:
             longest.end()
         return longest is not None
+
+    def _end_oldest_handshake(self) -> None:
+        task = next(iter(self._beginning))
+        self._beginning.pop(task)
+        task.cancel()
 
     async def _begin(self, accepted: socket.socket) -> None:
         """Hand a connection to its protocol, once its handshake is done.
