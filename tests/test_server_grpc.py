@@ -288,7 +288,7 @@ def test_metadata_has_sixteen_kibibytes(port, channel):
 
 def test_other_methods_and_compressions_are_unknown(desk, port, channel):
     line = channel(port)
-    assert call(line, path="/opentelemetry.proto.collector.logs.v1.LogsService/Export")[0] is CODE.UNIMPLEMENTED
+    assert call(line, path="/opentelemetry.proto.collector.profiles.v1.ProfilesService/Export")[0] is CODE.UNIMPLEMENTED
     assert call(line, b"x" * 1000, compression=grpc.Compression.Deflate)[0] is CODE.UNIMPLEMENTED
     assert not desk.taken
 

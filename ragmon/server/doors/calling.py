@@ -15,7 +15,7 @@ from ragmon.server.doors.sockets import CONNECTIONS
 
 
 class Calling(Port):
-    """Serves `TraceService` and `MetricsService` on a port, on an event loop in a thread of its own.
+    """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
 
     A call that dawdles waits in the loop and holds no thread, so two hundred of them hold nobody up.
 

@@ -13,10 +13,11 @@ import grpc.aio  # type: ignore[import-untyped]
 from ragmon.ingest.inflate import GZIP
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
-from ragmon.server.doors.answers import METRICS, TRACES, Signal, exported, retry_info, status
+from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, exported, retry_info, status
 from ragmon.server.doors.envelope import authorise, oversize
 from ragmon.server.doors.intake import Intake, Ticket, busy, handed
 from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.doors.logs import unread
 from ragmon.server.doors.refusals import NO_MESSAGE, TIMEOUT, TurnedAwayError
 
 READING: Final = 512
@@ -78,6 +79,7 @@ class Exports:
         self._methods = {
             f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, desk.traces),
             f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, desk.metrics),
+            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, unread),
         }
 
     def service(self, call: Any) -> Any:

@@ -20,18 +20,22 @@ from ragmon.errors import UnknownNameError, nearest, shorten
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
 from ragmon.server.doors import bodies, envelope
-from ragmon.server.doors.answers import METRICS, TRACES, Signal, export_response, json_response, refusal
+from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, export_response, json_response, refusal
 from ragmon.server.doors.intake import RETRY_AFTER, Intake, Ticket, handed
 from ragmon.server.doors.limits import IDENTITY, LIMITS, RequestLimits
+from ragmon.server.doors.logs import unread
 from ragmon.server.doors.quick import LARGEST, Answers, Head, raw
 from ragmon.server.doors.refusals import BAD_METHOD, TIMEOUT, UNKNOWN_PATH, TurnedAwayError
 
 TRACES_PATH: Final = "/v1/traces"
 METRICS_PATH: Final = "/v1/metrics"
+LOGS_PATH: Final = "/v1/logs"
 LABELS_PATH: Final = "/v1/labels"
+LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
+"""Where Langfuse's own exporters send traces: the address they are given is that of a server with this path."""
 _INFLATED: Final = 4 * LARGEST
 """Bytes of a small body once it is inflated."""
-EXPORTS: Final = (TRACES_PATH, METRICS_PATH)
+EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
     f"acknowledgements to {acks.PATH}, all of them POSTed\n"
@@ -68,8 +72,10 @@ class _WritePort:
         self._intake = Intake(limits)
         self._answers: Answers | None = None
         self._takers: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            TRACES_PATH: self._traces,
-            METRICS_PATH: self._metrics,
+            TRACES_PATH: partial(self._export, signal=TRACES),
+            LANGFUSE_PATH: partial(self._export, signal=TRACES),
+            METRICS_PATH: partial(self._export, signal=METRICS),
+            LOGS_PATH: partial(self._export, signal=LOGS),
             LABELS_PATH: self._labels,
             acks.PATH: self._acknowledge,
         }
@@ -96,7 +102,6 @@ class _WritePort:
             answer: Is told the answer, in the event loop.
         """
         signal = TRACES if head.path == TRACES_PATH else METRICS
-        take = self._desk.traces if signal is TRACES else self._desk.metrics
         ticket = None
         try:
             envelope.meant_for_us(head.fields, self._hosts)
@@ -114,7 +119,7 @@ class _WritePort:
             return False
         waits = _Waits(self._usual, signal, form, ticket, answer)
         try:
-            future = take(plain, form)
+            future = self._take(signal)(plain, form)
         except RefusedError as error:
             self._loop().put(partial(waits.refused, error))
         except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
@@ -163,7 +168,7 @@ class _WritePort:
             return PlainTextResponse(PURPOSE)
         taker = self._takers.get(path)
         if taker is None:
-            hint = "metrics and traces are taken, logs are not" if path == "/v1/logs" else nearest(path, self._takers)
+            hint = nearest(path, self._takers)
             raise TurnedAwayError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
         if method != "POST":
             return self._posts_only(path)
@@ -178,17 +183,16 @@ class _WritePort:
         answer.headers["Allow"] = "POST"
         return answer
 
-    async def _traces(self, request: Request) -> Response:
-        return await self._export(request, TRACES)
-
-    async def _metrics(self, request: Request) -> Response:
-        return await self._export(request, METRICS)
+    def _take(self, signal: Signal) -> Callable[[bytes, Form], Future[Taken]]:
+        """Where an export is handed in."""
+        if signal is LOGS:
+            return unread
+        return self._desk.traces if signal is TRACES else self._desk.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:
         form = envelope.written(request.headers, *Form)
-        take = self._desk.traces if signal is TRACES else self._desk.metrics
         async with self._body(request, self._limits.wire) as body:
-            taken = await handed(partial(take, body, form))
+            taken = await handed(partial(self._take(signal), body, form))
         return export_response(signal, taken, form)
 
     async def _labels(self, request: Request) -> Response:

@@ -78,7 +78,7 @@ def _asked_by_name(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
         answer = app
         if "origin" in headers:
             answer = _wrong(403, "a web page asks", "programs and links send no Origin")
-        elif not is_known(headers.get("host", ""), hosts):
+        elif "host" in headers and not is_known(headers["host"], hosts):  # HTTP/1.0 of a health check may name none
             answer = _wrong(403, "this server is not known by that name", HINT)
         await answer(scope, receive, send)
 
