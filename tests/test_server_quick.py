@@ -225,6 +225,33 @@ def test_when_the_port_closes_what_is_in_flight_is_answered_or_asked_to_come_aga
     assert expected == 200 or ("retry-after", "1") in found[0][1]
 
 
+def test_a_body_that_is_on_its_way_when_the_port_closes_is_taken(desk):
+    with listening(desk) as port, connect(port.address) as sock:
+        sock.sendall(request(b"", length=5))
+        desk.holds = True
+        with connect(port.address) as other:  # which is read after the headers before it
+            other.sendall(request())
+            desk.wait_for(lambda: desk.taken)
+            stopping = threading.Thread(target=port.stop, args=(60.0,))
+            stopping.start()
+            until(lambda: refused(port.address))
+            sock.sendall(b"other")
+            desk.wait_for(lambda: len(desk.taken) == 2)
+            desk.release()
+            assert [status for status, *_ in answers(sock, 1)] == [200]
+            stopping.join()
+    assert [body for _, body, _ in desk.taken] == [b"spans", b"other"]
+
+
+def refused(place):
+    """Whether nobody can connect any more."""
+    try:
+        connect(place).close()
+    except OSError:
+        return True
+    return False
+
+
 def test_a_client_that_sends_far_ahead_waits(desk):
     """It is read no further than some requests ahead of its answers."""
     with listening(desk) as port, connect(port.address) as sock:

@@ -161,6 +161,8 @@ class Exporting(Connection):
 
     def shutdown(self) -> None:
         """The server stops: end the connection, once its request is answered."""
+        if self._apart:
+            self._together(b"")
         if self._fields is None:
             super().shutdown()
         self._ends = True
@@ -176,6 +178,7 @@ class Exporting(Connection):
         return idle and not (self.conn.trailing_data[0] or self.flow.write_paused or self.transport.is_closing())
 
     def _begin(self, data: bytes, *, first: bool) -> None:
+        self._unset_keepalive_if_required()
         found = head(data, self.rules.limits.header)
         end = 0 if found is None else found.size + found.length
         if found is not None and first and len(data) < end:
@@ -184,7 +187,6 @@ class Exporting(Connection):
         elif found is None or len(data) < end or not type(self).quick(found, data[found.size : end], self._answer):
             super().data_received(data)
         else:
-            self._unset_keepalive_if_required()
             self._fields, self._served = found.fields, True
             self._ahead += data[end:]
             self._watch()
