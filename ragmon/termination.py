@@ -11,8 +11,9 @@ from ragmon.installation import drain
 def install_signal_handlers() -> None:
     """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
 
-    A second signal passes straight through. Servers that handle SIGTERM themselves need this not: they end the process
-    in order, and ragmon delivers then.
+    A second signal passes straight through. Servers that handle SIGTERM and end the process in order need this not:
+    ragmon delivers then. uvicorn needs it, called in the application's module: it raises the signal once more at the
+    end, and exit handlers do not run.
 
     Raises:
         RagmonError: This is not the main thread, where alone Python lets handlers be set.

@@ -149,13 +149,15 @@ class Process:
     Args:
         folder: Where its configuration and its state lie.
         arguments: More of the command line.
+        files: How many files it may have open; None for as many as this process.
     """
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, *arguments, files=None):
         self.folder = folder
         self.lines = []
+        limited = [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ragmon", "serve", "--config", folder / "ragmon.toml", *arguments],
+            [*limited, sys.executable, "-m", "ragmon", "serve", "--config", folder / "ragmon.toml", *arguments],
             stderr=subprocess.PIPE,
             text=True,
             cwd=folder,
@@ -209,9 +211,9 @@ class Process:
 
 
 @contextmanager
-def process(folder, *arguments):
+def process(folder, *arguments, files=None):
     """A server in a process of its own, ended at the end."""
-    running = Process(folder, *arguments)
+    running = Process(folder, *arguments, files=files)
     try:
         yield running
     finally:

@@ -111,6 +111,7 @@ tls = { cert = "c.pem", key = "k.pem" }
 state_dir = "state"
 retention = "14d"
 max_size = "500MB"
+hosts = ["ragmon.example"]
 [export]
 endpoint = "http://ragmon:4318"
 rotate_size = "64MiB"

@@ -52,6 +52,7 @@ CASES = {
     "a bad duration": ('sampling.slow_above = "5 parsecs"\n', 1, "sampling.slow_above", "duration", '"500ms"'),
     "a duration without unit": ("sampling.slow_above = 5\n", 1, "sampling.slow_above", "duration", '"500ms"'),
     "a duration of nothing": ('sampling.slow_above = "0s"\n', 1, "sampling.slow_above", "duration", "unit"),
+    "a host with a port": ('serve.hosts = ["ragmon:9464"]\n', 1, "serve.hosts[0]", "host name", '"ragmon.example"'),
     "a bad size": ('serve.max_size = "5 apples"\n', 1, "serve.max_size", "size", '"5GiB"'),
     "a bad address": ('serve.otlp = "4318"\n', 1, "serve.otlp", "host and a port", '"127.0.0.1:4318"'),
     "a port out of range": ('serve.otlp = "a:70000"\n', 1, "serve.otlp", "host and a port", "127.0.0.1"),

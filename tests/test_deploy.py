@@ -17,6 +17,7 @@ import tomllib
 import urllib.request
 import zipfile
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -49,7 +50,9 @@ from ragmon.config import environment
 from ragmon.config.load import check, load
 from ragmon.contract import Totals
 from ragmon.errors import ConfigError
+from ragmon.hosts import is_known
 from ragmon.server.doors import exposure
+from ragmon.server.doors.sockets import CONNECTIONS, shares
 from ragmon.spans import roles, to_record
 from ragmon.spans.model import OWN_SCOPE
 
@@ -124,6 +127,22 @@ def test_every_port_is_ragmons_own():
 
 
 # The image.
+
+
+def test_the_admin_port_knows_every_name_it_is_asked_by(mounted):
+    """Prometheus of compose.yaml by its service, Argo Rollouts by Kubernetes'; the others ask by address."""
+    (job,) = document("prometheus/prometheus.yml")["scrape_configs"]
+    asked = [target for held in job["static_configs"] for target in held["targets"]]
+    analysis = document("kubernetes/analysistemplate.yaml")["spec"]["args"]
+    asked += [urlsplit(arg["value"]).netloc for arg in analysis if arg["name"] == "ragmon"]
+    assert len(asked) == 2
+    names = load(mounted, environ={}).serve.hosts
+    assert [host for host in asked if not is_known(host, names)] == []
+
+
+def test_the_unit_and_the_container_leave_files_for_all_connections():
+    limits = [int(UNIT["LimitNOFILE"][0]), SERVICES["ragmon"]["ulimits"]["nofile"]]
+    assert [shares(files) for files in limits] == [(CONNECTIONS, CONNECTIONS)] * 2
 
 
 def test_the_image_holds_the_wheel_and_not_the_source():

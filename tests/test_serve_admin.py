@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -17,11 +18,25 @@ import pytest
 from guarded import authorised, beside, guarded
 from otlp_requests import export
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from serving import PATIENCE, PROTOBUF, accounted, asked, foreign, send_body, serving, wait_for, whole
+from serving import (
+    PATIENCE,
+    PROTOBUF,
+    Running,
+    accounted,
+    asked,
+    configuration,
+    foreign,
+    send_body,
+    serving,
+    wait_for,
+    whole,
+)
 from test_faults_disk import send_until_refused
 
+from ragmon.config.load import load
 from ragmon.export.why import render
 from ragmon.server.keeping.clock import Clock
+from ragmon.server.server import Server
 from ragmon.server.showing import asking as asking_module
 from ragmon.testing import FakeClock
 from ragmon.why import load as load_why
@@ -288,6 +303,49 @@ def test_every_answer_is_of_now_and_of_the_type_it_says(filled, path):
         code, headers, body = exchange(filled[0], method, path)
         assert (code, headers["Cache-Control"], headers["X-Content-Type-Options"]) == (200, "no-store", "nosniff")
         assert bool(body) == (method == "GET")
+
+
+@pytest.mark.parametrize("path", [*ROUTES, "/nothing"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "rebound.evil.example:9464"},
+        {"Host": "localhost.evil.example"},
+        {"Host": ""},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_a_web_page_reads_nothing(filled, path, headers):
+    """Neither one that says where it comes from, nor one whose own name was made to lead here."""
+    code, told, body = exchange(filled[0], "GET", path, **headers)
+    assert (code, set(json.loads(body))) == (403, {"error", "hint"})
+    assert told["Cache-Control"] == "no-store"
+
+
+def test_who_asks_by_a_name_that_is_not_known_is_told_what_to_write(filled):
+    _, _, body = exchange(filled[0], "GET", "/metrics", Host="ragmon.monitoring.svc:9464")
+    assert json.loads(body)["error"] == "this server is not known by that name"
+    assert "[serve] hosts" in json.loads(body)["hint"]
+
+
+@pytest.mark.parametrize("host", ["localhost:9464", "10.0.0.7:9464", "[::1]", socket.gethostname(), "RAGMON:9464"])
+def test_addresses_this_machine_and_configured_names_are_known(tmp_path, host):
+    """As Prometheus, kubelets and people ask; a link from another site is followed, too."""
+    path = configuration(tmp_path)
+    path.write_text(f'{path.read_text()}hosts = ["Ragmon."]\n')
+    with Server(load(path, environ={})) as server:
+        running = Running(server)
+        assert exchange(running, "GET", "/metrics", Host=host)[0] == 200
+        assert exchange(running, "GET", "/", Host=host, Sec_Fetch_Site="cross-site", Referer="http://other")[0] == 200
+
+
+def test_a_health_check_that_names_no_host_is_answered(filled):
+    """Balancers ask so in HTTP/1.0; a browser always names one."""
+    place = urlsplit(filled[0].admin)
+    with socket.create_connection((place.hostname, place.port), timeout=PATIENCE) as sock:
+        sock.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

@@ -97,9 +97,9 @@ def test_a_changed_port_is_warned_of_and_nothing_more(tmp_path):
     configuration(tmp_path, ERRORS.format(0.5))
     with process(tmp_path) as running:
         moved = PORTS.replace('admin = "127.0.0.1:0"', 'admin = "127.0.0.1:9"').replace('"state"', '"elsewhere"')
-        put(tmp_path / "ragmon.toml", ERRORS.format(0.1) + moved)
+        put(tmp_path / "ragmon.toml", f'{ERRORS.format(0.1)}{moved}hosts = ["ragmon"]\n')
         reloaded(running)
-        for key in ("admin", "state_dir"):
+        for key in ("admin", "state_dir", "hosts"):
             logged(running, f"`[serve] {key}` changed; it takes effect when the server is started again")
         assert not any("`[serve] otlp` changed" in line for line in running.lines)
         assert gate(running)["threshold"] == 0.1

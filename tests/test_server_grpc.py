@@ -18,6 +18,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -25,6 +29,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
@@ -39,6 +44,7 @@ from ragmon.server.doors.limits import RequestLimits
 HERE = Address("127.0.0.1", 0)
 MIB = 1 << 20
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 METRICS = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 CODE = grpc.StatusCode
 
@@ -279,6 +285,17 @@ def test_a_compressed_message_has_the_size_of_one_over_http(desk, opened, channe
     assert desk.refused == {"oversize": 1}
 
 
+def test_logs_are_taken_and_said_to_be_unread(desk, port, channel):
+    told = ExportLogsServiceRequest()
+    told.resource_logs.add().scope_logs.add().log_records.extend([LogRecord()] * 3)
+    code, answer = call(channel(port), told.SerializeToString(), path=LOGS)
+    partial = ExportLogsServiceResponse.FromString(answer).partial_success
+    assert (code, partial.rejected_log_records) == (CODE.OK, 3)
+    assert partial.error_message == "ragmon reads traces and metrics; logs are not read"
+    assert call(channel(port), b"\xff", path=LOGS)[0] is CODE.INVALID_ARGUMENT
+    assert (desk.taken, desk.refused) == ([], {"malformed_protobuf": 1})
+
+
 def test_metadata_has_sixteen_kibibytes(port, channel):
     line = channel(port)
     assert call(line, metadata=(("x", "y" * 15_000),))[0] is CODE.OK
@@ -288,7 +305,7 @@ def test_metadata_has_sixteen_kibibytes(port, channel):
 
 def test_other_methods_and_compressions_are_unknown(desk, port, channel):
     line = channel(port)
-    assert call(line, path="/opentelemetry.proto.collector.logs.v1.LogsService/Export")[0] is CODE.UNIMPLEMENTED
+    assert call(line, path="/opentelemetry.proto.collector.profiles.v1.ProfilesService/Export")[0] is CODE.UNIMPLEMENTED
     assert call(line, b"x" * 1000, compression=grpc.Compression.Deflate)[0] is CODE.UNIMPLEMENTED
     assert not desk.taken
 

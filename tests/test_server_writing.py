@@ -34,10 +34,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.config.kinds import Address
@@ -382,9 +387,8 @@ def test_other_paths_say_what_there_is(desk, port):
     found, _, body = post(port, "/v1/trace")
     assert found == 404
     assert json.loads(body)["hint"].startswith("did you mean /v1/traces")
-    assert json.loads(post(port, "/v1/logs")[2])["hint"] == "metrics and traces are taken, logs are not"
     assert "/v1/traces" in json.loads(post(port, "/")[2])["hint"]
-    assert desk.refused == {"unknown_path": 3}
+    assert desk.refused == {"unknown_path": 2}
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "ODD"])
@@ -591,6 +595,91 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_behind(desk, port)
         sock.sendall(b"Content-Length: 10\r\n\r\nhalf")
     assert status(port, "/v1/traces", b"whole") == 200
     assert [body for _, body, _ in desk.taken] == [b"whole"]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("framing", ["Content-Length: 30000000", "Transfer-Encoding: chunked"])
+def test_who_sends_too_much_and_wants_to_be_hung_up_on_reads_why_first(opened, pair, framing, tls):
+    """With `Connection: close` the answer ends the connection: he is still sending, and must not see a reset."""
+    port = opened(tls=pair if tls else None)
+    sock = connect(port)
+    if tls:
+        sock = ssl.create_default_context(cafile=pair[0]).wrap_socket(sock, server_hostname="127.0.0.1")
+    with sock:
+        head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\nConnection: close\r\n"
+        sock.sendall(f"{head}{framing}\r\n\r\n".encode())
+        for _ in range(16 if "chunked" in framing else 30):
+            sock.sendall(b"f4240\r\n" + bytes(1_000_000) + b"\r\n" if "chunked" in framing else bytes(1_000_000))
+        assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+def test_who_goes_on_sending_after_the_answer_is_ended_after_a_while(opened, monkeypatch):
+    monkeypatch.setattr("ragmon.server.doors.connections.LINGER", 0.5)
+    with connect(opened()) as sock:
+        head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\nConnection: close\r\n"
+        sock.sendall(f"{head}Content-Length: 30000000\r\n\r\n".encode())
+        stop = trickling([sock], b"x")
+        assert rest(sock).startswith(b"HTTP/1.1 413 ")
+        until(lambda: not send(sock, b"x"))
+        stop.set()
+
+
+def test_a_request_with_two_lengths_is_the_last_of_its_connection(desk, port):
+    """It is read by its chunks; what another server on the way took for its body is no request here."""
+    head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\n"
+    smuggled = f"{head}Content-Length: 8\r\n\r\nsmuggled".encode()
+    body = b"5\r\nspans\r\n0\r\n\r\n" + smuggled
+    with connect(port) as sock:
+        sock.sendall(f"{head}Content-Length: {len(body)}\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + body)
+        assert rest(sock).count(b"HTTP/1.1 ") == 1
+    assert [body for _, body, _ in desk.taken] == [b"spans"]
+
+
+@pytest.mark.parametrize("kind", [PROTOBUF, JSON])
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_logs_are_taken_and_said_to_be_unread(desk, port, kind, coding):
+    """So that SDKs that send them wherever spans go log no errors."""
+    told = ExportLogsServiceRequest()
+    for _ in range(2):
+        told.resource_logs.add().scope_logs.add().log_records.extend([LogRecord(body={"string_value": "secret"})] * 3)
+    body = told.SerializeToString() if kind == PROTOBUF else json_format.MessageToJson(told).encode()
+    sent = gzip.compress(body) if coding == "gzip" else body
+    found, headers, answer = post(port, "/v1/logs", sent, kind, Content_Encoding=coding)
+    read = ExportLogsServiceResponse.FromString(answer) if kind == PROTOBUF else None
+    read = read or json_format.Parse(answer, ExportLogsServiceResponse())
+    assert (found, headers["Content-Type"]) == (200, kind)
+    assert read.partial_success.rejected_log_records == 6
+    assert read.partial_success.error_message == "ragmon reads traces and metrics; logs are not read"
+    assert (desk.taken, desk.refused) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        (PROTOBUF, b"\xff", 400),
+        (JSON, b"{", 400),
+        (JSON, b'{"resourceLogs": [1]}', 400),
+        (JSON, b'{"resourceLogs": ' + b"[" * 100_000, 400),
+        (PROTOBUF, b"\n\x00" * 100_000, 413),
+    ],
+)
+def test_what_are_no_logs_is_refused(port, kind, body, expected):
+    assert status(port, "/v1/logs", body, kind) == expected
+
+
+def test_without_records_nothing_is_rejected(port):
+    assert post(port, "/v1/logs", b"")[2] == b""
+    assert json.loads(post(port, "/v1/logs", b"{}", JSON)[2]) == {}
+
+
+def test_langfuses_path_is_one_for_traces(desk, opened):
+    """Its exporters sign with Basic: where a token is set they need a header of their own."""
+    port, path = opened(token="sesame"), "/api/public/otel/v1/traces"
+    assert status(port, path, b"spans", Authorization="Bearer sesame") == 200
+    found, headers, body = post(port, path, b"spans", Authorization="Basic cGs6c2s=")
+    assert (found, headers["Content-Type"]) == (401, PROTOBUF)
+    assert "Authorization: Bearer" in Status.FromString(body).message
+    assert desk.taken == [("traces", b"spans", Form.PROTOBUF)]
 
 
 def test_who_asks_whether_to_go_on_is_told_so_or_why_not(desk, opened):

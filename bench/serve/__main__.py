@@ -1,6 +1,7 @@
-"""`python -m bench.serve`: both parts, one after the other."""
+"""`python -m bench.serve`: its parts, one after the other."""
 
-from bench.serve import durable, spans
+from bench.serve import durable, singles, spans
 
 spans.main()
+singles.main()
 durable.main()

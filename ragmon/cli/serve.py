@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import resource
 import signal
 from contextlib import suppress
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LOOK: Final = 2.0
 """Seconds between two looks at the files of the configuration."""
+FILES: Final = 48
+"""Files a server opens before a client comes, and a few for the first clients."""
 TEMPORARY: Final = 75
 """The exit code where starting again may help (sysexits.h, EX_TEMPFAIL)."""
 
@@ -33,14 +36,18 @@ def serve(config: str | None, insecure: bool) -> int:
     """Take OTLP from any number of producers, journal and score it, and show what came of it.
 
     Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
-    disk, a port or the state folder is taken, or a request takes too long: to start it again later may help. A process
-    that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice is set aside.
+    disk, no file can be opened, a port or the state folder is taken, or a request takes too long: to start it again
+    later may help. A process that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice
+    is set aside.
     """
+    try:
+        _open_files()
+    except UnavailableError as error:
+        fail(str(error), error.hint, TEMPORARY)
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
     from ragmon.server.watchdog import Watchdog  # noqa: PLC0415 - as above
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    _open_files()
     heard: SimpleQueue[int] = SimpleQueue()
     watchdog = Watchdog(TEMPORARY)
     _listen(heard, watchdog)
@@ -81,10 +88,26 @@ def _run(server: Server, heard: SimpleQueue[int]) -> int:
 
 
 def _open_files() -> None:
-    """Have as many files open as this process may: connections that say nothing must not shut the others out."""
+    """Have as many files open as this process may: connections that say nothing must not shut the others out.
+
+    Raises:
+        UnavailableError: They are too few to start with. What would fail later has other names than this.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    opened: list[int] = []
+    try:
+        while len(opened) < FILES:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        raise UnavailableError(
+            f"only {len(opened)} files can be opened, {FILES} are needed ({error.strerror})",
+            hint="a larger `ulimit -n`, or LimitNOFILE= in the unit; where the whole machine is short of files, later",
+        ) from error
+    finally:
+        for number in opened:
+            os.close(number)
 
 
 def _next(heard: SimpleQueue[int]) -> int | None:

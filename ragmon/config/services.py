@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, model_validator
@@ -220,12 +221,23 @@ def _tls(value: object) -> Literal["off", "upstream"] | Tls:
         raise wrong('must be "off", "upstream" or a certificate', hint) from None
 
 
+_HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
+
+
+def _host(value: str) -> str:
+    name = value.lower().removesuffix(".")
+    if not _HOST.fullmatch(name):
+        raise wrong("must be a host name without a port", 'such as "ragmon" or "ragmon.example"')
+    return name
+
+
 class Serve(Table):
     """The server.
 
     Attributes:
         otlp, grpc: Where producers write.
         admin: The read-only side.
+        hosts: The names clients ask for, beside addresses, localhost and what the machine calls itself.
         token_file: The bearer token of the write side.
         tls: `off`, `upstream` (a proxy ends it) or a certificate.
         state_dir: Where the journal and checkpoints lie.
@@ -236,6 +248,7 @@ class Serve(Table):
     otlp: Listen = Address("127.0.0.1", 4318)
     grpc: Listen = Address("127.0.0.1", 4317)
     admin: Listen = Address("127.0.0.1", 9464)
+    hosts: Many[Annotated[Text, AfterValidator(_host)]] = ()
     token_file: File | None = None
     tls: Annotated[Literal["off", "upstream"] | Tls, PlainValidator(_tls)] = "off"
     state_dir: File = file("ragmon-state")

@@ -22,7 +22,7 @@ from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.probing import Probing
 
-FIXED: Final = ("otlp", "grpc", "admin", "token_file", "tls", "state_dir")
+FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir")
 """Keys of `[serve]` that hold until the server is started again."""
 _log = logging.getLogger("ragmon.server")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -13,11 +14,13 @@ from ragmon.alarms.steps import STEP
 from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
+from ragmon.hosts import own_names
 from ragmon.journal import Journal, JournalError
 from ragmon.journal.attempts import Attempts, row_of
 from ragmon.server.doors import exposure
 from ragmon.server.doors.calling import Calling
 from ragmon.server.doors.listening import Listening
+from ragmon.server.doors.sockets import shares
 from ragmon.server.doors.writing import writing
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.keeper import CORRUPT, Keeper
@@ -79,10 +82,14 @@ class Server:
         self.probing = Probing(self.keeper, Path(serve.state_dir), wait=reply_wait)
         self.reloading = Reloading(settings, self.keeper, self.probing)
         self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
-        write = writing(self.keeper, token=token)
-        self.otlp = Listening(write, serve.otlp, tls=tls, name="otlp", refused=self.keeper.refuse)
-        self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls)
-        self.admin = Listening(admin(self.views), serve.admin, tls=None, name="admin")
+        hosts = own_names(serve.hosts)
+        write = writing(self.keeper, token=token, hosts=hosts)
+        most = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self.otlp = Listening(
+            write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.keeper.refuse
+        )
+        self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls, connections=most.write)
+        self.admin = Listening(admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=most.admin)
 
     def start(self) -> Self:
         """Take requests.

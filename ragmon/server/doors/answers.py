@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.json_format import MessageToJson  # type: ignore[import-untyped]
 from google.rpc.error_details_pb2 import RetryInfo  # type: ignore[import-untyped]
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from starlette.responses import Response
@@ -36,6 +37,7 @@ class Signal(NamedTuple):
 
 TRACES: Final = Signal(ExportTraceServiceResponse, "rejected_spans")
 METRICS: Final = Signal(ExportMetricsServiceResponse, "rejected_data_points")
+LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
 
 
 def exported(signal: Signal, taken: Taken) -> Any:

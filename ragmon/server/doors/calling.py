@@ -11,10 +11,11 @@ from ragmon.config.kinds import Address
 from ragmon.server.desk import Desk
 from ragmon.server.doors.limits import LIMITS, RequestLimits
 from ragmon.server.doors.port import Port
+from ragmon.server.doors.sockets import CONNECTIONS
 
 
 class Calling(Port):
-    """Serves `TraceService` and `MetricsService` on a port, on an event loop in a thread of its own.
+    """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
 
     A call that dawdles waits in the loop and holds no thread, so two hundred of them hold nobody up.
 
@@ -24,6 +25,7 @@ class Calling(Port):
         token: The bearer token; None where none is needed.
         tls: The certificate and its key, PEM files; None for plain text.
         limits: What a call may cost.
+        connections: How many there may be at once.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class Calling(Port):
         token: str | None,
         tls: tuple[Path, Path] | None,
         limits: RequestLimits = LIMITS,
+        connections: int = CONNECTIONS,
     ) -> None:
         super().__init__("grpc", address, tls)
         self._desk = desk
         self._token = token
         self._limits = limits
+        self._connections = connections
         self._grace = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -58,7 +62,7 @@ class Calling(Port):
 
         from ragmon.server.doors import rpc  # noqa: PLC0415 - as above
 
-        server = grpc.aio.server(options=rpc.options(self._limits))
+        server = grpc.aio.server(options=rpc.options(self._limits, self._connections))
         server.add_generic_rpc_handlers((rpc.Exports(self._desk, self._token, self._limits),))
         port = self._open(server, grpc)
         await server.start()

@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from http import HTTPStatus
+from math import inf
 from typing import Any, ClassVar, Final, NamedTuple
 
 import h11
@@ -36,12 +37,10 @@ class Rules(NamedTuple):
 
     Attributes:
         limits: What a request may cost.
-        most: Connections at once; beyond them, the one that has waited longest for headers is ended.
         refused: Is told of requests that are turned away here, by reason.
     """
 
     limits: RequestLimits
-    most: int
     refused: Callable[[str], object]
 
 
@@ -50,7 +49,9 @@ class Connection(H11Protocol):
 
     Attributes:
         rules: What it keeps to.
-        waiting_since: When it began to wait for headers, on the loop's clock; None while it does not.
+        waiting_since: Since when it has waited for a request, or for the client to leave, on the loop's clock; None
+            while it does not.
+        lingers: It was answered and takes no more; its client has not hung up yet.
     """
 
     rules: ClassVar[Rules]
@@ -58,21 +59,22 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._phase: str | None = None
+        self._until = inf  # on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self.waiting_since: float | None = None
+        self.lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for headers, if need be in another's place."""
-        super().connection_made(transport)
-        if len(self.connections) > self.rules.most:
-            self._longest_waiting().transport.abort()
+        """Begin to wait for headers."""
+        self._direct = transport
+        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
         self._watch()
 
-    def _longest_waiting(self) -> Connection:
-        """The connection that has waited longest for headers; this one where none waits."""
-        found = [other for other in self.connections if isinstance(other, Connection) and other.waiting_since]
-        return min(found, key=lambda other: other.waiting_since or 0.0, default=self)
+    def end(self) -> None:
+        """End it in favour of another."""
+        self.waiting_since = None
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Read on; headers only as far as they may go, so that a large piece at once is not let through."""
@@ -123,32 +125,92 @@ class Connection(H11Protocol):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
+    def hang_up(self) -> None:
+        """Close the connection; a client that is still sending has a moment to read the answer first.
+
+        Closed at once, the kernel would answer what he sends with a reset, and he would look for the fault elsewhere.
+        """
+        transport = self._direct
+        if transport.is_closing() or self.lingers:
+            return
+        half = transport.can_write_eof()
+        if self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.ERROR and half):
+            self.lingers = True
+            transport.resume_reading()
+            if half:
+                transport.write_eof()
+            self._watch()
+        else:
+            transport.close()
+
+    def handle_events(self) -> None:
+        """Take what came; a request with two lengths is the last of its connection (RFC 9112, 6.1)."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before and {b"transfer-encoding", b"content-length"} <= {name for name, _ in self.headers}:
+            self.cycle.keep_alive = False
+
     def _watch(self) -> None:
         """Give the phase that began its time."""
         phase = self._now()
         if phase == self._phase:
             return
-        self._phase = phase
-        if self._timer is not None:
-            self._timer.cancel()
-        waits = phase in (_HEADERS, _IDLE)
-        self.waiting_since = self.loop.time() if waits else None
+        now, self._phase = self.loop.time(), phase
+        self.waiting_since = now if phase in (_HEADERS, _IDLE, _LINGER) else None
         deadline = self.rules.limits.deadline
         # The body's own deadline is kept by whoever reads it, and answered; this is for one who does not.
-        lasts = {_HEADERS: deadline, _BODY: deadline + LINGER, _IDLE: KEEP_ALIVE, _LINGER: LINGER}
-        self._timer = None if phase is None else self.loop.call_later(lasts[phase], self._too_late)
+        lasts = {_HEADERS: deadline, _BODY: deadline + LINGER, _IDLE: KEEP_ALIVE, _LINGER: LINGER, None: inf}
+        self._until = now + lasts[phase]
+        if self._timer is None or self._timer.when() > self._until:
+            self._time()
+
+    def _time(self) -> None:
+        """Have the clock ring when the phase is over. One that rings too early costs less than one set each time."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if self._until == inf else self.loop.call_at(self._until, self._ring)
+
+    def _ring(self) -> None:
+        if self.loop.time() < self._until:
+            self._time()
+        else:
+            self._too_late()
 
     def _now(self) -> str | None:
         """What the client has to do next; None while it waits for us."""
         if self.transport.is_closing():
             return _LINGER
         if self.conn.their_state is h11.IDLE:
-            return _HEADERS if self.cycle is None or self.conn.trailing_data[0] else _IDLE
+            return _HEADERS if self._is_fresh() or self.conn.trailing_data[0] else _IDLE
         if self.conn.their_state is h11.SEND_BODY:
             return _LINGER if self.cycle.response_complete else _BODY
         return None
+
+    def _is_fresh(self) -> bool:
+        """Whether nobody has asked anything yet."""
+        return self.cycle is None
 
     def _too_late(self) -> None:
         if self._phase == _HEADERS and self.conn.trailing_data[0]:
             self.rules.refused(TIMEOUT)
         self.transport.abort()
+
+
+class _Lingering:
+    """A transport that closes as its connection says.
+
+    Args:
+        transport: The transport.
+        connection: Whose it is.
+    """
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        self._transport = transport
+        self.close = connection.hang_up
+        self._connection = connection
+
+    def is_closing(self) -> bool:
+        return self._connection.lingers or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)

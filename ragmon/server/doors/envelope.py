@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from typing import Final
-
-from starlette.datastructures import Headers
+from collections.abc import Collection
+from typing import Any, Final, Protocol
 
 from ragmon import names
 from ragmon.errors import shorten
-from ragmon.hosts import is_plain
+from ragmon.hosts import HINT, is_known
 from ragmon.server.desk import Form
 from ragmon.server.doors.limits import IDENTITY, encodings
 from ragmon.server.doors.refusals import (
@@ -24,6 +23,18 @@ PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
 FORMS: Final = {PROTOBUF: Form.PROTOBUF, JSON: Form.JSON}
 _BEARER: Final = b"bearer"
+
+
+class Fields(Protocol):
+    """The headers of a request; names in lower case."""
+
+    def __contains__(self, name: Any, /) -> bool: ...
+
+    def get(self, name: str, default: str, /) -> str:
+        """The first of a name."""
+
+    def getlist(self, name: str, /) -> list[str]:
+        """All of a name."""
 
 
 def authorise(given: bytes, token: str | None) -> None:
@@ -45,29 +56,29 @@ def authorise(given: bytes, token: str | None) -> None:
         raise TurnedAwayError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
 
 
-def meant_for_us(headers: Headers, *, named: bool) -> None:
+def meant_for_us(headers: Fields, hosts: Collection[str] | None) -> None:
     """Refuse what web pages send: they say where they come from, or ask for a name of their own.
 
     Args:
         headers: Of the request.
-        named: This server may be asked for by any name: a token keeps strangers out.
+        hosts: The names this server may be asked by; None where any will do, as a token keeps strangers out.
 
     Raises:
         TurnedAwayError: A web page asks (403).
     """
     if "origin" in headers:
         raise TurnedAwayError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
-    if not named and not is_plain(headers.get("host", "")):
-        hint = "ask for an address or localhost; other names take a token, `[serve] token_file`"
+    if hosts is not None and not is_known(headers.get("host", ""), hosts):
+        hint = f"{HINT}; with a token, `[serve] token_file`, any name will do"
         raise TurnedAwayError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
 
 
-def form(headers: Headers) -> Form | None:
+def form(headers: Fields) -> Form | None:
     """How a body is written; None where nobody here can read it."""
     return FORMS.get(headers.get("content-type", "").partition(";")[0].strip().lower())
 
 
-def written(headers: Headers, *known: Form) -> Form:
+def written(headers: Fields, *known: Form) -> Form:
     """How a body is written, where that is one of some forms.
 
     Raises:
@@ -81,7 +92,7 @@ def written(headers: Headers, *known: Form) -> Form:
     return found
 
 
-def encoding(headers: Headers) -> str:
+def encoding(headers: Fields) -> str:
     """How a body is compressed: one of `encodings()`, or identity.
 
     Raises:
@@ -97,7 +108,7 @@ def encoding(headers: Headers) -> str:
     return found[0]
 
 
-def fits(headers: Headers, most: int) -> None:
+def fits(headers: Fields, most: int) -> None:
     """Refuse a body whose announced length is too large before it is read.
 
     Args:

@@ -119,14 +119,19 @@ class Ticket:
         self._intake.begin()
         self._begun = True
 
+    def give_back(self) -> None:
+        """What it took is free again."""
+        self._intake.hold(-self._held)
+        self._intake.in_flight -= self._begun
+        self._held, self._begun = 0, False
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._intake.hold(-self._held)
-        self._intake.in_flight -= self._begun
+        self.give_back()
 
 
 def busy() -> TurnedAwayError:

@@ -13,11 +13,11 @@ import grpc.aio  # type: ignore[import-untyped]
 from ragmon.ingest.inflate import GZIP
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
-from ragmon.server.doors.answers import METRICS, TRACES, Signal, exported, retry_info, status
+from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, exported, retry_info, status
 from ragmon.server.doors.envelope import authorise, oversize
 from ragmon.server.doors.intake import Intake, Ticket, busy, handed
 from ragmon.server.doors.limits import RequestLimits
-from ragmon.server.doors.listening import CONNECTIONS
+from ragmon.server.doors.logs import unread
 from ragmon.server.doors.refusals import NO_MESSAGE, TIMEOUT, TurnedAwayError
 
 READING: Final = 512
@@ -36,19 +36,20 @@ class _Export(NamedTuple):
     take: Callable[[bytes, Form], Any]
 
 
-def options(limits: RequestLimits) -> list[tuple[str, int]]:
+def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
     """The channel arguments of a server that keeps to some limits.
 
     Messages are handed over as they were sent: gRPC's own decompression knows no ratio, and older versions no size.
 
     Args:
         limits: What a call may cost.
+        connections: How many there may be at once.
     """
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", limits.inflated),
         ("grpc.max_concurrent_streams", limits.in_flight),
-        ("grpc.max_allowed_incoming_connections", CONNECTIONS),
+        ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.max_metadata_size", limits.header),
         ("grpc.absolute_max_metadata_size", limits.header),
         ("grpc.max_connection_idle_ms", _IDLE),
@@ -78,6 +79,7 @@ class Exports:
         self._methods = {
             f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, desk.traces),
             f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, desk.metrics),
+            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, unread),
         }
 
     def service(self, call: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -16,24 +18,31 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ragmon import acks
 from ragmon.errors import UnknownNameError, nearest, shorten
 from ragmon.server.complaints import complain
-from ragmon.server.desk import Desk, Form, RefusedError
+from ragmon.server.desk import Desk, Form, RefusedError, Taken
 from ragmon.server.doors import bodies, envelope
-from ragmon.server.doors.answers import METRICS, TRACES, Signal, export_response, json_response, refusal
-from ragmon.server.doors.intake import RETRY_AFTER, Intake, handed
-from ragmon.server.doors.limits import LIMITS, RequestLimits
+from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, export_response, json_response, refusal
+from ragmon.server.doors.intake import RETRY_AFTER, Intake, Ticket, handed
+from ragmon.server.doors.limits import IDENTITY, LIMITS, RequestLimits
+from ragmon.server.doors.logs import unread
+from ragmon.server.doors.quick import LARGEST, Answers, Head, raw
 from ragmon.server.doors.refusals import BAD_METHOD, TIMEOUT, UNKNOWN_PATH, TurnedAwayError
 
 TRACES_PATH: Final = "/v1/traces"
 METRICS_PATH: Final = "/v1/metrics"
+LOGS_PATH: Final = "/v1/logs"
 LABELS_PATH: Final = "/v1/labels"
-EXPORTS: Final = (TRACES_PATH, METRICS_PATH)
+LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
+"""Where Langfuse's own exporters send traces: the address they are given is that of a server with this path."""
+_INFLATED: Final = 4 * LARGEST
+"""Bytes of a small body once it is inflated."""
+EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
     f"acknowledgements to {acks.PATH}, all of them POSTed\n"
 )
 
 
-def writing(desk: Desk, *, token: str | None, limits: RequestLimits = LIMITS) -> ASGIApp:
+def writing(desk: Desk, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS) -> ASGIApp:
     """The ASGI application of the write port.
 
     A request is turned away as early as its headers allow. It is answered once the desk has it on disk. The headers'
@@ -42,22 +51,31 @@ def writing(desk: Desk, *, token: str | None, limits: RequestLimits = LIMITS) ->
     Args:
         desk: Where requests are handed in.
         token: The bearer token; None where none is needed.
+        hosts: The names it may be asked by without a token, beside addresses and localhost.
         limits: What a request may cost.
     """
-    return _WritePort(desk, token, limits)
+    return _WritePort(desk, token, hosts, limits)
 
 
 class _WritePort:
     """See `writing`."""
 
-    def __init__(self, desk: Desk, token: str | None, limits: RequestLimits) -> None:
+    _usual: ClassVar = {
+        (signal, form): raw(export_response(signal, Taken(), form)) for signal in (TRACES, METRICS) for form in Form
+    }
+
+    def __init__(self, desk: Desk, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
         self._desk = desk
         self._token = token
+        self._hosts = hosts if token is None else None
         self._limits = limits
         self._intake = Intake(limits)
+        self._answers: Answers | None = None
         self._takers: dict[str, Callable[[Request], Awaitable[Response]]] = {
-            TRACES_PATH: self._traces,
-            METRICS_PATH: self._metrics,
+            TRACES_PATH: partial(self._export, signal=TRACES),
+            LANGFUSE_PATH: partial(self._export, signal=TRACES),
+            METRICS_PATH: partial(self._export, signal=METRICS),
+            LOGS_PATH: partial(self._export, signal=LOGS),
             LABELS_PATH: self._labels,
             acks.PATH: self._acknowledge,
         }
@@ -71,10 +89,58 @@ class _WritePort:
         except ClientDisconnect:
             return
         except asyncio.CancelledError:
-            stopping = RefusedError(503, "", "the server stops", RETRY_AFTER)
-            await refusal(stopping, _form(request))(scope, receive, send)
+            await refusal(_stopping(), _form(request))(scope, receive, send)
             raise
         await answer(scope, receive, send)
+
+    def quick(self, head: Head, body: bytes, answer: Callable[[bytes], None]) -> bool:
+        """Take a small export at once; returns whether that was done. Whatever is to be refused is left to the others.
+
+        Args:
+            head: What stands before its body.
+            body: Its body.
+            answer: Is told the answer, in the event loop.
+        """
+        signal = TRACES if head.path == TRACES_PATH else METRICS
+        ticket = None
+        try:
+            envelope.meant_for_us(head.fields, self._hosts)
+            envelope.authorise(head.fields.get("authorization", "").encode(), self._token)
+            form = envelope.written(head.fields, *Form)
+            plain = _plain(body, envelope.encoding(head.fields))
+            if plain is None:
+                return False
+            ticket = self._intake.ticket()
+            ticket.hold(len(plain))
+            ticket.begin()
+        except TurnedAwayError:
+            if ticket is not None:
+                ticket.give_back()
+            return False
+        waits = _Waits(self._usual, signal, form, ticket, answer)
+        try:
+            future = self._take(signal)(plain, form)
+        except RefusedError as error:
+            self._loop().put(partial(waits.refused, error))
+        except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
+            complain("a request could not be taken", error)
+            self._loop().put(partial(waits.refused, _broken()))
+        else:
+            loop = self._loop()
+            future.add_done_callback(lambda done: loop.put(partial(waits.done, done)))
+        return True
+
+    def _loop(self) -> Answers:
+        """Of the event loop that runs; it is another one once the port is opened again."""
+        running = asyncio.get_running_loop()
+        if self._answers is None or self._answers.loop is not running:
+            self._answers = Answers(running)
+        return self._answers
+
+    @staticmethod
+    def stopping(headers: envelope.Fields) -> bytes:
+        """What somebody is told who is not answered before the server ends."""
+        return raw(refusal(_stopping(), envelope.form(headers)))
 
     async def _answer(self, request: Request) -> Response:
         try:
@@ -89,7 +155,7 @@ class _WritePort:
             raise
         except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
             complain("a request could not be taken", error)
-            return refusal(RefusedError(500, "", "something is wrong here; the log says where"), _form(request))
+            return refusal(_broken(), _form(request))
 
     async def _taken(self, request: Request) -> Response:
         """What becomes of a request.
@@ -102,11 +168,11 @@ class _WritePort:
             return PlainTextResponse(PURPOSE)
         taker = self._takers.get(path)
         if taker is None:
-            hint = "metrics and traces are taken, logs are not" if path == "/v1/logs" else nearest(path, self._takers)
+            hint = nearest(path, self._takers)
             raise TurnedAwayError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
         if method != "POST":
             return self._posts_only(path)
-        envelope.meant_for_us(request.headers, named=self._token is not None)
+        envelope.meant_for_us(request.headers, self._hosts)
         envelope.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
         return await taker(request)
 
@@ -117,17 +183,16 @@ class _WritePort:
         answer.headers["Allow"] = "POST"
         return answer
 
-    async def _traces(self, request: Request) -> Response:
-        return await self._export(request, TRACES)
-
-    async def _metrics(self, request: Request) -> Response:
-        return await self._export(request, METRICS)
+    def _take(self, signal: Signal) -> Callable[[bytes, Form], Future[Taken]]:
+        """Where an export is handed in."""
+        if signal is LOGS:
+            return unread
+        return self._desk.traces if signal is TRACES else self._desk.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:
         form = envelope.written(request.headers, *Form)
-        take = self._desk.traces if signal is TRACES else self._desk.metrics
         async with self._body(request, self._limits.wire) as body:
-            taken = await handed(partial(take, body, form))
+            taken = await handed(partial(self._take(signal), body, form))
         return export_response(signal, taken, form)
 
     async def _labels(self, request: Request) -> Response:
@@ -171,6 +236,55 @@ class _WritePort:
                 raise TurnedAwayError(408, TIMEOUT, slow) from None
             ticket.begin()
             yield await self._intake.inflated(ticket, bytes(chunks), encoding)
+
+
+class _Waits(NamedTuple):
+    """A small export that waits until it is on disk."""
+
+    usual: dict[tuple[Signal, Form], bytes]
+    signal: Signal
+    form: Form
+    ticket: Ticket
+    answer: Callable[[bytes], None]
+
+    def done(self, future: Future[Taken]) -> None:
+        try:
+            taken = future.result()
+        except RefusedError as error:
+            self.refused(error)
+        except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
+            complain("a request could not be taken", error)
+            self.refused(_broken())
+        else:
+            self.ticket.give_back()
+            whole = self.usual[self.signal, self.form]
+            self.answer(raw(export_response(self.signal, taken, self.form)) if taken.rejected > 0 else whole)
+
+    def refused(self, error: RefusedError) -> None:
+        self.ticket.give_back()
+        self.answer(raw(refusal(error, self.form)))
+
+
+def _plain(body: bytes, encoding: str) -> bytes | None:
+    """A small body as it was before it was compressed; None where it is not one member of gzip, or not small."""
+    if encoding == IDENTITY:
+        return body
+    if encoding != "gzip":
+        return None
+    inflating = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        plain = inflating.decompress(body, _INFLATED)
+    except zlib.error:
+        return None
+    return plain if inflating.eof and not inflating.unused_data else None
+
+
+def _stopping() -> RefusedError:
+    return RefusedError(503, "", "the server stops", RETRY_AFTER)
+
+
+def _broken() -> RefusedError:
+    return RefusedError(500, "", "something is wrong here; the log says where")
 
 
 def _form(request: Request) -> Form | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Semaphore
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
@@ -11,13 +11,16 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.export.page import STYLE_HASH, page
 from ragmon.export.prometheus import Collector
+from ragmon.hosts import HINT, is_known
 from ragmon.journal import JournalError
 from ragmon.server.complaints import complain
 from ragmon.server.showing.asking import Asking, BusyError
@@ -35,11 +38,12 @@ Answer = Callable[[Request], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def admin(views: Views) -> Starlette:
+def admin(views: Views, hosts: Collection[str]) -> ASGIApp:
     """The ASGI application of the admin port.
 
     Args:
         views: What it shows.
+        hosts: The names it may be asked by, beside addresses and localhost.
     """
     asking = Asking(views)
     registry = CollectorRegistry()
@@ -60,7 +64,25 @@ def admin(views: Views) -> Starlette:
     handlers: dict[Any, Any] = {404: _elsewhere(list(routes)), 405: _elsewhere(list(routes))}
     app = Starlette(routes=[Route(path, found) for path, found in routes.items()], exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return app
+    return _asked_by_name(app, hosts)
+
+
+def _asked_by_name(app: ASGIApp, hosts: Collection[str]) -> ASGIApp:
+    """An application that refuses web pages: whoever reads one would send what stands here to those who wrote it.
+
+    A page of another site says so in `Origin`; one whose name was made to lead here (DNS rebinding) asks for that name.
+    """
+
+    async def asked(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        answer = app
+        if "origin" in headers:
+            answer = _wrong(403, "a web page asks", "programs and links send no Origin")
+        elif "host" in headers and not is_known(headers["host"], hosts):  # HTTP/1.0 of a health check may name none
+            answer = _wrong(403, "this server is not known by that name", HINT)
+        await answer(scope, receive, send)
+
+    return asked
 
 
 def _off_the_loop(answer: Answer, turn: AbstractAsyncContextManager[Any]) -> Endpoint:
