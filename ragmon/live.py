@@ -9,6 +9,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.config.series import BUILDS, CODES, budget
 from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record, Totals
 from ragmon.errors import UnknownNameError
@@ -38,10 +40,6 @@ _log = logging.getLogger(names.ALARM_LOG)
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
-CODES: Final = 32
-"""Kinds of errors of a pipeline that are kept apart."""
-BUILDS: Final = 8
-"""Builds and indexes of a pipeline that are shown: those seen last."""
 
 
 class Live:
@@ -71,7 +69,7 @@ class Live:
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
-        self._admission = Admission(settings.pipelines)
+        self._admission = Admission(settings.pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         shared = (settings.common, *settings.pipelines.values())
@@ -96,7 +94,7 @@ class Live:
             Whether it was scored; where not, the scorer's `dropped` says why.
         """
         try:
-            self.advance(now)
+            self._come(now)
             record = self._admission.record(record, now)
             if self._admission.retired:
                 self._retire()
@@ -130,10 +128,10 @@ class Live:
         elif isinstance(entry, Totals):
             self.report(entry, now)
         elif isinstance(entry, Label):
-            self.advance(now)
+            self._come(now)
             self.labels.take(entry, now)
         elif isinstance(entry, Ack):
-            self.advance(now)
+            self._come(now)
             with suppress(UnknownNameError):  # the configuration may have changed since
                 self.acknowledge(entry.pipeline, entry.alert, entry.reason)
 
@@ -147,14 +145,45 @@ class Live:
         Returns:
             Whether they were taken; there may be too many producers.
         """
+        self._come(now)
         taken = self._admission.totals(line, now)
         if taken:
             self.scorer.state.calls.see(line)
         return taken
 
     def known(self, record: Record) -> Record:
-        """A record under the names that it is counted under by now: those of others where there were too many."""
+        """An answer under the names a label on it is counted under: those of others where there were too many."""
         return self._admission.known(record)
+
+    def shows(self, pipeline: str) -> bool:
+        """Whether a pipeline has series of its own: none of those that found no place, or gave theirs back."""
+        return self._admission.shows(pipeline)
+
+    def within(self, captured: Captured) -> Captured:
+        """What capture counted of the pipelines that have series, and of new ones as far as there is room for them."""
+        counted = {key[0] for part in (captured.calls, captured.latency, captured.errors) for key in part}
+        shown = self._admission.shown(counted)
+        return replace(
+            captured,
+            calls={key: n for key, n in captured.calls.items() if key[0] in shown},
+            latency={key: held for key, held in captured.latency.items() if key[0] in shown},
+            errors={key: n for key, n in captured.errors.items() if key[0] in shown},
+        )
+
+    def _come(self, now: float) -> None:
+        """Let time pass until something came, and let pipelines go that were silent for a day by then.
+
+        A look at the clock alone lets nobody go: what was counted follows from what came, and a replay agrees.
+        """
+        self.advance(now)
+        for pipeline in self._admission.silent(now):
+            self.edges += self.alarms.give_up(pipeline, now)
+            self.scorer.state.give_up(pipeline)
+            self.scorer.forget_streams()
+            self._exemplars.forget(pipeline)
+            self._policies.pop(pipeline, None)
+            self._builds = {key: None for key in self._builds if key[0] != pipeline}
+            self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
 
     def _retire(self) -> None:
         """Add builds that made room for newer ones to the others."""
@@ -201,6 +230,7 @@ class Live:
         key = (pipeline, code)
         if key not in self.errors and sum(held == pipeline for held, _ in self.errors) >= CODES:
             key = (pipeline, names.OTHER)
+            self._admission.overflow[names.CODE_NAMES] += 1
         self.errors[key] += 1
 
     def snapshot(self, now: float) -> Snapshot:
@@ -210,19 +240,21 @@ class Live:
     def reading(self, now: float, books: Mapping[str, Books], captured: Captured | None = None) -> Reading:
         """This moment: metrics of every window, gates, and the books."""
         snapshot = self.snapshot(now)
+        captured = Captured() if captured is None else captured
         return Reading(
             snapshot=snapshot,
             outcomes=self.judge(snapshot),
             books=books,
-            captured=Captured() if captured is None else captured,
+            captured=captured,
             retrieved=_retrieved(self.scorer.state),
             builds=tuple(self._builds),
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
-            labels=dict(self.labels.book.results + Counter(captured.labels if captured is not None else {})),
+            labels=dict(self.labels.book.results + Counter(captured.labels)),
             labels_waiting=self.labels.book.waiting,
             predictions=self._predictions(now),
+            overflow=dict(self._admission.overflow),
         )
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
@@ -289,7 +321,7 @@ def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
     """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
     found: dict[tuple[str, str], Counter[int]] = {}
     for key, series in state.series.items():
-        if key.slice or not key.audit or key.source in names.AGAIN:
+        if key.slice or not key.audit or key.source in names.AGAIN or key.pipeline == names.GONE:
             continue
         counts = found.setdefault((key.pipeline, key.source), Counter())
         for row in state.window(series, None, 0):

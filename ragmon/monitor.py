@@ -97,7 +97,7 @@ class Monitor:
             books = {"score": Books(self._received, live.scorer.scored, dropped=dict(live.scorer.dropped))}
             if self.captured is not None:
                 books["capture"] = captured.books
-            return live.reading(now, books, captured)
+            return live.reading(now, books, live.within(captured))
 
     def outcomes(self) -> list[Outcome]:
         """The gates at this moment."""

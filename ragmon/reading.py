@@ -115,6 +115,7 @@ class Reading:
         labels: What became of labels.
         labels_waiting: Labels that wait for their answers.
         predictions: What labels and proxies say together.
+        overflow: How often a name came that is not kept apart from others, by kind.
     """
 
     snapshot: Snapshot
@@ -130,3 +131,4 @@ class Reading:
     labels: Mapping[str, int] = field(default_factory=dict)
     labels_waiting: int = 0
     predictions: Sequence[Prediction] = ()
+    overflow: Mapping[str, int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.facts import Key
-from ragmon.names import ALL_CALLS, EXPORTED_TRAFFIC, LIVE, UNKNOWN_WEIGHT
+from ragmon.names import ALL_CALLS, EXPORTED_TRAFFIC, GONE, LIVE, UNKNOWN_WEIGHT
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.stats.strata import Estimate
@@ -89,6 +89,7 @@ class Snapshot:
         maturity: Of labels by the time of their answers, by pipeline: the share of those to come that is here, where
             it is known.
         matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
+        gone: Over all time, the series of pipelines that were given up, together: for sums that name no pipeline.
     """
 
     now: float
@@ -98,6 +99,7 @@ class Snapshot:
     gold_metrics: frozenset[str] = frozenset()
     maturity: Mapping[str, float] = field(default_factory=dict)
     matched: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    gone: tuple[SeriesStats, ...] = ()
 
     def find(
         self, pipeline: str, source: str, *, window: str = ALL, gold: str | None = "", where: str = ""
@@ -164,15 +166,17 @@ def take(
     for key in sorted(state.series):
         groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
     found: list[SeriesStats] = []
+    gone: list[SeriesStats] = []
     for group, keys in groups.items():
         for window, span in windows.items():
             parts = _parts(state, keys, span, now)
             traffic = _traffic(state, keys, group, span, now, table)
-            found += _read(parts, table, group, window, gated, traffic)
+            read = gone if group.pipeline == GONE else found
+            read += _read(parts, table, group, window, gated, traffic)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
-    matched = dict(state.matched)
-    return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold, matched=matched)
+    matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != GONE}
+    return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold, matched=matched, gone=tuple(gone))
 
 
 def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float) -> dict[tuple[str, str], _Part]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
-from ragmon.names import OTHER, UNKNOWN_WEIGHT
+from ragmon.names import GONE, OTHER, UNKNOWN_WEIGHT
 from ragmon.rows import Row
 from ragmon.tables import HOUR, STEP, ItemTables, Table
 from ragmon.traffic import CallKey, Calls, Count
@@ -164,6 +164,20 @@ class State:
         ]
         for key in gone:
             self.at(key._replace(build=OTHER, index_hash=OTHER)).merge(self.series.pop(key))
+
+    def give_up(self, pipeline: str) -> None:
+        """Add all that was ever counted of a pipeline to the sums of those whose series are gone, without its times.
+
+        Slices are not kept: they are counted a second time, and stand in no sum without a pipeline.
+        """
+        for key in [key for key in self.series if key.pipeline == pipeline]:
+            series = self.series.pop(key)
+            if not key.slice:
+                sums = self.at(key._replace(pipeline=GONE, build="", index_hash="")).past
+                for row in self.window(series, None, 0):
+                    sums.merge(row)
+        for gone, how in [held for held in self.matched if held[0] == pipeline]:
+            self.matched[GONE, how] += self.matched.pop((gone, how))
 
     def window(self, series: Series, span: int | None, now: float) -> Iterator[Row]:
         """The rows of a window that ends at the first step edge after now.

@@ -70,7 +70,8 @@ class Asking:
         """
         with self._keeper.lock:
             live = self._keeper.ledger.live
-            pipelines = {*live.settings.pipelines, *(key.pipeline for key in live.scorer.state.series)}
+            counted = {key.pipeline for key in live.scorer.state.series} - {names.GONE}
+            pipelines = {*live.settings.pipelines, *counted}
         if pipeline not in pipelines:
             raise UnknownNameError("pipeline", pipeline, pipelines)
         return pipeline
