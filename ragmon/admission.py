@@ -20,6 +20,8 @@ from ragmon.names import GONE, OTHER
 
 PAIRS: Final = 32
 """Builds with their indexes that are kept apart in a pipeline, and how many new ones it may bring in an hour."""
+FEW_PAIRS: Final = 8
+"""The same of a pipeline nobody configured: as many as are shown."""
 PRODUCERS: Final = 5000
 """Processes whose totals are kept apart."""
 LONGEST: Final = 1 << 16
@@ -228,11 +230,12 @@ class Admission:
             known[pair] = now
             return pair
         lately = self._new[pipeline] = [at for at in self._new.get(pipeline, []) if at > now - _HOUR]
-        if len(lately) >= PAIRS or max(map(len, pair)) > LONGEST_BUILD:
+        most = PAIRS if pipeline in self._configured else FEW_PAIRS
+        if len(lately) >= most or max(map(len, pair)) > LONGEST_BUILD:
             self.overflow[names.BUILD_NAMES] += 1
             return OTHER, OTHER
         lately.append(now)
-        if len(known) >= PAIRS:
+        if len(known) >= most:
             oldest = min(known, key=known.__getitem__)
             del known[oldest]
             self._as_they_are.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -15,9 +16,9 @@ from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.stats.strata import Estimate
 from ragmon.tables import Table, add_table
-from ragmon.traffic import Count, by_stratum
+from ragmon.traffic import CallKey, Count, by_stratum
 from ragmon.weighting import weighted
-from ragmon.windows import SeriesKey, State
+from ragmon.windows import SeriesKey, State, edges, grid
 
 SLACK: Final = 1.25
 FEW: Final = 20
@@ -119,12 +120,19 @@ class Snapshot:
         versions = {gold.name: gold.version for gold in self.golds}
         found = [
             s
-            for s in self.series
-            if (s.pipeline, s.source, s.window, s.slice) == (pipeline, source, window, where)
-            and (s.gold == gold if gold is not None else s.gold != "")
+            for s in self._places.get((pipeline, source, window, where), ())
+            if (s.gold == gold if gold is not None else s.gold != "")
             and s.gold_version == versions.get(s.gold, s.gold_version)
         ]
         return max(found, key=lambda s: s.records, default=None)
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[str, str, str, str], Sequence[SeriesStats]]:
+        """The series by pipeline, source, window and slice."""
+        found: dict[tuple[str, str, str, str], list[SeriesStats]] = {}
+        for one in self.series:
+            found.setdefault((one.pipeline, one.source, one.window, one.slice), []).append(one)
+        return found
 
 
 class _Group(NamedTuple):
@@ -162,37 +170,225 @@ def take(
         golds: The gold sets in use.
         gated: Metric keys whose per-item sums gates need.
     """
-    groups: dict[_Group, list[SeriesKey]] = {}
-    for key in sorted(state.series):
-        groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
+    reader = _reader(state, table, tuple(gated))
+    places = [_Window(name, span, now) for name, span in windows.items()]
+    totals = [_totals(state, span, now) for span in windows.values()]
     found: list[SeriesStats] = []
     gone: list[SeriesStats] = []
-    for group, keys in groups.items():
-        for window, span in windows.items():
-            parts = _parts(state, keys, span, now)
-            traffic = _traffic(state, keys, group, span, now, table)
-            read = gone if group.pipeline == GONE else found
-            read += _read(parts, table, group, window, gated, traffic)
+    for group, keys in reader.groups.items():
+        read = gone if group.pipeline == GONE else found
+        read += reader.read(group, keys, places, totals)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != GONE}
     return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold, matched=matched, gone=tuple(gone))
 
 
-def _parts(state: State, keys: Sequence[SeriesKey], span: int | None, now: float) -> dict[tuple[str, str], _Part]:
-    """What one window holds, by gold set and version.
+def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> _Reader:
+    """What reads a state, and remembers what it read."""
+    asked = (id(table), gated)
+    held = state.remembered.get(_Reader)
+    if held is None or held[0] != asked:
+        held = state.remembered[_Reader] = (asked, _Reader(state, table, gated))
+    reader: _Reader = held[1]
+    reader.look()
+    return reader
 
-    Counts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
+
+_Totals = tuple[Mapping[CallKey, Count], Mapping[CallKey, Count]]
+"""All calls of a window, and of everything those since each producer's first report as well."""
+
+
+class _Kind(NamedTuple):
+    """Which records of a group stand together."""
+
+    gold: str
+    gold_version: str
+    stratum: str
+    drawn: bool
+
+
+_Rows = dict[_Kind, Row]
+
+
+class _Reader:
+    """Reads the groups of a state; what did not change since is not read again.
+
+    Args:
+        state: What was counted.
+        table: The metrics.
+        gated: Metric keys whose per-item sums gates need.
+
+    Attributes:
+        groups: The series that are read together.
     """
-    parts = {("", ""): _Part()}
-    for key in (key for key in keys if key.drawn):
-        part = parts.setdefault((key.gold, key.gold_version), _Part())
-        series = state.series[key]
-        for row in state.window(series, span, now):
-            part.row.merge(row)
-        for items in state.items(series, span, now):
-            add_table(part.items, items)
-    return parts
+
+    def __init__(self, state: State, table: ScoreTable, gated: tuple[str, ...]) -> None:
+        self.groups: dict[_Group, list[SeriesKey]] = {}
+        self._keys: frozenset[SeriesKey] = frozenset()
+        self._state = state
+        self._table = table
+        self._gated = gated
+        self._read: dict[_Group, list[tuple[object, list[SeriesStats]]]] = {}
+        self._old: dict[_Group, tuple[object, _Sums]] = {}
+
+    def look(self) -> None:
+        """Find out which series there are; what was read of those that are gone is forgotten."""
+        if self._keys == self._state.series.keys():
+            return
+        self._keys = frozenset(self._state.series)
+        self.groups = {}
+        for key in sorted(self._keys):
+            self.groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
+        self._read = {group: held for group, held in self._read.items() if group in self.groups}
+        self._old = {group: held for group, held in self._old.items() if group in self.groups}
+
+    def read(
+        self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[_Window], totals: Sequence[_Totals]
+    ) -> list[SeriesStats]:
+        """The series of a group in every window.
+
+        Args:
+            group: The group.
+            keys: Its series.
+            windows: The windows.
+            totals: All calls of each window.
+        """
+        changed = max(self._state.series[key].changed for key in keys)
+        held = self._read.get(group, [])
+        found: list[tuple[object, list[SeriesStats]]] = []
+        sums: _Sums | None = None
+        for place, (window, told) in enumerate(zip(windows, totals, strict=True)):
+            calls, since = (_by_stratum(part, group) for part in told)
+            seen = (changed, window.name, window.begin, window.end, calls, since)
+            if place < len(held) and held[place][0] == seen:
+                found.append(held[place])
+                continue
+            if sums is None:
+                sums = self._sums(group, keys, windows)
+            parts, strata = self._parts(group, keys, window, _of_window(sums, place))
+            traffic = _traffic(group, strata, calls, since, self._table)
+            found.append((seen, list(_read(parts, self._table, group, window.name, self._gated, traffic))))
+        self._read[group] = found
+        return [series for _, read in found for series in read]
+
+    def _parts(
+        self, group: _Group, keys: Sequence[SeriesKey], window: _Window, rows: _Rows
+    ) -> tuple[dict[tuple[str, str], _Part], dict[str, Row]]:
+        """What one window holds, by gold set and version, and by stratum.
+
+        Parts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
+        """
+        parts, strata = {("", ""): _Part()}, dict[str, Row]()
+        for kind in dict.fromkeys(map(_kind, keys)):
+            row = rows.get(kind)
+            if kind.drawn:
+                part = parts.setdefault((kind.gold, kind.gold_version), _Part())
+                if row is not None:
+                    part.row.merge(row)
+            if row is not None and group.source == LIVE:
+                strata.setdefault(kind.stratum, Row()).merge(row)
+        for key in keys:
+            if key.drawn and key.gold:
+                for items in self._state.items(self._state.series[key], window.span, window.now):
+                    add_table(parts[key.gold, key.gold_version].items, items)
+        return parts, strata
+
+    def _sums(self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[_Window]) -> _Sums:
+        """The rows of a group, each added once, by the windows it is in and its kind.
+
+        What is no longer fresh was added up before, as long as it is the same and windows have the same edges.
+        """
+        series = [(_kind(key), self._state.series[key]) for key in keys]
+        seen = (max(one.old_changed for _, one in series), [(window.begin, window.end) for window in windows])
+        held = self._old.get(group)
+        if held is None or held[0] != seen:
+            old: _Sums = {}
+            everything = sum(1 << place for place, window in enumerate(windows) if window.span is None)
+            for kind, one in series:
+                if one.past.count:
+                    _add(old, everything, kind, one.past)
+                for start, row in one.folded.items():
+                    _add(old, _places(start, windows), kind, row)
+            held = self._old[group] = (seen, old)
+        found = {mask: {kind: _copy(row) for kind, row in rows.items()} for mask, rows in held[1].items()}
+        masks: dict[int, int] = {}
+        for kind, one in series:
+            for start, row in one.fresh.items():
+                mask = masks.get(start)
+                if mask is None:
+                    mask = masks[start] = _places(start, windows, fresh=True)
+                _add(found, mask, kind, row)
+        return found
+
+
+@dataclass
+class _Window:
+    """A window at a moment.
+
+    Attributes:
+        name: Its name.
+        span: Seconds; None is everything.
+        now: Seconds since the epoch.
+        begin, end: Its edges.
+        step: What they are a multiple of.
+    """
+
+    name: str
+    span: int | None
+    now: float
+    begin: float = -inf
+    end: float = inf
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.span is not None:
+            self.step, _ = grid(self.span, self.now)
+            self.begin, self.end = edges(self.span, self.now)
+
+
+_Sums = dict[int, _Rows]
+"""Rows by the windows they are in, a bit for each, and by kind."""
+
+
+def _places(start: int, windows: Sequence[_Window], *, fresh: bool = False) -> int:
+    """The windows a row is in, a bit for each."""
+    found = 0
+    for place, window in enumerate(windows):
+        at = start // window.step * window.step if fresh else start
+        if window.begin <= at < window.end:
+            found |= 1 << place
+    return found
+
+
+def _add(sums: _Sums, mask: int, kind: _Kind, row: Row) -> None:
+    if mask:
+        rows = sums.setdefault(mask, {})
+        held = rows.get(kind)
+        if held is None:
+            rows[kind] = _copy(row)
+        else:
+            held.merge(row)
+
+
+def _copy(row: Row) -> Row:
+    found = Row()
+    found.merge(row)
+    return found
+
+
+def _of_window(sums: _Sums, place: int) -> _Rows:
+    """The rows of one window by kind."""
+    found: _Rows = {}
+    for mask, rows in sums.items():
+        if mask >> place & 1:
+            for kind, row in rows.items():
+                found.setdefault(kind, Row()).merge(row)
+    return found
+
+
+def _kind(key: SeriesKey) -> _Kind:
+    return _Kind(key.gold, key.gold_version, key.stratum, key.drawn)
 
 
 class _Traffic(NamedTuple):
@@ -203,17 +399,25 @@ class _Traffic(NamedTuple):
 
 
 def _traffic(
-    state: State, keys: Sequence[SeriesKey], group: _Group, span: int | None, now: float, table: ScoreTable
+    group: _Group, rows: Mapping[str, Row], calls: Mapping[str, Count], since: Mapping[str, Count], table: ScoreTable
 ) -> _Traffic:
-    """What is known of all calls of user traffic: no estimates where nobody counted them, or all were drawn alike."""
+    """What is known of all calls of user traffic: no estimates where nobody counted them, or all were drawn alike.
+
+    A trace log that was cut holds fewer records than its producers kept by then: what they counted before its first
+    report belongs to an earlier one.
+
+    Args:
+        group: Whose records.
+        rows: They, by stratum.
+        calls: All calls behind them, by stratum.
+        since: Those since the first report of each producer; of a window they are the same.
+        table: The metrics.
+    """
     if group.source != LIVE:
         return _Traffic()
-    rows: dict[str, Row] = {}
-    for key in keys:
-        for row in state.window(state.series[key], span, now):
-            rows.setdefault(key.stratum, Row()).merge(row)
     records = sum(row.count for stratum, row in rows.items() if stratum != UNKNOWN_WEIGHT)
-    calls = _calls(state, group, span, now, records)
+    if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
+        calls = since
     kept = sum(count.kept for count in calls.values())
     if not calls or records > SLACK * kept + FEW:  # the rest comes from producers that tell nothing
         return _Traffic(EXPORTED_TRAFFIC)
@@ -222,18 +426,17 @@ def _traffic(
     return _Traffic(ALL_CALLS, weighted(rows, {stratum: count.calls for stratum, count in calls.items()}, table))
 
 
-def _calls(state: State, group: _Group, span: int | None, now: float, records: int) -> dict[str, Count]:
-    """All calls behind a group's records, by stratum.
+def _by_stratum(calls: Mapping[CallKey, Count], group: _Group) -> Mapping[str, Count]:
+    """The calls behind the records of users; nobody counts others."""
+    return by_stratum(calls, group.pipeline, group.source) if group.source == LIVE else {}
 
-    A trace log that was cut holds fewer records than its producers kept by then: what they counted before its first
-    report belongs to an earlier one.
-    """
-    if span is not None:
-        return by_stratum(state.totals(span, now), group.pipeline, group.source)
-    calls = by_stratum(state.calls.whole(), group.pipeline, group.source)
-    if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
-        return by_stratum(state.calls.since(None, inf), group.pipeline, group.source)
-    return calls
+
+def _totals(state: State, span: int | None, now: float) -> _Totals:
+    """All calls of a window, and of everything those since each producer's first report as well."""
+    if span is None:
+        return state.calls.whole(), state.calls.since(None, inf)
+    found = state.totals(span, now)
+    return found, found
 
 
 def _read(
