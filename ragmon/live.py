@@ -31,6 +31,7 @@ from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.labels.hearing import Hearing
 from ragmon.pairs import Prediction, predictions
+from ragmon.printing import printable
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
@@ -133,7 +134,7 @@ class Live:
         elif isinstance(entry, Ack):
             self._come(now)
             with suppress(UnknownNameError):  # the configuration may have changed since
-                self.acknowledge(entry.pipeline, entry.alert, entry.reason)
+                self.edges += self.alarms.acknowledge(entry.pipeline, entry.alert)
 
     def report(self, line: Totals, now: float) -> bool:
         """Take a producer's counts of all its calls: what every stratum weighs.
@@ -200,17 +201,18 @@ class Live:
         for edge in self.alarms.advance(now):
             self.edges.append(edge)
             level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
-            _log.log(level, "alarm %s/%s (%s): %s", edge.pipeline, edge.alert, edge.severity, edge.state)
+            name = printable(f"{edge.pipeline}/{edge.alert}")
+            _log.log(level, "alarm %s (%s): %s", name, edge.severity, edge.state)
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
-        """Silence an alarm that fires, and arm it again; returns whether it fired.
+        """Silence an alarm that fires, and arm it again, and log who said why; returns whether it fired.
 
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
         edges = self.alarms.acknowledge(pipeline, alert)
         self.edges += edges
-        _log.info("alarm %s/%s acknowledged: %s", pipeline, alert, reason)
+        log_acknowledged(pipeline, alert, reason)
         return bool(edges)
 
     def _see(self, record: Record) -> None:
@@ -315,6 +317,11 @@ class Live:
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
         if "labels" in data:
             self.labels.book.load(data["labels"])
+
+
+def log_acknowledged(pipeline: str, alert: str, reason: str) -> None:
+    """Log an acknowledgement; one that is read from a journal was logged when it came."""
+    _log.info("alarm %s acknowledged: %s", printable(f"{pipeline}/{alert}"), printable(reason))
 
 
 def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:

@@ -16,7 +16,7 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names exposition attributes version keys spent",
+    "words": "printing errors names exposition attributes version keys spent",
     "facts": "contract text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
@@ -30,7 +30,7 @@ FLOORS = {
 # Rooms apart: what they may import, whatever the floor.
 APART = {
     "compat": {"errors"},
-    "capture.notices": {"names"},
+    "capture.notices": {"names", "printing"},
     "capture.paths": {"errors"},
     "capture.draws": set(),
     "capture.parents": {"capture.draws"},

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.journal import Journal, JournalError
+from ragmon.live import log_acknowledged
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping import accepting
@@ -271,6 +272,7 @@ class Keeper:
             self.waiting.settle(row, self._loose)
             self.ledger.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten)
         for request, ack in acks:
+            log_acknowledged(ack.pipeline, ack.alert, ack.reason)
             request.done.set_result((ack.pipeline, ack.alert) in firing)
 
     def _fail(self, requests: Sequence[Request], reason: str) -> None:

@@ -97,7 +97,11 @@ class Producers:
 
     def dropped(self) -> Counter[str]:
         """Records that producers lost and know of, by reason."""
-        return sum((Counter(last.dropped) for _, last in self), Counter())
+        found: Counter[str] = Counter()
+        for _, last in self:
+            for reason, n in last.dropped.items():
+                found[reason] += n
+        return found
 
     def missing(self, came: int) -> int:
         """Records that producers sent, did not lose, and that have not come; what is on its way counts among them.

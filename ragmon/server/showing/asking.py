@@ -15,6 +15,7 @@ from ragmon.contract import Record
 from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.export import compared
 from ragmon.export.canary import Canary
+from ragmon.export.labels import label
 from ragmon.gates import Outcome
 from ragmon.journal import Failure, Query, open_readonly
 from ragmon.names import DEFAULT_PIPELINE
@@ -63,7 +64,7 @@ class Asking:
         return self._keeper.clock.now()
 
     def known(self, pipeline: str) -> str:
-        """A pipeline that is configured or has had a record.
+        """A pipeline that is configured or has had a record, by its name or as its series are labelled.
 
         Raises:
             UnknownNameError: It is neither.
@@ -72,9 +73,10 @@ class Asking:
             live = self._keeper.ledger.live
             counted = {key.pipeline for key in live.scorer.state.series} - {names.GONE}
             pipelines = {*live.settings.pipelines, *counted}
-        if pipeline not in pipelines:
+        found = next((name for name in pipelines if pipeline in (name, label(name))), None)
+        if found is None:
             raise UnknownNameError("pipeline", pipeline, pipelines)
-        return pipeline
+        return found
 
     def records(self, query: Query) -> dict[str, Any]:
         """A page of requests that fail a gate, newest first."""
