@@ -17,13 +17,12 @@ import msgspec
 from ragmon import names
 from ragmon.contract import Record, Totals
 from ragmon.names import GONE, OTHER
+from ragmon.processes import Processes
 
 PAIRS: Final = 32
 """Builds with their indexes that are kept apart in a pipeline, and how many new ones it may bring in an hour."""
 FEW_PAIRS: Final = 8
 """The same of a pipeline nobody configured: as many as are shown."""
-PRODUCERS: Final = 5000
-"""Pipelines, sources and strata of all processes whose totals are kept apart, from which on there is no new process."""
 LONGEST: Final = 1 << 16
 """Characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024
@@ -68,19 +67,6 @@ class _Held:
     sources: set[str] = field(default_factory=set)
 
 
-@dataclass
-class _Producer:
-    """A process whose totals are taken.
-
-    Attributes:
-        last: When they came last, seconds since the epoch.
-        series: Of which pipelines, sources and strata they are.
-    """
-
-    last: float
-    series: set[tuple[str, str, str]] = field(default_factory=set)
-
-
 class Admission:
     """Gives records the names they are counted under.
 
@@ -103,11 +89,9 @@ class Admission:
         self._pipelines: dict[str, _Held] = {}
         self._pairs: dict[str, dict[Pair, float]] = {}
         self._new: dict[str, list[float]] = {}
-        self._producers: dict[tuple[str, float], _Producer] = {}
-        self._told = 0
+        self._processes = Processes()
         self._as_they_are: set[tuple[str | None, ...]] = set()
         self._until = 0.0
-        self._full_until = 0.0
 
     def record(self, record: Record, now: float) -> Record:
         """The record under the names it is counted under; the same one where they are its own.
@@ -152,28 +136,9 @@ class Admission:
             return False
         if self._pipeline(line.pipeline, line.source, now) != line.pipeline:
             return False
-        held = self._producers.get((line.instance, line.started))
-        if held is None and not self._has_room(now):
-            self.overflow[names.PRODUCER_NAMES] += 1
-            return False
-        held = held or self._producers.setdefault((line.instance, line.started), _Producer(now))
-        series = (line.pipeline, line.source, line.stratum)
-        if series not in held.series:
-            if self._told >= 2 * PRODUCERS:  # a process that is known may tell of more, within bounds
-                self.overflow[names.PRODUCER_NAMES] += 1
-                return False
-            held.series.add(series)
-            self._told += 1
-        held.last = now
-        return True
-
-    def _has_room(self, now: float) -> bool:
-        """Whether another process may tell its totals; those that were silent for a day make room."""
-        if self._told >= PRODUCERS and now >= self._full_until:
-            self._full_until = now + _FRESH
-            self._producers = {key: held for key, held in self._producers.items() if held.last > now - SILENT}
-            self._told = sum(len(held.series) for held in self._producers.values())
-        return self._told < PRODUCERS
+        taken = self._processes.take(line, now)
+        self.overflow[names.PRODUCER_NAMES] += not taken
+        return taken
 
     def silent(self, now: float) -> list[str]:
         """Take away the places of pipelines nobody configured and nobody heard of for a day; returns their names.
@@ -274,8 +239,8 @@ class Admission:
             "overflow": self.overflow,
             "pairs": {name: [[*pair, at] for pair, at in pairs.items()] for name, pairs in self._pairs.items()},
             "new": self._new,
-            "producers": [[*key, held.last, sorted(held.series)] for key, held in self._producers.items()],
-            "fresh": [self._until, self._full_until, [list(one) for one in self._as_they_are]],
+            "producers": self._processes.dump(),
+            "fresh": [self._until, self._processes.full_until, [list(one) for one in self._as_they_are]],
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -283,13 +248,8 @@ class Admission:
         self.overflow = Counter(data.get("overflow", {}))
         self._pairs = {name: {(b, i): at for b, i, at in pairs} for name, pairs in data["pairs"].items()}
         self._new = {name: list(found) for name, found in data["new"].items()}
-        self._producers = {
-            (instance, started): _Producer(last, {(pipeline, source, stratum) for pipeline, source, stratum in told})
-            for instance, started, last, *rest in data["producers"]
-            for told in rest or [[]]  # an older ragmon wrote no series
-        }
-        self._told = sum(len(held.series) for held in self._producers.values())
-        self._until, self._full_until, names_of = data["fresh"]
+        self._until, full_until, names_of = data["fresh"]
+        self._processes.load(data["producers"], full_until)
         self._as_they_are = {tuple(one) for one in names_of}
         told = data["pipelines"]
         if not isinstance(told, dict):  # an older ragmon wrote their names alone

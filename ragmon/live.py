@@ -5,17 +5,16 @@ The application's monitor, the server and a replay of its journal stand on it, a
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
 from ragmon import names
 from ragmon.admission import Admission
+from ragmon.alarm_log import log_acknowledged, log_edge
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
@@ -25,19 +24,16 @@ from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record, Totals
 from ragmon.errors import UnknownNameError
 from ragmon.exemplars import Exemplars
-from ragmon.facts import IDS
 from ragmon.gates import Outcome, Policy
+from ragmon.groups import retrieved
 from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.labels.hearing import Hearing
 from ragmon.pairs import Prediction, predictions
-from ragmon.printing import printable
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
-
-_log = logging.getLogger(names.ALARM_LOG)
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
@@ -118,12 +114,7 @@ class Live:
         return scored
 
     def take(self, entry: Entry, now: float) -> None:
-        """Take in a line of a journal.
-
-        Args:
-            entry: The line.
-            now: When it came, seconds since the epoch.
-        """
+        """Take in a line of a journal, which came at a time in seconds since the epoch."""
         if isinstance(entry, Record):
             self.observe(entry, now)
         elif isinstance(entry, Totals):
@@ -137,11 +128,7 @@ class Live:
                 self.edges += self.alarms.acknowledge(entry.pipeline, entry.alert)
 
     def report(self, line: Totals, now: float) -> bool:
-        """Take a producer's counts of all its calls: what every stratum weighs.
-
-        Args:
-            line: The counts.
-            now: When they came, seconds since the epoch.
+        """Take a producer's counts of all its calls, which came at a time in seconds since the epoch.
 
         Returns:
             Whether they were taken; there may be too many producers.
@@ -162,14 +149,7 @@ class Live:
 
     def within(self, captured: Captured) -> Captured:
         """What capture counted of the pipelines that have series, and of new ones as far as there is room for them."""
-        counted = {key[0] for part in (captured.calls, captured.latency, captured.errors) for key in part}
-        shown = self._admission.shown(counted)
-        return replace(
-            captured,
-            calls={key: n for key, n in captured.calls.items() if key[0] in shown},
-            latency={key: held for key, held in captured.latency.items() if key[0] in shown},
-            errors={key: n for key, n in captured.errors.items() if key[0] in shown},
-        )
+        return captured.of(self._admission.shown(captured.pipelines))
 
     def _come(self, now: float) -> None:
         """Let time pass until something came, and let pipelines go that were silent for a day by then.
@@ -200,9 +180,7 @@ class Live:
         self._now = now
         for edge in self.alarms.advance(now):
             self.edges.append(edge)
-            level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
-            name = printable(f"{edge.pipeline}/{edge.alert}")
-            _log.log(level, "alarm %s (%s): %s", name, edge.severity, edge.state)
+            log_edge(edge)
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
         """Silence an alarm that fires, and arm it again, and log who said why; returns whether it fired.
@@ -248,7 +226,7 @@ class Live:
             outcomes=self.judge(snapshot),
             books=books,
             captured=captured,
-            retrieved=_retrieved(self.scorer.state),
+            retrieved=retrieved(self.scorer.state),
             builds=tuple(self._builds),
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
@@ -317,23 +295,3 @@ class Live:
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
         if "labels" in data:
             self.labels.book.load(data["labels"])
-
-
-def log_acknowledged(pipeline: str, alert: str, reason: str) -> None:
-    """Log an acknowledgement; one that is read from a journal was logged when it came."""
-    _log.info("alarm %s acknowledged: %s", printable(f"{pipeline}/{alert}"), printable(reason))
-
-
-def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
-    """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
-    found: dict[tuple[str, str], Counter[int]] = {}
-    for key, series in state.series.items():
-        if key.slice or not key.audit or key.source in names.AGAIN or key.pipeline == names.GONE:
-            continue
-        counts = found.setdefault((key.pipeline, key.source), Counter())
-        for row in state.window(series, None, 0):
-            for facts, n in row.cells.items():
-                flags, _, length, *_ = facts
-                if flags & IDS:
-                    counts[length] += n
-    return found

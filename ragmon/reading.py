@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ragmon.alarms import AlarmState
 from ragmon.exemplars import Exemplar
@@ -64,6 +64,20 @@ class Captured:
     spans: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
     judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def pipelines(self) -> set[str]:
+        """Whose calls were counted."""
+        return {key[0] for part in (self.calls, self.latency, self.errors) for key in part}
+
+    def of(self, pipelines: Collection[str]) -> Captured:
+        """What was counted, with the calls of some pipelines alone."""
+        return replace(
+            self,
+            calls={key: n for key, n in self.calls.items() if key[0] in pipelines},
+            latency={key: held for key, held in self.latency.items() if key[0] in pipelines},
+            errors={key: n for key, n in self.errors.items() if key[0] in pipelines},
+        )
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class State:
 
     Attributes:
         matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
-        remembered: What readers computed of it and may use again; no part of the state.
+        remembered: What readers may use again; no part of the state.
     """
 
     def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
@@ -173,10 +173,8 @@ class State:
 
     def retire(self, pipeline: str, build: str, index_hash: str) -> None:
         """Add the series of a build and its index to those of the others."""
-        gone = [
-            key for key in self.series if (key.pipeline, key.build, key.index_hash) == (pipeline, build, index_hash)
-        ]
-        for key in gone:
+        which = (pipeline, build, index_hash)
+        for key in [key for key in self.series if (key.pipeline, key.build, key.index_hash) == which]:
             others = self.at(key._replace(build=OTHER, index_hash=OTHER))
             others.merge(self.series.pop(key))
             self._change(others)

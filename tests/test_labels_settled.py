@@ -18,7 +18,6 @@ from ragmon.ingest.decode import decode
 from ragmon.journal import open_readonly
 from ragmon.judging import MATURE
 from ragmon.labels.settled import Settled
-from ragmon.names import OTHER
 from ragmon.offline import Run
 from ragmon.scorer import Scorer
 from ragmon.server.desk import Form
@@ -146,7 +145,7 @@ def labelled(report):
 
 
 def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_under(tmp_path):
-    """A hundred builds of a pipeline in an hour, and more pipelines than are kept apart."""
+    """More builds of a pipeline in an hour than are kept apart, and more pipelines than there is room for."""
     records = [
         make_record(v=1, trace_id=trace(n), ts=NOW + n, source="live", claim="an answer", **told)
         for n, told in enumerate(
@@ -162,13 +161,10 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
         keeper.take(of_labels(labels))
         keeper.take(of_labels([{**label, "rater": "bob"} for label in labels]))
         live = keeper.ledger.live.scorer.state.series
-        counted = {(key.pipeline, key.build, key.index_hash) for key in live if key.source == "live"}
+        counted = {(key.pipeline, key.build, key.index_hash) for key in live if key.source == "label"}
     report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
     assert {one["pipeline"] for one in labelled(report)} == {pipeline for pipeline, *_ in counted}
-    (others,) = (one for one in labelled(report) if one["pipeline"] == OTHER)
-    told = {one["metrics"]["answer_correct"]["n"] for one in labelled(report) if one["pipeline"] != OTHER}
-    assert told <= {1, FEW_PAIRS + 21}
-    assert others["metrics"]["answer_correct"]["n"] > 20
+    assert sum(one["metrics"]["answer_correct"]["n"] for one in labelled(report)) == len(records)
     with open_readonly(tmp_path / "state") as journal:
         said = Settled()
         ledger = replay(keeper.settings, journal, said)

@@ -111,7 +111,8 @@ class Asking:
             UnknownNameError: There is no such gate.
             RagmonError: It judges no request alone.
         """
-        gates = {one.name: one for one in self._settings.of(self.known(pipeline)).gates}
+        pipeline = self.known(pipeline)
+        gates = {one.name: one for one in self._settings.of(pipeline).gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
         if gates[gate].kind != "threshold":
@@ -131,7 +132,7 @@ class Asking:
         Raises:
             UnknownNameError: There is no such gate, or the pipeline has had no record.
         """
-        keeper = self._keeper
+        keeper, pipeline = self._keeper, self.known(pipeline)
         with keeper.lock:
             live, now = keeper.ledger.live, keeper.clock.now()
             outcome = _outcome(live.judge(live.snapshot(now)), pipeline, gate)
@@ -168,7 +169,8 @@ class Asking:
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
         live = self._keeper.ledger.live
-        policy = live.settings.policy(self.known(pipeline))
+        pipeline = self.known(pipeline)
+        policy = live.settings.policy(pipeline)
         notes = compared.left_out(policy)
         # The gold in force: the files may have changed, and be broken.
         releases = Releases(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)
