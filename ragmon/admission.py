@@ -22,7 +22,7 @@ from ragmon.processes import Processes
 PAIRS: Final = 32
 """Builds with their indexes that are kept apart in a pipeline, and how many new ones it may bring in an hour."""
 FEW_PAIRS: Final = 8
-"""The same of a pipeline nobody configured: as many as are shown."""
+"""Those that are kept apart in a pipeline nobody configured: as many as are shown."""
 LONGEST: Final = 1 << 16
 """Characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024
@@ -219,12 +219,11 @@ class Admission:
             known[pair] = now
             return pair
         lately = self._new[pipeline] = [at for at in self._new.get(pipeline, []) if at > now - _HOUR]
-        most = PAIRS if pipeline in self._configured else FEW_PAIRS
-        if len(lately) >= most or max(map(len, pair)) > LONGEST_BUILD:
+        if len(lately) >= PAIRS or max(map(len, pair)) > LONGEST_BUILD:
             self.overflow[names.BUILD_NAMES] += 1
             return OTHER, OTHER
         lately.append(now)
-        if len(known) >= most:
+        if len(known) >= (PAIRS if pipeline in self._configured else FEW_PAIRS):
             oldest = min(known, key=known.__getitem__)
             del known[oldest]
             self._as_they_are.clear()

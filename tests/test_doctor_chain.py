@@ -104,7 +104,7 @@ def test_however_often_it_is_tried_no_gate_counts_it(tmp_path):
 
 
 def test_past_so_many_tries_that_builds_lose_their_names_it_is_still_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(admission, "FEW_PAIRS", 1)
+    monkeypatch.setattr(admission, "PAIRS", 1)
     with serving(tmp_path) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(3):

@@ -16,6 +16,7 @@ from serving import configuration, post, process, send_body, serving, wait_for, 
 
 from ragmon import names
 from ragmon.config.load import defaults
+from ragmon.contract import encode
 from ragmon.errors import InputError, UnknownNameError, shorten
 from ragmon.export.labels import LONGEST as LABEL
 from ragmon.export.labels import label
@@ -171,6 +172,21 @@ def test_an_acknowledgement_that_is_read_from_the_journal_is_not_logged_again(tm
         caplog.clear()
         keeper.again()
         assert not [line for line in caplog.messages if "acknowledged" in line]
+
+
+def test_a_sheet_of_answers_to_label_steers_no_terminal(tmp_path):
+    log = tmp_path / "trace.jsonl"
+    texts = [*HOSTILE, "=cmd()"]
+    records = [
+        make_record(f"q{n}", v=1, ts=NOW, trace_id=f"{n + 1:032x}", source="live", q=text, claim=text, pipeline=text)
+        for n, text in enumerate(text.replace("\ud83d", "") for text in texts)
+    ]
+    log.write_bytes(b"".join(encode(record) for record in records))
+    for form in ("csv", "jsonl"):
+        done = ragmon("label", "queue", log, "--text", "--format", form)
+        assert done.code == 0, done.err
+        assert len(done.out.splitlines()) == len(texts) + (form == "csv")
+        assert not any(STEERING.search(line) for line in done.out.replace("\r\n", "\n").split("\n"))
 
 
 def test_the_command_line_quotes_a_file_and_says_nothing_else(tmp_path):
