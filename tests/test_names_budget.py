@@ -19,6 +19,8 @@ from ragmon.config.series import budget
 from ragmon.contract import Latency, Sampling, Totals
 from ragmon.export.prometheus import families
 from ragmon.live import Live
+from ragmon.monitor import Monitor
+from ragmon.reading import Captured
 from ragmon.server.keeping.accepting import of_labels
 from ragmon.testing import make_record
 
@@ -300,3 +302,17 @@ def test_a_producer_that_is_given_up_is_shown_no_longer_and_still_accounted_for(
         keeper.ledger.live.observe(record(0, later), later)
         assert keeper.ledger.reading(later, 0).captured.calls == {}
         assert keeper.ledger.producers.missing(0) == missing == 7
+
+
+def test_an_application_that_makes_up_pipelines_is_under_the_same_budget():
+    """What capture counted beside the records as well: calls that were never kept have names too."""
+    monitor = Monitor(load_defaults(), clock=lambda: NOW)
+    calls = {(f"pipeline {n}", "live", "rest"): n + 1 for n in range(500)}
+    monitor.captured = lambda: Captured(calls=calls, errors={(name, "E"): 1 for name, _, _ in calls})
+    assert 10 <= len(monitor.reading().captured.calls) < 100
+    for n in range(500):
+        monitor.submit(record(n, NOW, pipeline=f"pipeline {n}"))
+    reading = monitor.reading()
+    assert 10 <= len(reading.captured.calls) < 100
+    assert sum(len(family.samples) for family in families(reading)) <= MOST
+    assert reading.books["score"].scored == 500
