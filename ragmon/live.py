@@ -78,7 +78,7 @@ class Live:
         self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
         self.alarms = arm(settings, self.scorer.table)
         self.scorer.steps = self.alarms.steps
-        self.labels = Hearing(self.scorer, self._admission.record, answers=answers)
+        self.labels = Hearing(self.scorer, self._admit, answers=answers)
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.
@@ -92,9 +92,7 @@ class Live:
         """
         try:
             self._come(now)
-            record = self._admission.record(record, now)
-            if self._admission.retired:
-                self._retire()
+            record = self._admit(record, now)
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
             dropped = self.scorer.dropped
@@ -166,12 +164,15 @@ class Live:
             self._builds = {key: None for key in self._builds if key[0] != pipeline}
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
 
-    def _retire(self) -> None:
-        """Add builds that made room for newer ones to the others."""
-        for pipeline, build, index in self._admission.retired:
-            self.scorer.state.retire(pipeline, build, index)
-        self._admission.retired.clear()
-        self.scorer.forget_streams()
+    def _admit(self, record: Record, now: float) -> Record:
+        """A record under the names it is counted under; builds that made room for its own are added to the others."""
+        record = self._admission.record(record, now)
+        if self._admission.retired:
+            for pipeline, build, index in self._admission.retired:
+                self.scorer.state.retire(pipeline, build, index)
+            self._admission.retired.clear()
+            self.scorer.forget_streams()
+        return record
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended, and say so where somebody should wake up."""
