@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.errors import ConfigError
 from ragmon.scores import ScoreTable
 
+TERMS: Final = 1024
+"""Pipelines whose terms are remembered."""
 KIND: Final = "ragmon-baseline"
 """What a baseline file calls itself."""
 _HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
@@ -35,7 +37,8 @@ def arm(settings: Settings, table: ScoreTable) -> Alarms:
     files = {path for one in shared if (path := one.alarms.baseline.file) is not None}
     frozen = {path: _read(path) for path in files}
     slices = frozenset(gate.where for one in shared for gate in one.gates if gate.where)
-    return Alarms(table, cache(lambda name: _terms(settings.of(name), settings, table, frozen)), slices)
+    remembered = lru_cache(TERMS)  # names come and go
+    return Alarms(table, remembered(lambda name: _terms(settings.of(name), settings, table, frozen)), slices)
 
 
 def _terms(

@@ -15,6 +15,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ragmon.printing import printable
+
 
 class RagmonError(Exception):
     """Anything ragmon refuses to do; `hint` says what would be right."""
@@ -87,5 +89,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def shorten(value: object, limit: int = 80) -> str:
     """`repr` of a value, cut to what fits on a terminal line."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    return printable(repr(value), limit)

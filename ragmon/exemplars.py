@@ -45,6 +45,10 @@ class Exemplars:
             key = (record.pipeline or names.DEFAULT_PIPELINE, record.source or names.REPLAY)
             self._newest[key] = Exemplar(trace, total / 1000, now)
 
+    def forget(self, pipeline: str) -> None:
+        """Forget the traces of a pipeline."""
+        self._newest = {key: found for key, found in self._newest.items() if key[0] != pipeline}
+
     def newest(self) -> dict[tuple[str, str], Exemplar]:
         """The traces by pipeline and source."""
         return dict(self._newest)

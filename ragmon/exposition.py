@@ -66,6 +66,7 @@ RELOADED: Final = "ragmon_config_last_reload_successful"
 LAST_SCORED: Final = "ragmon_last_scored_timestamp_seconds"
 BUILD_INFO: Final = "ragmon_build_info"
 SERIES: Final = "ragmon_series"
+NAMES_OVERFLOW: Final = "ragmon_names_overflow_total"
 
 REFUSED: Final = "ragmon_requests_refused_total"
 PRODUCER_DROPPED: Final = "ragmon_producer_records_dropped_total"

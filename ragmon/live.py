@@ -5,7 +5,6 @@ The application's monitor, the server and a replay of its journal stand on it, a
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,16 +14,18 @@ import msgspec
 
 from ragmon import names
 from ragmon.admission import Admission
+from ragmon.alarm_log import log_acknowledged, log_edge
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.config.series import BUILDS, CODES, budget
 from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record, Totals
 from ragmon.errors import UnknownNameError
 from ragmon.exemplars import Exemplars
-from ragmon.facts import IDS
 from ragmon.gates import Outcome, Policy
+from ragmon.groups import retrieved
 from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.labels.hearing import Hearing
@@ -34,14 +35,8 @@ from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
 
-_log = logging.getLogger(names.ALARM_LOG)
-
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
-CODES: Final = 32
-"""Kinds of errors of a pipeline that are kept apart."""
-BUILDS: Final = 8
-"""Builds and indexes of a pipeline that are shown: those seen last."""
 
 
 class Live:
@@ -71,7 +66,7 @@ class Live:
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
-        self._admission = Admission(settings.pipelines)
+        self._admission = Admission(settings.pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         shared = (settings.common, *settings.pipelines.values())
@@ -83,7 +78,7 @@ class Live:
         self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
         self.alarms = arm(settings, self.scorer.table)
         self.scorer.steps = self.alarms.steps
-        self.labels = Hearing(self.scorer, self._admission.record, answers=answers)
+        self.labels = Hearing(self.scorer, self._admit, answers=answers)
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.
@@ -96,10 +91,8 @@ class Live:
             Whether it was scored; where not, the scorer's `dropped` says why.
         """
         try:
-            self.advance(now)
-            record = self._admission.record(record, now)
-            if self._admission.retired:
-                self._retire()
+            self._come(now)
+            record = self._admit(record, now)
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
             dropped = self.scorer.dropped
@@ -119,49 +112,67 @@ class Live:
         return scored
 
     def take(self, entry: Entry, now: float) -> None:
-        """Take in a line of a journal.
-
-        Args:
-            entry: The line.
-            now: When it came, seconds since the epoch.
-        """
+        """Take in a line of a journal, which came at a time in seconds since the epoch."""
         if isinstance(entry, Record):
             self.observe(entry, now)
         elif isinstance(entry, Totals):
             self.report(entry, now)
         elif isinstance(entry, Label):
-            self.advance(now)
+            self._come(now)
             self.labels.take(entry, now)
         elif isinstance(entry, Ack):
-            self.advance(now)
+            self._come(now)
             with suppress(UnknownNameError):  # the configuration may have changed since
-                self.acknowledge(entry.pipeline, entry.alert, entry.reason)
+                self.edges += self.alarms.acknowledge(entry.pipeline, entry.alert)
 
     def report(self, line: Totals, now: float) -> bool:
-        """Take a producer's counts of all its calls: what every stratum weighs.
-
-        Args:
-            line: The counts.
-            now: When they came, seconds since the epoch.
+        """Take a producer's counts of all its calls, which came at a time in seconds since the epoch.
 
         Returns:
             Whether they were taken; there may be too many producers.
         """
+        self._come(now)
         taken = self._admission.totals(line, now)
         if taken:
             self.scorer.state.calls.see(line)
         return taken
 
     def known(self, record: Record) -> Record:
-        """A record under the names that it is counted under by now: those of others where there were too many."""
+        """An answer under the names a label on it is counted under: those of others where there were too many."""
         return self._admission.known(record)
 
-    def _retire(self) -> None:
-        """Add builds that made room for newer ones to the others."""
-        for pipeline, build, index in self._admission.retired:
-            self.scorer.state.retire(pipeline, build, index)
-        self._admission.retired.clear()
-        self.scorer.forget_streams()
+    def shows(self, pipeline: str) -> bool:
+        """Whether a pipeline has series of its own: none of those that found no place, or gave theirs back."""
+        return self._admission.shows(pipeline)
+
+    def within(self, captured: Captured) -> Captured:
+        """What capture counted of the pipelines that have series, and of new ones as far as there is room for them."""
+        return captured.of(self._admission.shown(captured.pipelines))
+
+    def _come(self, now: float) -> None:
+        """Let time pass until something came, and let pipelines go that were silent for a day by then.
+
+        A look at the clock alone lets nobody go: what was counted follows from what came, and a replay agrees.
+        """
+        self.advance(now)
+        for pipeline in self._admission.silent(now):
+            self.edges += self.alarms.give_up(pipeline, now)
+            self.scorer.state.give_up(pipeline)
+            self.scorer.forget_streams()
+            self._exemplars.forget(pipeline)
+            self._policies.pop(pipeline, None)
+            self._builds = {key: None for key in self._builds if key[0] != pipeline}
+            self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
+
+    def _admit(self, record: Record, now: float) -> Record:
+        """A record under the names it is counted under; builds that made room for its own are added to the others."""
+        record = self._admission.record(record, now)
+        if self._admission.retired:
+            for pipeline, build, index in self._admission.retired:
+                self.scorer.state.retire(pipeline, build, index)
+            self._admission.retired.clear()
+            self.scorer.forget_streams()
+        return record
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended, and say so where somebody should wake up."""
@@ -170,18 +181,17 @@ class Live:
         self._now = now
         for edge in self.alarms.advance(now):
             self.edges.append(edge)
-            level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
-            _log.log(level, "alarm %s/%s (%s): %s", edge.pipeline, edge.alert, edge.severity, edge.state)
+            log_edge(edge)
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
-        """Silence an alarm that fires, and arm it again; returns whether it fired.
+        """Silence an alarm that fires, and arm it again, and log who said why; returns whether it fired.
 
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
         edges = self.alarms.acknowledge(pipeline, alert)
         self.edges += edges
-        _log.info("alarm %s/%s acknowledged: %s", pipeline, alert, reason)
+        log_acknowledged(pipeline, alert, reason)
         return bool(edges)
 
     def _see(self, record: Record) -> None:
@@ -201,6 +211,7 @@ class Live:
         key = (pipeline, code)
         if key not in self.errors and sum(held == pipeline for held, _ in self.errors) >= CODES:
             key = (pipeline, names.OTHER)
+            self._admission.overflow[names.CODE_NAMES] += 1
         self.errors[key] += 1
 
     def snapshot(self, now: float) -> Snapshot:
@@ -210,19 +221,21 @@ class Live:
     def reading(self, now: float, books: Mapping[str, Books], captured: Captured | None = None) -> Reading:
         """This moment: metrics of every window, gates, and the books."""
         snapshot = self.snapshot(now)
+        captured = Captured() if captured is None else captured
         return Reading(
             snapshot=snapshot,
             outcomes=self.judge(snapshot),
             books=books,
-            captured=Captured() if captured is None else captured,
-            retrieved=_retrieved(self.scorer.state),
+            captured=captured,
+            retrieved=retrieved(self.scorer.state),
             builds=tuple(self._builds),
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,
             alarms=self.alarms.states(),
-            labels=dict(self.labels.book.results + Counter(captured.labels if captured is not None else {})),
+            labels=dict(self.labels.book.results + Counter(captured.labels)),
             labels_waiting=self.labels.book.waiting,
             predictions=self._predictions(now),
+            overflow=dict(self._admission.overflow),
         )
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
@@ -283,18 +296,3 @@ class Live:
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
         if "labels" in data:
             self.labels.book.load(data["labels"])
-
-
-def _retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
-    """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
-    found: dict[tuple[str, str], Counter[int]] = {}
-    for key, series in state.series.items():
-        if key.slice or not key.audit or key.source in names.AGAIN:
-            continue
-        counts = found.setdefault((key.pipeline, key.source), Counter())
-        for row in state.window(series, None, 0):
-            for facts, n in row.cells.items():
-                flags, _, length, *_ = facts
-                if flags & IDS:
-                    counts[length] += n
-    return found

@@ -27,6 +27,7 @@ from ragmon.export.prometheus import Collector
 from ragmon.gates import Outcome
 from ragmon.live import Live
 from ragmon.reading import Books, Captured, Reading
+from ragmon.tables import STEP
 
 PATIENCE: Final = 10.0
 """Seconds a client may take to send a request."""
@@ -65,7 +66,7 @@ class Monitor:
         self._clock = clock
         self._live = Live(self.settings, answers=ANSWERS)
         self._lock = Lock()
-        self._received = 0
+        self._received = self._changes = 0
         self._server: tuple[WSGIServer, Thread] | None = None
 
     def submit(self, record: Record) -> None:
@@ -77,6 +78,7 @@ class Monitor:
     def report(self, totals: Sequence[Totals]) -> bool:
         """Take a producer's counts of all its calls: what every stratum weighs. Returns True: they are taken."""
         with self._lock:
+            self._changes += 1
             for line in totals:
                 self._live.report(line, self._clock())
         return True
@@ -84,6 +86,7 @@ class Monitor:
     def label(self, labels: Sequence[Label]) -> bool:
         """Take what people say of answers. Returns True: it is taken; what became of it is counted."""
         with self._lock:
+            self._changes += 1
             for line in labels:
                 self._live.take(line, self._clock())
         return True
@@ -97,7 +100,15 @@ class Monitor:
             books = {"score": Books(self._received, live.scorer.scored, dropped=dict(live.scorer.dropped))}
             if self.captured is not None:
                 books["capture"] = captured.books
-            return live.reading(now, books, captured)
+            return live.reading(now, books, live.within(captured))
+
+    def _moment(self) -> object:
+        """What `reading` depends on."""
+        captured = Captured() if self.captured is None else self.captured()
+        with self._lock:
+            self._live.advance(self._clock())
+            closed = self._live.alarms.steps.closed
+            return self._changes, self._received, int(self._clock()) // STEP, closed, captured
 
     def outcomes(self) -> list[Outcome]:
         """The gates at this moment."""
@@ -124,6 +135,7 @@ class Monitor:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
         with self._lock:
+            self._changes += 1
             self._live.advance(self._clock())
             return self._live.acknowledge(pipeline, alert, reason)
 
@@ -144,7 +156,7 @@ class Monitor:
         if self._server is None:
             place = self.settings.serve.admin if address is None else _address(address)
             registry = CollectorRegistry()
-            registry.register(Collector(self.reading))
+            registry.register(Collector(self.reading, self._moment))
             try:
                 self._server = start_http_server(place.port, place.host, registry)
                 _be_patient(self._server[0])

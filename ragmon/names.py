@@ -18,6 +18,16 @@ ON: Final = ("1", "true", "yes", "on")
 DEFAULT_PIPELINE: Final = "default"
 OTHER: Final = "__other__"
 """The label value under which everything past a cap is counted."""
+GONE: Final = "__gone__"
+"""Stands for all pipelines whose series were given up: their sums count where no pipeline is named."""
+
+# Kinds of names that outgrew what is kept apart of them.
+PIPELINE_NAMES: Final = "pipeline"
+SOURCE_NAMES: Final = "source"
+BUILD_NAMES: Final = "build"
+CODE_NAMES: Final = "error_code"
+PRODUCER_NAMES: Final = "producer"
+NAME_KINDS: Final = (PIPELINE_NAMES, SOURCE_NAMES, BUILD_NAMES, CODE_NAMES, PRODUCER_NAMES)
 
 # Sources: where a record comes from. They are never pooled in one denominator.
 LIVE: Final = "live"

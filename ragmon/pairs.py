@@ -93,7 +93,7 @@ def predictions(
         proxy: The score to go by, by pipeline.
     """
     found = []
-    labelled = sorted({key.pipeline for key in state.series if key.source == names.LABEL})
+    labelled = sorted({key.pipeline for key in state.series if key.source == names.LABEL} - {names.GONE})
     for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled):
         for window, span in windows.items():
             parts = _parts(state, table, pipeline, name, span, now)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ragmon.alarms import AlarmState
 from ragmon.exemplars import Exemplar
@@ -65,6 +65,20 @@ class Captured:
     labels: Mapping[str, int] = field(default_factory=dict)
     judged: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
+    @property
+    def pipelines(self) -> set[str]:
+        """Whose calls were counted."""
+        return {key[0] for part in (self.calls, self.latency, self.errors) for key in part}
+
+    def of(self, pipelines: Collection[str]) -> Captured:
+        """What was counted, with the calls of some pipelines alone."""
+        return replace(
+            self,
+            calls={key: n for key, n in self.calls.items() if key[0] in pipelines},
+            latency={key: held for key, held in self.latency.items() if key[0] in pipelines},
+            errors={key: n for key, n in self.errors.items() if key[0] in pipelines},
+        )
+
 
 @dataclass(frozen=True)
 class Served:
@@ -115,6 +129,7 @@ class Reading:
         labels: What became of labels.
         labels_waiting: Labels that wait for their answers.
         predictions: What labels and proxies say together.
+        overflow: How often a name came that is not kept apart from others, by kind.
     """
 
     snapshot: Snapshot
@@ -130,3 +145,4 @@ class Reading:
     labels: Mapping[str, int] = field(default_factory=dict)
     labels_waiting: int = 0
     predictions: Sequence[Prediction] = ()
+    overflow: Mapping[str, int] = field(default_factory=dict)

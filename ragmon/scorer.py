@@ -11,6 +11,7 @@ from ragmon.alarms.steps import Steps
 from ragmon.contract import Record, Sampling
 from ragmon.facts import SHIPPED, Key
 from ragmon.gold import GoldIndex, GoldSet
+from ragmon.groups import take
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import Groundedness
@@ -18,7 +19,7 @@ from ragmon.pairs import pairs
 from ragmon.rows import CELLS
 from ragmon.rules import Rules, Stream
 from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, Snapshot, take
+from ragmon.snapshot import ALL, Snapshot
 from ragmon.windows import Series, SeriesKey, State
 
 _KEPT_ALL = Sampling()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from ragmon import names
@@ -62,24 +64,27 @@ class Told:
         steps: The last count of each step of ten seconds.
     """
 
-    __slots__ = ("first", "steps")
+    __slots__ = ("_counts", "_times", "first", "steps")
 
     def __init__(self, step: int, count: Count) -> None:
         self.first = (step, count)
         self.steps = {step: count}
+        self._times: list[int] = []
+        self._counts: list[Count] = []
 
     def put(self, step: int, count: Count) -> None:
         """Add a count."""
         self.first = min(self.first, (step, count))
         self.steps[step] = count.larger(self.steps.get(step))
+        self._times.clear()
 
     def at(self, end: float) -> Count:
         """The count at a time."""
-        found = NOTHING
-        for step, count in self.steps.items():
-            if step < end:
-                found = count.larger(found)
-        return found
+        if not self._times:
+            self._times = sorted(self.steps)
+            self._counts = list(accumulate((self.steps[step] for step in self._times), Count.larger))
+        place = bisect_left(self._times, end)
+        return self._counts[place - 1] if place else NOTHING
 
     def thin(self, fresh: float, oldest: float | None) -> None:
         """Keep the last count of every five minutes of what is old, and of what is older still one."""
@@ -89,6 +94,7 @@ class Told:
             place = place if oldest is None or step >= oldest else 0
             kept[place] = count.larger(kept.get(place))
         self.steps = kept
+        self._times.clear()
 
 
 class Calls:

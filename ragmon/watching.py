@@ -15,6 +15,7 @@ from ragmon.arming import arm, frozen_file
 from ragmon.config.settings import Settings
 from ragmon.contract import Label, Line
 from ragmon.errors import RagmonError
+from ragmon.printing import printable_json
 from ragmon.scorer import Scorer
 
 HOLD: Final = 600.0
@@ -87,7 +88,7 @@ class Watching(_Minutes):
 
     def lines(self) -> str:
         """The edges as JSON lines."""
-        return "".join(json.dumps(plain(edge), ensure_ascii=False) + "\n" for edge in self.edges)
+        return "".join(printable_json(json.dumps(plain(edge), ensure_ascii=False)) + "\n" for edge in self.edges)
 
 
 class Freezing(_Minutes):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon.facts import Key
-from ragmon.names import OTHER, UNKNOWN_WEIGHT
+from ragmon.names import GONE, OTHER, UNKNOWN_WEIGHT
 from ragmon.rows import Row
 from ragmon.tables import HOUR, STEP, ItemTables, Table
 from ragmon.traffic import CallKey, Calls, Count
@@ -53,11 +53,13 @@ class Series:
         folded: Rows of `FOLDED` seconds by their start.
         past: The sum of rows older than the retention; counters must never fall.
         items: What each gold item did.
+        changed, old_changed: At which change of its state any of it changed last, and what is no longer fresh did.
     """
 
-    __slots__ = ("folded", "fresh", "items", "past")
+    __slots__ = ("changed", "folded", "fresh", "items", "old_changed", "past")
 
     def __init__(self) -> None:
+        self.changed = self.old_changed = 0
         self.fresh: dict[int, Row] = {}
         self.folded: dict[int, Row] = {}
         self.past = Row()
@@ -81,6 +83,7 @@ class State:
 
     Attributes:
         matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
+        remembered: What readers may use again; no part of the state.
     """
 
     def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
@@ -90,7 +93,9 @@ class State:
         self.newest = 0.0
         self.calls = Calls()
         self.matched: Counter[tuple[str, str]] = Counter()
+        self.remembered: dict[Any, Any] = {}
         self._fold_due = 0.0
+        self._changes = 0
 
     def at(self, key: SeriesKey) -> Series:
         """The series of a key, made when it is new."""
@@ -109,7 +114,9 @@ class State:
         Returns:
             The row; None when the time is older than the retention.
         """
+        self._changes = series.changed = self._changes + 1
         if ts is None:
+            series.old_changed = self._changes
             return series.folded.setdefault(UNTIMED, Row())
         if ts > self.newest:
             self.newest = ts
@@ -118,6 +125,7 @@ class State:
         if ts < self.newest - FRESH:
             if self.retention is not None and ts < self.newest - self.retention:
                 return None
+            series.old_changed = self._changes
             rows, start = series.folded, int(ts) // FOLDED * FOLDED
         else:
             rows, start = series.fresh, int(ts) // STEP * STEP
@@ -136,11 +144,16 @@ class State:
         else:
             facts[key] = facts.get(key, 0) + 1
 
+    def _change(self, series: Series) -> None:
+        """Let readers know that what they remember of a series is of another time."""
+        self._changes = series.changed = series.old_changed = self._changes + 1
+
     def fold(self, now: float) -> None:
         """Fold fresh rows that have grown old, and move rows past the retention out of the windows."""
         self._fold_due = now + FOLDED
         self.calls.fold(now - FRESH, None if self.retention is None else now - self.retention)
         for series in self.series.values():
+            self._change(series)
             for start in [s for s in series.fresh if s < now - FRESH]:
                 series.folded.setdefault(start // FOLDED * FOLDED, Row()).merge(series.fresh.pop(start))
             series.items.fold(now - FRESH)
@@ -153,17 +166,33 @@ class State:
         """Add another state's counts; the order of merging does not matter."""
         for key, series in other.series.items():
             self.at(key).merge(series)
+            self._change(self.at(key))
         self.calls.merge(other.calls)
         self.matched.update(other.matched)
         self.newest = max(self.newest, other.newest)
 
     def retire(self, pipeline: str, build: str, index_hash: str) -> None:
         """Add the series of a build and its index to those of the others."""
-        gone = [
-            key for key in self.series if (key.pipeline, key.build, key.index_hash) == (pipeline, build, index_hash)
-        ]
-        for key in gone:
-            self.at(key._replace(build=OTHER, index_hash=OTHER)).merge(self.series.pop(key))
+        which = (pipeline, build, index_hash)
+        for key in [key for key in self.series if (key.pipeline, key.build, key.index_hash) == which]:
+            others = self.at(key._replace(build=OTHER, index_hash=OTHER))
+            others.merge(self.series.pop(key))
+            self._change(others)
+
+    def give_up(self, pipeline: str) -> None:
+        """Add all that was ever counted of a pipeline to the sums of those whose series are gone, without its times.
+
+        Slices are not kept: they are counted a second time, and stand in no sum without a pipeline.
+        """
+        for key in [key for key in self.series if key.pipeline == pipeline]:
+            series = self.series.pop(key)
+            if not key.slice:
+                sums = self.at(key._replace(pipeline=GONE, build="", index_hash=""))
+                for row in self.window(series, None, 0):
+                    sums.past.merge(row)
+                self._change(sums)
+        for gone, how in [held for held in self.matched if held[0] == pipeline]:
+            self.matched[GONE, how] += self.matched.pop((gone, how))
 
     def window(self, series: Series, span: int | None, now: float) -> Iterator[Row]:
         """The rows of a window that ends at the first step edge after now.
@@ -178,15 +207,14 @@ class State:
             yield from series.folded.values()
             yield from series.fresh.values()
             return
-        step, end = grid(span, now)
-        begin = max(0, end - span)  # records without a time stand before all times
+        step, _ = grid(span, now)
+        begin, end = edges(span, now)
         yield from (row for start, row in series.fresh.items() if begin <= start // step * step < end)
         yield from (row for start, row in series.folded.items() if begin <= start < end)
 
     def totals(self, span: int, now: float) -> dict[CallKey, Count]:
         """All calls of a window, sampled or not, as far as producers told, by the same edges."""
-        _, end = grid(span, now)
-        return self.calls.since(max(0, end - span), end)
+        return self.calls.since(*edges(span, now))
 
     def items(self, series: Series, span: int | None, now: float) -> Iterator[Table]:
         """The item tables of a window, by the same edges; of a longer one, hours that reach into it count whole."""
@@ -246,6 +274,12 @@ def grid(span: int, now: float) -> tuple[int, int]:
     """The step of a window's edges, and the first edge after now where it ends."""
     step = STEP if span <= HOUR else FOLDED
     return step, (int(now) // step + 1) * step
+
+
+def edges(span: int, now: float) -> tuple[int, int]:
+    """Where a window begins and ends; records without a time stand before all times, and in none."""
+    _, end = grid(span, now)
+    return max(0, end - span), end
 
 
 def _dump(series: Series) -> dict[str, Any]:

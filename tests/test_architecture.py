@@ -16,21 +16,21 @@ PACKAGE = Path(ragmon.__file__).parent
 
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
-    "words": "errors names exposition attributes version keys spent",
+    "words": "printing errors names exposition attributes version keys spent",
     "facts": "contract bounds text stats refusal item facts reader spans",
     "metrics": "metrics",
-    "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
+    "memory": "rows tables traffic weighting windows windowed scores pairs gold snapshot groups",
     "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export exemplars promql reading labels journal",
-    "app": "config alerting assembly privacy embedding feedback delivery terms accounts admission live monitor offline "
-    "questions parallel baseline arming watching releasing checkup hosts acks judges installation server remote "
-    "verifying probes termination dashboards",
+    "app": "alarm_log config alerting assembly privacy embedding feedback delivery terms accounts processes "
+    "admission live monitor offline questions parallel baseline arming watching releasing checkup hosts acks judges "
+    "installation server remote verifying probes termination dashboards",
     "shell": "cli __main__ demo",
 }
 # Rooms apart: what they may import, whatever the floor.
 APART = {
     "compat": {"errors"},
-    "capture.notices": {"names"},
+    "capture.notices": {"names", "printing"},
     "capture.paths": {"errors"},
     "capture.draws": set(),
     "capture.parents": {"capture.draws"},

@@ -128,7 +128,7 @@ def test_without_a_monitor_it_says_where_it_asked():
         (200, b'{"traces": []}', "this is no explanation of a gate: "),
         (200, b"[" * 100_000, "answered 200"),
         (404, b"not found", "answered 404"),
-        (500, b'{"error": "\\u001b[31mred"}', "'\\x1b[31mred'"),
+        (500, b'{"error": "\\u001b[31mred"}', "\\x1b[31mred"),
     ],
 )
 def test_what_is_no_answer_is_refused(status, body, error):

@@ -31,8 +31,10 @@ from ragmon.journal import open_readonly
 from ragmon.live import Live
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'
-PIPELINES = 200
-"""Pipelines nobody configured that have a name of their own."""
+PIPELINES = 50
+"""Pipelines nobody configured that have a name of their own, at most."""
+SERIES = 10_000
+"""Prometheus series, at most."""
 PAIRS = 32
 """Builds with their indexes that a pipeline keeps apart."""
 ANSWER = Answer("an answer", ["d1"])
@@ -92,8 +94,11 @@ def test_of_any_label_only_so_many_values_are_kept_apart(live, kind):
     feed(live, KINDS[kind], 50_000, 100)
     found = check(live)
     assert live.scorer.scored == 50_000
-    expected = {"pipelines": PIPELINES + 1, "builds": 1, "indexes": 1, "strata": 1, "tags": 1, "requests": 1}
-    assert len(found.keys()) == expected[kind]
+    if kind == "pipelines":
+        assert names.OTHER in found
+        assert 10 < len(found.keys()) <= PIPELINES + 1
+    else:
+        assert found.keys() == {"support"}
     if kind == "strata":
         assert {key.stratum for key in live.scorer.state.series} == {names.UNKNOWN_WEIGHT}
     if kind == "tags":
@@ -117,7 +122,7 @@ def test_a_million_requests_with_nothing_in_common_take_little_memory_and_no_lon
 def small(page):
     """Whether a page of metrics is one Prometheus reads in no time: so many lines for each pipeline, and no more."""
     assert len(page) < 4 << 20
-    assert page.count("\n") < 200 * (PIPELINES + 2)
+    assert sum(not line.startswith("#") for line in page.splitlines()) <= SERIES
     shown = {sample.labels.get("pipeline") for family in parse(page) for sample in family.samples}
     assert len(shown - {None, "support", names.OTHER}) <= PIPELINES
     assert names.OTHER in shown

@@ -14,12 +14,13 @@ from runs import GOLD, small_report
 
 from ragmon.contract import Latency
 from ragmon.export.gates import text
-from ragmon.export.markdown import escape, one_line, render, render_gates
+from ragmon.export.markdown import escape, render, render_gates
 from ragmon.export.report import Question
 from ragmon.gates import Gate, Policy
 from ragmon.item import GoldItem
 from ragmon.offline import replay
 from ragmon.presets import PRESETS
+from ragmon.printing import printable
 from ragmon.testing import make_gold, make_record
 
 
@@ -76,7 +77,7 @@ def kinds(markdown):
 def test_an_escaped_text_is_read_as_it_was_written(hostile):
     """A parser finds one paragraph of plain text: no markup, no HTML, no second line, no other cell."""
     table = f"| a | b |\n| --- | --- |\n| {escape(hostile)} | end |\n"
-    shown = " ".join(one_line(hostile).split())
+    shown = " ".join(printable(hostile).split())
     assert [" ".join(cell.split()) for cell in cells(table)[1]] == [shown, "end"]
     in_cell = {"table_open", "thead_open", "tr_open", "th_open", "inline", "text", "text_special", "th_close"}
     in_cell |= {"tr_close", "thead_close", "tbody_open", "td_open", "td_close", "tbody_close", "table_close"}
@@ -94,7 +95,7 @@ def test_addresses_do_not_become_links_by_themselves():
 
 @given(ANYTHING)
 def test_one_line_fits_on_a_line_of_a_terminal_or_a_file(hostile):
-    line = one_line(hostile)
+    line = printable(hostile)
     assert len(line.splitlines()) <= 1
     assert len(line) <= 200
     assert not re.search("[\x00-\x1f\x7f-\x9f\u202a-\u202e]", line)

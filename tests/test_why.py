@@ -31,9 +31,9 @@ from bench.scenario import Stream
 from ragmon.contract import Record, Sampling, Totals
 from ragmon.errors import RagmonError
 from ragmon.gates import Gate, Policy
+from ragmon.groups import take
 from ragmon.judging import evaluate
 from ragmon.scorer import Rules, Scorer
-from ragmon.snapshot import take
 from ragmon.stats import MICRO
 from ragmon.tables import STEP
 from ragmon.why import explain, load, plain

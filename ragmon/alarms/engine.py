@@ -91,6 +91,16 @@ class Alarms:
             raise UnknownNameError("pipeline", pipeline, self.pipelines)
         return self.pipelines[pipeline].acknowledge(alert, self.steps.closed)
 
+    def give_up(self, pipeline: str, now: float) -> list[Edge]:
+        """Forget a pipeline; the alarms of it that fire are over.
+
+        Args:
+            pipeline: Its name.
+            now: When that is, seconds since the epoch.
+        """
+        found = self.pipelines.pop(pipeline, None)
+        return [] if found is None else found.end(int(now) // STEP)
+
     def dump(self) -> dict[str, Any]:
         """The whole state as plain JSON data: no text, no sessions, no questions."""
         return deepcopy(self.view())

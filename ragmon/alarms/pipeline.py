@@ -220,6 +220,12 @@ class PipelineAlarms:
             fired = self.drift.clear(alert)
         return [self._edge(found[alert], minute, "resolved")] if fired else []
 
+    def end(self, minute: int) -> list[Edge]:
+        """The end of every alarm that fires: its pipeline is given up."""
+        firing: list[Watch | Signal] = [alarm.watch for alarm in self.alarms.values() if alarm.firing is not None]
+        firing += [signal for signal in self.drift.signals if signal.firing is not None]
+        return [self._edge(what, minute, "resolved") for what in firing]
+
     def held_against(self, watch: Watch) -> float | None:
         """What a watch holds its metric against, as it is exported; None while nobody knows."""
         level = self._level(watch)

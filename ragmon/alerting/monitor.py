@@ -34,6 +34,7 @@ def alerts(settings: Settings, writer: Writer) -> list[Rule]:
         _dropped(writer),
         _journal(writer),
         _reload(writer),
+        _names(writer),
         _rules(settings, writer),
         _watchdog(writer),
     ]
@@ -130,6 +131,18 @@ def _reload(writer: Writer) -> Rule:
         "`ragmon config check` names what is wrong with it. What ran before goes on.",
     )
     return _ticket("RagmonConfigReloadFailed", f"{exposition.RELOADED} == 0", texts, "5m")
+
+
+def _names(writer: Writer) -> Rule:
+    """Whatever counts under `__other__` is in no gate of its own."""
+    expr = f"sum by (instance, kind) (increase({exposition.NAMES_OVERFLOW}[1h])) > 0"
+    texts = writer.of(
+        "RagmonNamesOverflow",
+        "{{ $labels.instance }}: {{ $value | humanize }} names of kind {{ $labels.kind }} found no place in an hour",
+        "What came under it is counted together with others, as `__other__`. Does something put ids into names, or is "
+        "`[serve] max_series` too small for the pipelines there are?",
+    )
+    return _ticket("RagmonNamesOverflow", expr, texts, "15m")
 
 
 def _rules(settings: Settings, writer: Writer) -> Rule:

@@ -9,9 +9,10 @@ from typing import Final, Literal
 from ragmon import names
 from ragmon.canary.clusters import Clusters
 from ragmon.errors import UnknownNameError
+from ragmon.groups import take
 from ragmon.judging import MISSING
 from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, GoldInfo, SeriesStats, Snapshot, take
+from ragmon.snapshot import ALL, GoldInfo, SeriesStats, Snapshot
 from ragmon.windows import State
 
 By = Literal["build", "index_hash"]

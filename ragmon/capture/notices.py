@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ragmon.printing import LONGEST_LINE, printable
+
 _said: set[str] = set()
 
 
@@ -13,7 +15,7 @@ def warn_once(message: str) -> None:
         import logging  # noqa: PLC0415 - most processes never warn, and all of them import this
 
         _said.add(message)
-        logging.getLogger("ragmon").warning(message)
+        logging.getLogger("ragmon").warning("%s", printable(message, LONGEST_LINE))
 
 
 def whereabouts(error: BaseException) -> str:

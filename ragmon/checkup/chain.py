@@ -106,8 +106,8 @@ def _await(admin: str, before: Status, record: Record, wait: float) -> Status:
 
 
 def _scored(before: Status, after: Status, record: Record) -> bool:
-    """Whether the trace is scored: its build answered. Past so many new ones an hour builds lose their names."""
-    mine = [build for pipeline, build, _ in after.builds if pipeline == PIPELINE]
+    """Whether the trace is scored: its build answered. Past so many new ones builds and pipelines lose their names."""
+    mine = [build for pipeline, build, _ in after.builds if pipeline in (PIPELINE, OTHER)]
     return record.build in mine or (mine[-1:] == [OTHER] and _count(after, "scored") > _count(before, "scored"))
 
 

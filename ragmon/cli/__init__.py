@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.printing import LONGEST_LINE, printable
 from ragmon.version import current
 
 BAD_INPUT: Final = 3
@@ -152,20 +153,11 @@ def _usage(error: click.ClickException) -> str:
     return f"{context.command_path if context is not None else 'ragmon'} --help"
 
 
-def printable(text: str) -> str:
-    r"""Text from a file as it may go to a terminal: control characters must not steer it.
-
-    >>> print(printable("red"), printable("red \x1b[31m"))
-    red 'red \x1b[31m'
-    """
-    return text if text.isprintable() else repr(text)
-
-
 def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
     """Say what is wrong on stderr and leave."""
-    click.echo(f"error: {printable(message)}", err=True)
+    click.echo(f"error: {printable(message, LONGEST_LINE)}", err=True)
     if hint:
-        click.echo(f"hint: {printable(hint)}", err=True)
+        click.echo(f"hint: {printable(hint, LONGEST_LINE)}", err=True)
     sys.exit(code)
 
 

@@ -18,6 +18,7 @@ from ragmon.cli.runs import (
     traces_argument,
     write,
 )
+from ragmon.printing import printable, printable_json
 from ragmon.watching import Freezing
 
 
@@ -45,7 +46,7 @@ def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str |
     file = freezing.file()
     for name, one in file["pipelines"].items():
         for metric, found in one["metrics"].items():
-            click.echo(f"{name}/{metric}: {found['mean']:.4f} over {found['n']}", err=True)
+            click.echo(f"{printable(name)}/{metric}: {found['mean']:.4f} over {found['n']}", err=True)
     click.echo(f"version {file['version']}", err=True)
-    write(json.dumps(file, indent=1, ensure_ascii=False) + "\n", output)
+    write(printable_json(json.dumps(file, indent=1, ensure_ascii=False)) + "\n", output)
     return 0

@@ -13,6 +13,7 @@ from ragmon.config.load import check, find, load
 from ragmon.config.locate import dotted
 from ragmon.config.problems import Problem
 from ragmon.config.show import rows
+from ragmon.printing import LONGEST_LINE, printable, printable_json
 
 PROBLEMS: Final = 1
 WIDE: Final = 40
@@ -40,7 +41,7 @@ def check_command(context: click.Context, path: str | None) -> None:
         click.echo(_told(problem))
     file = find(path, os.environ)
     name = "no ragmon.toml here, the defaults hold" if file is None else str(file)
-    click.echo(f"{name}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}", err=True)
+    click.echo(f"{printable(name)}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}", err=True)
     context.exit(PROBLEMS if problems else 0)
 
 
@@ -63,16 +64,17 @@ def show_command(context: click.Context, path: str | None, form: str) -> None:
     found = rows(load(path))
     if form == "json":
         values = {key: {"value": value, "origin": origin} for key, value, origin in found}
-        click.echo(json.dumps(values, indent=2, ensure_ascii=False))
+        click.echo(printable_json(json.dumps(values, indent=2, ensure_ascii=False)))
         return
     lines = [(key, _toml(value), origin) for key, value, origin in found]
     width = max(len(key) for key, _, _ in lines)
     for key, value, origin in lines:
-        click.echo(f"{key:{width}}  {value:{WIDE}}  {origin}")
+        click.echo(printable(f"{key:{width}}  {value:{WIDE}}  {origin}", LONGEST_LINE))
 
 
 def _told(problem: Problem) -> str:
-    return f"{problem}\nhint: {problem.hint}" if problem.hint else str(problem)
+    what = printable(str(problem), LONGEST_LINE)
+    return f"{what}\nhint: {printable(problem.hint, LONGEST_LINE)}" if problem.hint else what
 
 
 def _toml(value: object) -> str:

@@ -8,12 +8,12 @@ from typing import Final
 
 import click
 
-from ragmon.cli import printable
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.errors import RagmonError, shorten
 from ragmon.journal import Erasure
 from ragmon.journal import forget as take_out
+from ragmon.printing import LONGEST_LINE, printable
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 
@@ -38,7 +38,7 @@ def forget(trace: str | None, tag: str | None, state_dir: str | None, config: st
     folder = Path(state_dir or load(config).serve.state_dir)
     erasure = take_out(folder, trace=trace, tag=wanted)
     for line in _told(erasure):
-        click.echo(printable(line))
+        click.echo(printable(line, LONGEST_LINE))
     return 0
 
 

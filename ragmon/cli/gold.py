@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from ragmon.cli import Commands, printable
+from ragmon.cli import Commands
 from ragmon.cli.runs import output_option, write
 from ragmon.gold.diff import MUTATED, Diff, diff
 from ragmon.gold.frozen import freeze, is_frozen, read_frozen
@@ -20,6 +20,7 @@ from ragmon.gold.lint import SEVERITIES, Finding, lint
 from ragmon.gold.sets import SHOWN, GoldSet
 from ragmon.gold.summary import Stats, stats
 from ragmon.keys import read_key
+from ragmon.printing import LONGEST_LINE, printable, printable_json
 
 _NEGATIVE: Final = 1
 """Exit code of a set with errors, and of two sets that differ."""
@@ -113,7 +114,7 @@ def freeze_command(
         _tell_diff(ctx, diff(read_frozen(frozen, key), GoldSet.load(paths)), "text")
         return
     file = freeze(GoldSet.load(paths), key)
-    write(json.dumps(file, indent=1, ensure_ascii=False) + "\n", output)
+    write(printable_json(json.dumps(file, indent=1, ensure_ascii=False)) + "\n", output)
     how = "signed with HMAC-SHA256" if key is not None else "not signed: a plain digest tells accidents, no forgery"
     click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {how}", err=True)
 
@@ -156,33 +157,33 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
         found = list(kind)
         shown = found if severity == "error" else found[:_LISTED]
         for finding in shown:
-            where = "" if finding.qid is None else f"{printable(finding.qid)}: "
-            yield f"{severity}: {where}{finding.message}"
+            where = "" if finding.qid is None else f"{printable(finding.qid, LONGEST_LINE)}: "
+            yield printable(f"{severity}: {where}{finding.message}", LONGEST_LINE)
         if len(found) > len(shown):
             yield f"{severity}: … and {len(found) - len(shown)} more like these (--format json lists them all)"
-        yield f"  hint: {hint}"
+        yield f"  hint: {printable(hint, LONGEST_LINE)}"
 
 
 def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
     for name, value in counts.items():
         if name != "tags":
-            yield name, printable(value) if isinstance(value, str) else value
+            yield name, printable(value, LONGEST_LINE) if isinstance(value, str) else value
     for tag, values in counts["tags"].items():
         for value, count in values.items():
-            yield "tag", f"{printable(tag)}={printable(value)} {count}"
+            yield "tag", f"{printable(tag, LONGEST_LINE)}={printable(value, LONGEST_LINE)} {count}"
 
 
 def _diff_lines(found: Diff) -> Iterator[str]:
     for qid in found.added:
-        yield f"added: {printable(qid)}"
+        yield f"added: {printable(qid, LONGEST_LINE)}"
     for qid in found.removed:
-        yield f"removed: {printable(qid)}"
+        yield f"removed: {printable(qid, LONGEST_LINE)}"
     for change in found.changed:
         fields = f": {', '.join(change.fields)}" if change.fields else ""
-        yield f"changed: {printable(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
+        yield f"changed: {printable(change.qid, LONGEST_LINE)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
     yield f"{counts}, {found.unchanged} unchanged: version {found.old_version[:8]} -> {found.new_version[:8]}"
 
 
 def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(printable_json(json.dumps(value, ensure_ascii=False, indent=2)))

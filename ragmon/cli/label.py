@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from ragmon import contract
-from ragmon.cli import Commands, printable
+from ragmon.cli import Commands
 from ragmon.cli.http import tell
 from ragmon.cli.runs import config_option, output_option, spelling, write
 from ragmon.config.load import load
@@ -22,6 +22,7 @@ from ragmon.ingest.files import Intake, read_files
 from ragmon.journal import JournalReader, open_readonly
 from ragmon.labels.files import read_labels, template
 from ragmon.labels.queue import queue, rows
+from ragmon.printing import LONGEST_LINE, printable, printable_json
 from ragmon.server.doors.writing import LABELS_PATH
 from ragmon.server.keeping.opening import entries
 
@@ -54,7 +55,7 @@ def import_command(
     settings = load(config)
     labels = [one for path in files for one in read_labels(path, spelling(settings.labels, rater))]
     for line in _summary(labels):
-        click.echo(printable(line), err=not dry_run)
+        click.echo(printable(line, LONGEST_LINE), err=not dry_run)
     if dry_run:
         return 0
     if output is not None:
@@ -125,7 +126,7 @@ def queue_command(
     if form == "csv":
         write(template(told, spelling(settings.labels)), output)
     else:
-        write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in told), output)
+        write("".join(printable_json(json.dumps(row, ensure_ascii=False)) + "\n" for row in told), output)
     return 0
 
 

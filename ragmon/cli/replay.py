@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from ragmon.alarms import plain
 from ragmon.assembly import ScorerPlan
-from ragmon.cli import fail, printable
+from ragmon.cli import fail
 from ragmon.cli.runs import (
     STDIN,
     check_inputs,
@@ -33,6 +33,7 @@ from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
+from ragmon.printing import LONGEST_LINE, printable, printable_json
 from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
@@ -134,7 +135,7 @@ def replay(
     if watching is not None:
         write(watching.lines(), alerts_out)
     for note in notes if form == "json" else ():
-        click.echo(f"note: {printable(note)}", err=True)
+        click.echo(f"note: {printable(note, LONGEST_LINE)}", err=True)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 
@@ -163,7 +164,10 @@ def _journal(
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
     report = replace(report, digest=digest)  # the server's own, which heard labels as they came
     if alerts_out is not None:
-        write("".join(json.dumps(plain(edge), ensure_ascii=False) + "\n" for edge in live.edges), alerts_out)
+        write(
+            "".join(printable_json(json.dumps(plain(edge), ensure_ascii=False)) + "\n" for edge in live.edges),
+            alerts_out,
+        )
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 

@@ -16,6 +16,7 @@ from ragmon.cli import fail
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.errors import UnavailableError
+from ragmon.printing import LONGEST_LINE, printable
 
 if TYPE_CHECKING:
     from ragmon.server.server import Server
@@ -47,7 +48,9 @@ def serve(config: str | None, insecure: bool) -> int:
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
     from ragmon.server.watchdog import Watchdog  # noqa: PLC0415 - as above
 
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    lines = logging.StreamHandler()
+    lines.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[lines], level=logging.INFO)
     heard: SimpleQueue[int] = SimpleQueue()
     watchdog = Watchdog(TEMPORARY)
     _listen(heard, watchdog)
@@ -69,6 +72,14 @@ def _listen(heard: SimpleQueue[int], watchdog: Watchdog) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, hear)
+
+
+class _OneLine(logging.Formatter):
+    """Log lines of which each is one line, whoever wrote what they say; of an error the traceback follows."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is Python's
+        record.message = printable(record.message, LONGEST_LINE)
+        return super().formatMessage(record)
 
 
 def _run(server: Server, heard: SimpleQueue[int]) -> int:

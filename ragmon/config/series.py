@@ -1,10 +1,11 @@
-"""How many series Prometheus will hold for a configuration, before anything runs."""
+"""How many series Prometheus will hold for a configuration, before anything runs, and what is left for strangers."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ragmon import names
+from ragmon.admission import Budget
 from ragmon.alarms import plan
 from ragmon.alarms.steps import SHAPES
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
@@ -25,7 +26,7 @@ DRIFT: Final = 1 + len(SHAPES)
 SLICE: Final = 2
 HISTOGRAMS: Final = 2 + len(names.STAGES) - 1
 """Latency end to end, one per stage, retrieved documents."""
-BUCKETS: Final = 18
+BUCKETS: Final = 12
 """A histogram's buckets, its sum and its count."""
 MONITOR: Final = 60
 """What the monitor says about itself, whatever it watches."""
@@ -33,6 +34,14 @@ REASONS: Final = 2
 """Reasons for which a metric usually is unassessed."""
 RESULTS: Final = 3
 """Outcomes a probe's calls are counted by."""
+CODES: Final = 32
+"""Kinds of errors of a pipeline that are kept apart; others are one more."""
+BUILDS: Final = 8
+"""Builds and indexes of a pipeline that are shown: those seen last."""
+ESTIMANDS: Final = 6
+"""Two bounds and how much it is worth, of both estimands."""
+PREDICTED: Final = 4
+"""What labels and a proxy say together."""
 
 
 def expected_series(settings: Settings) -> int:
@@ -49,10 +58,57 @@ def expected_series(settings: Settings) -> int:
         settings: The configuration.
     """
     metrics = settings.build_metrics()
-    per_pipeline = sum(_pipeline(one, settings, len(metrics)) for one in settings.pipelines.values())
+    return sum(_pipeline(one, settings, len(metrics)) for one in settings.pipelines.values()) + _beside(settings)
+
+
+def budget(settings: Settings) -> Budget:
+    """What pipelines nobody configured may share of `[serve] max_series`, and what each takes of it at most.
+
+    Configured pipelines, `__other__` and what the monitor says of itself have their place before all others.
+    """
+    pipeline, sources = _stranger(settings), {source: _source(source, settings) for source in names.SOURCES}
+    reserved = expected_series(settings) + pipeline + sources[names.LIVE]
+    return Budget(max(0, settings.serve.max_series - reserved), pipeline, sources)
+
+
+def _beside(settings: Settings) -> int:
+    """Series that belong to no pipeline."""
+    metrics = settings.build_metrics()
     judges = {name for one in settings.pipelines.values() for name in one.judges}
     beside = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(names.JUDGE_RESULTS) * len(judges)
-    return per_pipeline + beside + REASONS * len(metrics) + MONITOR
+    return beside + REASONS * len(metrics) + MONITOR
+
+
+def _stranger(settings: Settings) -> int:
+    """What a pipeline nobody configured takes at most, whatever its sources."""
+    gates = settings.common.gates
+    watches = plan(gates, settings.build_metrics())
+    return (
+        GATE * len(gates)
+        + ALARM * (len(watches) + DRIFT)
+        + BASELINE * sum(watch.kind != "gate" for watch in watches)
+        + CODES
+        + 1
+        + BUILDS
+        + (len(names.WAYS) if settings.gold else 0)
+    )
+
+
+def _source(source: str, settings: Settings) -> int:
+    """What one source of such a pipeline takes at most; gold is found for users' requests and for probes."""
+    metrics, windows = settings.build_metrics(), len(settings.windows)
+    needing = [metric for metric in metrics.values() if metric.needs_gold]
+    shown = GAUGES * windows + COUNTERS
+    gated = {gate.metric for gate in settings.common.gates}
+    sliced = sum(len(values) + 1 for values in settings.common.slices.values())
+    golden = len(needing) * shown + ESTIMANDS * windows * sum(metric.key in gated for metric in needing) + windows
+    if source == names.LABEL:
+        return golden + len(LABELLED) * shown + PREDICTED * windows + SLICE * len(gated) * sliced
+    uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
+    sets = sum((names.LIVE if use == names.MATCH else use) == source for use in uses)
+    plain = len(metrics) - len(needing) - len(LABELLED)
+    slices = SLICE * len(gated) * sliced * (1 + sets)
+    return plain * shown + golden * sets + slices + len(names.CALL_STRATA) + HISTOGRAMS * BUCKETS
 
 
 def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:

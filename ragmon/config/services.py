@@ -243,6 +243,7 @@ class Serve(Table):
         state_dir: Where the journal and checkpoints lie.
         retention: How long rows are kept.
         max_size: How large the journal may grow.
+        max_series: How many Prometheus series there may be: pipelines nobody configured share what is left of them.
     """
 
     otlp: Listen = Address("127.0.0.1", 4318)
@@ -254,6 +255,7 @@ class Serve(Table):
     state_dir: File = file("ragmon-state")
     retention: Duration = Seconds(7 * 86_400)
     max_size: Size = Bytes(5 * 2**30)
+    max_series: Count = 10_000
 
 
 class Export(Table):

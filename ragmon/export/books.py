@@ -21,6 +21,7 @@ def families(reading: Reading) -> Iterator[Metric]:
     yield from accounting(reading)
     yield from labels(reading)
     yield from unassessed(reading)
+    yield from overflow(reading)
     yield from known(reading)
     yield from coverage(reading)
 
@@ -75,7 +76,7 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
     whose answer was labelled, is user traffic and a gold draw, and counts for each metric once.
     """
     counts: Counter[tuple[str, str]] = Counter()
-    for series in reading.snapshot.series:
+    for series in (*reading.snapshot.series, *reading.snapshot.gone):
         if series.window != ALL or series.slice or (series.source in names.AGAIN and not series.gold):
             continue
         for name, stat in series.metrics.items():
@@ -86,6 +87,16 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
     )
     for labels, n in sorted(counts.items()):
         family.add_metric(labels, n)
+    yield family
+
+
+def overflow(reading: Reading) -> Iterator[Metric]:
+    """How often a name came that stands under `__other__`; 0 of every kind as long as there is room."""
+    family = CounterMetricFamily(
+        exposition.NAMES_OVERFLOW, "Names that are not kept apart: they count as __other__", labels=("kind",)
+    )
+    for kind in names.NAME_KINDS:
+        family.add_metric((kind,), reading.overflow.get(kind, 0))
     yield family
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragmon.canary import By, Comparison, Sample
-from ragmon.export.markdown import escape, one_line, percent
+from ragmon.export.markdown import escape, percent
 from ragmon.export.report import rounded
 from ragmon.gates import ORDER, Verdict
+from ragmon.printing import printable, printable_json
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}
@@ -58,15 +59,15 @@ class Canary:
     def json(self) -> str:
         """The comparison as indented JSON."""
         text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        return printable_json(text)
 
     def text(self) -> str:
         """One line per gate, readable without colour, and the verdict on the last line."""
-        rows = [_HEAD, *([one_line(cell) for cell in _row(found)] for found in self.comparisons)]
+        rows = [_HEAD, *([printable(cell) for cell in _row(found)] for found in self.comparisons)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [one_line(self._title())]
+        lines = [printable(self._title())]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        lines += [one_line(f"note: {note}") for note in self._notes()]
+        lines += [printable(f"note: {note}") for note in self._notes()]
         return "\n".join([*lines, f"verdict: {WORDS[self.verdict]}"]) + "\n"
 
     def markdown(self) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ragmon.compare import Drop
-from ragmon.export.markdown import between, one_line, percent, render_gates, value, why
+from ragmon.export.markdown import between, percent, render_gates, value, why
 from ragmon.export.report import Report
 from ragmon.gates import Outcome
+from ragmon.printing import printable
 
 FLIPS: Final = 10
 """Flipped items that are named for each gate."""
@@ -20,7 +21,7 @@ def text(report: Report) -> str:
     rows = [_HEAD, *map(_row, report.outcomes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    lines += [one_line(f"note: {note}") for note in report.notes]
+    lines += [printable(f"note: {note}") for note in report.notes]
     for drop in report.drops:
         lines += _moved(drop)
     return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
@@ -28,23 +29,23 @@ def text(report: Report) -> str:
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
     return (
-        one_line(f"{outcome.gate.pipeline}/{outcome.gate.name}"),
+        printable(f"{outcome.gate.pipeline}/{outcome.gate.name}"),
         value(outcome),
         between(outcome),
         f"{'>=' if outcome.gate.at_least else '<='} {outcome.gate.threshold:g}",
         str(outcome.n),
         outcome.verdict,
-        one_line(why(outcome)),
+        printable(why(outcome)),
     )
 
 
 def _moved(drop: Drop) -> Iterator[str]:
     """How a gate moved against the baseline, and the first items that flipped."""
     flipped = "" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped"
-    name = one_line(f"{drop.gate.pipeline}/{drop.gate.name}")
+    name = printable(f"{drop.gate.pipeline}/{drop.gate.name}")
     yield f"{name}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{flipped}"
     for flip in drop.flips[:FLIPS]:
-        yield f"  {one_line(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
+        yield f"  {printable(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
 
 
 def markdown(report: Report) -> str:

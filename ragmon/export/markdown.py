@@ -13,19 +13,16 @@ from ragmon import coverage, names
 from ragmon.alarms.reach import about
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import Outcome
+from ragmon.printing import printable
 from ragmon.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
 """Rows of the per-question table where nobody asked for more."""
 FLIPS: Final = 20
 """Flipped items that are listed for each gate."""
-LONGEST: Final = 200
-"""Characters of an untrusted text that are shown."""
 
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-# What is no printable character of the line: controls, line and paragraph separators, changes of direction.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 # Marks that format anywhere, marks that format at the start of a line or a word, and what makes a link of a text.
 _SPECIAL = re.compile(
     r"[\\`*\[\]|~#@&<>]"
@@ -36,23 +33,13 @@ _SPECIAL = re.compile(
 )
 
 
-def one_line(text: str) -> str:
-    r"""Text that fits on a line of any terminal or file: printable, valid UTF-8, not endless.
-
-    >>> one_line("two\nlines")
-    'two lines'
-    """
-    printable = _UNPRINTABLE.sub(" ", text.encode("utf-8", "replace").decode("utf-8"))
-    return printable if len(printable) <= LONGEST else f"{printable[: LONGEST - 1]}…"
-
-
 def escape(text: str) -> str:
     r"""Text that Markdown shows as it is, on one line.
 
     >>> escape("a|b <script>")
     'a\\|b &lt;script&gt;'
     """
-    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), one_line(text).strip())
+    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), printable(text).strip())
 
 
 def render(report: Report, questions: int | None = QUESTIONS) -> str:

@@ -15,8 +15,9 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from ragmon.coverage import sentence
-from ragmon.export.markdown import one_line
+from ragmon.export.labels import label
 from ragmon.names import GOLD_SET, QUESTIONS_LIKE_THESE
+from ragmon.printing import printable
 
 REFRESH: Final = 10
 """Seconds after which a browser asks again."""
@@ -118,7 +119,7 @@ def _gate(one: Mapping[str, Any], now: float) -> list[Cell]:
     limit = f"{'≥' if one['direction'] == 'at_least' else '≤'} {one['threshold']:g}"
     value = "–" if one["value"] is None else f"{one['value']:.3f}"
     fires = "" if one["firing"] is None else f"since {_time(one['firing'])}, {_ago(one['firing'], now)}"
-    asked = escape(urlencode({"pipeline": one["pipeline"], "gate": one["gate"]}))
+    asked = escape(urlencode({"pipeline": label(one["pipeline"]), "gate": one["gate"]}))
     links = f'<a href="api/why?{asked}">why</a> <a href="api/records?{asked}">requests</a>'
     source = f"{one['source']}, {_ABOUT[one['estimand']]}" if one["estimand"] else one["source"]
     plain = [value, between, limit, one["n"], source, one["reason"]]
@@ -171,7 +172,7 @@ def _text(told: object) -> Cell:
 
 
 def _escape(text: str) -> str:
-    return escape("".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in one_line(text)))
+    return escape(printable(text))
 
 
 def _time(seconds: float | None) -> str:

@@ -16,6 +16,7 @@ from ragmon.estimands import bounds
 from ragmon.gates import Outcome, Verdict
 from ragmon.labels.settled import Labelled
 from ragmon.pairs import METRIC, Prediction
+from ragmon.printing import printable_json
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -152,8 +153,7 @@ class Report:
     def json(self) -> str:
         """The report as indented JSON."""
         text = json.dumps(self.data(), indent=2, ensure_ascii=False, allow_nan=False)
-        # Half a surrogate pair, which a trace may hold, has no UTF-8; its escape in Python is its escape in JSON.
-        return text.encode("utf-8", "backslashreplace").decode("utf-8")
+        return printable_json(text)
 
 
 def _whole(snapshot: Snapshot) -> Iterator[SeriesStats]:

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
-from ragmon.export.markdown import one_line, percent
+from ragmon.export.markdown import percent
+from ragmon.printing import printable, printable_json
 from ragmon.tables import STEP
 from ragmon.why import Level, Moved, Side, Stage, Suspect, Times, Why, plain
 
@@ -34,7 +35,7 @@ _WORDS: Final = {"pass": "passes", "fail": "FAILS", "insufficient": "is undecide
 def as_json(why: Why, traces: Sequence[Mapping[str, Any]] = ()) -> str:
     """An explanation and its traces as indented JSON."""
     text = json.dumps({**plain(why), "traces": list(traces)}, indent=2, ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+    return printable_json(text)
 
 
 def render(why: Why, traces: Sequence[Mapping[str, Any]] = (), link: str | None = None) -> str:
@@ -99,21 +100,21 @@ def _standing(why: Why, clock: _Clock) -> _Lines:
     parts = [gate.source, f"gold {_name(gate.gold)}" if gate.gold else "", _name(gate.slice) if gate.slice else ""]
     fires = "silent" if why.firing is None else f"fires since {clock.minute(why.firing)}"
     reads = ", ".join(part for part in parts if part)
-    yield "", f"{one_line(gate.metric)} of {reads}; its alarm {fires}; now {_utc(why.now):%Y-%m-%d %H:%M} UTC"
+    yield "", f"{printable(gate.metric)} of {reads}; its alarm {fires}; now {_utc(why.now):%Y-%m-%d %H:%M} UTC"
 
 
 def _change(why: Why, clock: _Clock) -> _Lines:
     """When it became worse, and what was before and after."""
     change, before, after = why.change, why.before, why.after
     if change.began is None or before is None:
-        yield "no change", f"{one_line(change.reason)} (since {clock.minute(why.begin)} UTC)"
+        yield "no change", f"{printable(change.reason)} (since {clock.minute(why.begin)} UTC)"
         yield "value", f"{_side(after)}; {_outcomes(after)}"
         return
     ago = (why.now - change.began) / 60
     sure = f"p <= {max(change.p, _TINY):.0e}, {change.places} places looked at"
     yield "worse since", f"{clock.minute(change.began)} UTC, {ago:.0f} min ago{_within(why, clock)}; {sure}"
-    yield "before", f"{one_line(why.measure)} {_side(before)}; {_outcomes(before)}"
-    yield "since then", f"{one_line(why.measure)} {_side(after)}; {_outcomes(after)}"
+    yield "before", f"{printable(why.measure)} {_side(before)}; {_outcomes(before)}"
+    yield "since then", f"{printable(why.measure)} {_side(after)}; {_outcomes(after)}"
     if why.end < why.now - STEP:
         yield "", f"until {clock.minute(why.end)} UTC: it has been better since"
 
@@ -134,7 +135,7 @@ def _side(side: Side) -> str:
 def _outcomes(side: Side) -> str:
     """How many passed and failed, and why others were not assessed."""
     parts = [] if side.failed is None else [f"{side.passed} passed, {side.failed} failed"]
-    parts += [f"{n} unassessed: {one_line(reason)}" for reason, n in sorted(side.unassessed.items())]
+    parts += [f"{n} unassessed: {printable(reason)}" for reason, n in sorted(side.unassessed.items())]
     return ", ".join(parts) or f"{side.scored} scored"
 
 
@@ -142,7 +143,7 @@ def _common(why: Why) -> _Lines:
     """What the failing requests have in common: first what happened first in the pipeline."""
     if why.before is None:
         found = sorted((one for one in why.traits if _failing(one) >= FEW), key=lambda one: -_failing(one))
-        told = [f"{one_line(one.name)} ({percent(_failing(one))})" for one in found[:TRAITS]]
+        told = [f"{printable(one.name)} ({percent(_failing(one))})" for one in found[:TRAITS]]
         if told:
             yield "failing", "; ".join(told)
         return
@@ -150,7 +151,7 @@ def _common(why: Why) -> _Lines:
     others = [one for one in why.traits if one.name != why.mechanism and one.by >= _MOVED and _shared(one)]
     for place, one in enumerate([*main, *others][:TRAITS]):
         of = f"; {percent(_failing(one))} of the failing" if one.failing is not None and one.failing.n else ""
-        yield "" if place else "what broke", f"{one_line(one.name)}: {_from_to(one)}{of}"
+        yield "" if place else "what broke", f"{printable(one.name)}: {_from_to(one)}{of}"
 
 
 def _shared(one: Moved) -> bool:
@@ -167,7 +168,7 @@ def _suspects(why: Why, clock: _Clock) -> _Lines:
     for place, one in enumerate(why.suspects[:SUSPECTS]):
         yield "" if place else "suspect", f"{_name(one.dimension)} {_name(one.name)}: {_said(one, why, clock)}"
     for note in why.notes:
-        yield "note", one_line(note)
+        yield "note", printable(note)
 
 
 def _said(one: Suspect, why: Why, clock: _Clock) -> str:
@@ -197,7 +198,7 @@ def _moved(why: Why) -> _Lines:
     for one in why.metrics:
         if abs(one.by) >= _MOVED and _kind(one.name) != own:
             found.setdefault(_kind(one.name), one)
-    told = [f"{one_line(one.name)} {_from_to(one)}" for one in list(found.values())[:METRICS]]
+    told = [f"{printable(one.name)} {_from_to(one)}" for one in list(found.values())[:METRICS]]
     if told:
         yield "with it", "; ".join(told)
 
@@ -221,7 +222,7 @@ def _took(stage: Stage) -> str:
 
     times: tuple[Times, Times] = stage.before, stage.after
     quantiles = (("p50", times[0].p50, times[1].p50), ("p95", times[0].p95, times[1].p95))
-    return f"{one_line(stage.name)} {', '.join(between(*one) for one in quantiles)} ms"
+    return f"{printable(stage.name)} {', '.join(between(*one) for one in quantiles)} ms"
 
 
 def _ms(value: float | None) -> str:
@@ -236,7 +237,7 @@ def _traces(traces: Iterable[Mapping[str, Any]], link: str | None, clock: _Clock
         shown = _name(name) if link is None else link.replace("{trace_id}", quote(name, safe=""))
         carries = [f"{key} {_name(str(value))}" for key in ("build", "index_hash") if (value := trace.get(key))]
         traits = trace.get("traits")
-        told = [one_line(", ".join(map(str, traits)))] if isinstance(traits, list | tuple) and traits else []
+        told = [printable(", ".join(map(str, traits)))] if isinstance(traits, list | tuple) and traits else []
         yield "" if place else "traces", "  ".join([*at, shown, *carries, *told])
 
 
@@ -254,5 +255,5 @@ def _between(lower: float, upper: float) -> str:
 
 def _name(text: str) -> str:
     """A name that fits on a line; one nobody gave is said to be none."""
-    shown = one_line(text)
+    shown = printable(text)
     return "(none)" if not shown.strip() else shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"

@@ -10,7 +10,10 @@ from typing import Final, NamedTuple
 from ragmon.contract import Label, Line, Record
 from ragmon.labels.joining import joins
 from ragmon.names import JUDGE_PREFIX
+from ragmon.printing import printable
 
+CELL: Final = 32_000
+"""Characters that a cell of a spreadsheet takes, and some less."""
 _SALT: Final = b"ragmon label queue"
 _SURE: Final = 0.25
 """A score of a half says as little as can be: p (1 - p) is a quarter."""
@@ -88,5 +91,6 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
 
 
 def _plain(text: str | None) -> str | None:
-    """Text that a spreadsheet takes for text: what begins like a formula would be one."""
-    return f"'{text}" if text and text[0] in "=+-@\t\r" else text
+    """Text on one line that a spreadsheet takes for text: what begins like a formula would be one."""
+    shown = text and printable(text, CELL)
+    return f"'{shown}" if shown and shown.lstrip()[:1] in ("=", "+", "-", "@") else shown

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Final
 
 from ragmon.capture.notices import whereabouts
+from ragmon.printing import LONGEST_LINE, printable
 
 PAUSE: Final = 60.0
 """Seconds in which the same complaint is made once."""
@@ -37,7 +38,7 @@ class Complaints:
             what: What could not be done.
             error: Why.
         """
-        line = f"{what}: {whereabouts(error)}"
+        line = printable(f"{what}: {whereabouts(error)}", LONGEST_LINE)
         with self._lock:
             now = self._clock()
             if now - self._last.get(line, -inf) < PAUSE:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from ragmon import names, stats
 from ragmon.facts import Key
 from ragmon.gates import Outcome
+from ragmon.groups import FEW, SLACK
 from ragmon.rows import Row, add_counts
 from ragmon.scores import ScoreTable, Stat
-from ragmon.snapshot import FEW, SLACK, item_sums
+from ragmon.snapshot import item_sums
 from ragmon.stats.strata import Estimate
 from ragmon.tables import Table, add_table
 from ragmon.traffic import by_stratum

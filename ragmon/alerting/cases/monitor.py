@@ -27,6 +27,7 @@ def cases(settings: Settings) -> list[Case]:
         *_books(),
         *_dropped(),
         *_flags(),
+        *_names(),
         *_rules(settings),
         Case("RagmonWatchdog", "always", {}, "1m", [{"severity": "none"}]),
     ]
@@ -98,6 +99,14 @@ def _flags() -> Iterator[Case]:
         yield Case(alert, f"{name} is 0", {series: "1x5 0x30"}, f"{8 + minutes}m", fires)
         yield Case(alert, f"{name} was 0 for a moment", {series: "1x5 0 1x30"}, f"{8 + minutes}m")
         yield Case(alert, f"{name} is 1", {series: "1x30"}, "20m")
+
+
+def _names() -> Iterator[Case]:
+    overflow = scraped(exposition.NAMES_OVERFLOW, kind=names.PIPELINE_NAMES)
+    fires = _ticket(kind=names.PIPELINE_NAMES, **_INSTANCE)
+    yield Case("RagmonNamesOverflow", "pods are called as pipelines", {overflow: "0+10x90"}, "40m", fires)
+    yield Case("RagmonNamesOverflow", "every name has its place", {overflow: "0x90"}, "40m")
+    yield Case("RagmonNamesOverflow", "it is over for an hour", {overflow: "0+10x20 200x120"}, "110m")
 
 
 def _rules(settings: Settings) -> Iterator[Case]:

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from ragmon import names
 from ragmon.ingest.otlp import extent
-from ragmon.ingest.otlp.protobuf import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp.requests import MALFORMED_PROTOBUF
 from ragmon.server.desk import Form, Taken
 from ragmon.server.doors.refusals import TurnedAwayError
 

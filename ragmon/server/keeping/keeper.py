@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from threading import Condition, RLock, Thread
 from typing import Any, Final
 
+from ragmon.alarm_log import log_acknowledged
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.journal import Journal, JournalError
@@ -279,6 +280,7 @@ class Keeper:
             self.waiting.settle(row, self._loose)
             self.ledger.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten)
         for request, ack in acks:
+            log_acknowledged(ack.pipeline, ack.alert, ack.reason)
             request.done.set_result((ack.pipeline, ack.alert) in firing)
 
     def _fail(self, requests: Sequence[Request], reason: str) -> None:

@@ -149,8 +149,8 @@ class Ledger:
             pending: Requests that wait for the rest of their spans.
         """
         captured = Captured(
-            calls=self.producers.calls(),
-            latency=self.producers.latency(),
+            calls={key: n for key, n in self.producers.calls().items() if self.live.shows(key[0])},
+            latency={key: held for key, held in self.producers.latency().items() if self.live.shows(key[0])},
             errors=self.live.errors,
             spans=dict(self.counts.spans),
             labels=dict(self.counts.labels),

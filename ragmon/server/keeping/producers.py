@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from ragmon import names
 from ragmon.contract import Totals
 from ragmon.rows import add_counts
 
@@ -16,6 +17,8 @@ SILENT: Final = 86_400.0
 MOST: Final = 20_000
 """Series beyond which those that may be gone are added up: should one of them come back, it would count twice."""
 GONE: Final = "gone"
+_REASONS: Final = frozenset(value for value in vars(names).values() if isinstance(value, str))
+"""Reasons for losses are among the names that everything is called by."""
 
 
 class Series(NamedTuple):
@@ -63,7 +66,7 @@ class Producers:
         key = Series(line.instance, line.started, line.pipeline, line.source, line.stratum)
         held = self._last.get(key)
         if held is None or line.calls >= held.calls:
-            self._last[key] = Last(now, line.calls, line.kept, line.dropped, line.latency_ms)
+            self._last[key] = Last(now, line.calls, line.kept, _known(line.dropped), line.latency_ms)
         if len(self._last) > MOST and now > self._due:
             self._bury(now - SILENT)
             self._due = now + SILENT / 24
@@ -94,7 +97,11 @@ class Producers:
 
     def dropped(self) -> Counter[str]:
         """Records that producers lost and know of, by reason."""
-        return sum((Counter(last.dropped) for _, last in self), Counter())
+        found: Counter[str] = Counter()
+        for _, last in self:
+            for reason, n in last.dropped.items():
+                found[reason] += n
+        return found
 
     def missing(self, came: int) -> int:
         """Records that producers sent, did not lose, and that have not come; what is on its way counts among them.
@@ -116,3 +123,12 @@ class Producers:
         """Go on from what `dump` wrote."""
         told = msgspec.convert(data, list[tuple[Series, Last]], strict=False)
         self._last = dict(told)
+
+
+def _known(dropped: Mapping[str, int]) -> dict[str, int]:
+    """Losses by the reasons there are; what a producer calls otherwise is another."""
+    found: dict[str, int] = {}
+    for reason, n in dropped.items():
+        known = reason if reason in _REASONS else names.OTHER
+        found[known] = found.get(known, 0) + n
+    return found

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -19,9 +18,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.export.page import STYLE_HASH, page
-from ragmon.export.prometheus import Collector
+from ragmon.export.prometheus import Exposition
 from ragmon.hosts import HINT, is_known
 from ragmon.journal import JournalError
+from ragmon.printing import printable_json
 from ragmon.server.complaints import complain
 from ragmon.server.showing.asking import Asking, BusyError
 from ragmon.server.showing.questions import compare, records, why
@@ -38,6 +38,13 @@ Answer = Callable[[Request], Response]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+class _Json(JSONResponse):
+    """JSON that steers no terminal it is shown on; half a surrogate pair is written as its escape."""
+
+    def render(self, content: Any) -> bytes:
+        return printable_json(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
+
+
 def admin(views: Views, hosts: Collection[str]) -> ASGIApp:
     """The ASGI application of the admin port.
 
@@ -46,15 +53,14 @@ def admin(views: Views, hosts: Collection[str]) -> ASGIApp:
         hosts: The names it may be asked by, beside addresses and localhost.
     """
     asking = Asking(views)
-    registry = CollectorRegistry()
-    registry.register(Collector(views.reading))
+    exposition = Exposition(views.reading, views.moment)
     slow: dict[str, Answer] = {
         "/": lambda _: HTMLResponse(page(views.status()), headers={"Content-Security-Policy": _POLICY}),
-        "/metrics": lambda request: _metrics(registry, request),
-        "/api/status": lambda _: JSONResponse(views.status()),
-        "/api/records": lambda request: JSONResponse(records(asking, request.query_params)),
-        "/api/why": lambda request: JSONResponse(why(asking, request.query_params)),
-        "/api/compare": lambda request: JSONResponse(compare(asking, request.query_params)),
+        "/metrics": lambda request: _metrics(exposition, request),
+        "/api/status": lambda _: _Json(views.status()),
+        "/api/records": lambda request: _Json(records(asking, request.query_params)),
+        "/api/why": lambda request: _Json(why(asking, request.query_params)),
+        "/api/compare": lambda request: _Json(compare(asking, request.query_params)),
     }
     one = Semaphore()
     turns: dict[str, AbstractAsyncContextManager[Any]] = {"/api/compare": nullcontext()}  # it refuses a second one
@@ -144,12 +150,9 @@ def _elsewhere(paths: list[str]) -> Callable[[Request, Exception], Awaitable[Res
 
 def _wrong(status: int, error: str, hint: str, **headers: str) -> Response:
     told = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": error, "hint": hint}, status, headers=_HEADERS | told)
+    return _Json({"error": error, "hint": hint}, status, headers=_HEADERS | told)
 
 
-def _metrics(registry: CollectorRegistry, request: Request) -> Response:
-    try:
-        encode, kind = choose_encoder(request.headers.get("accept", ""))
-    except (TypeError, ValueError):  # a version that is none
-        encode, kind = choose_encoder("")
-    return Response(encode(registry), headers={"Content-Type": kind})
+def _metrics(exposition: Exposition, request: Request) -> Response:
+    found, kind = exposition.page(request.headers.get("accept", ""))
+    return Response(found, headers={"Content-Type": kind})

@@ -15,6 +15,7 @@ from ragmon.contract import Record
 from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.export import compared
 from ragmon.export.canary import Canary
+from ragmon.export.labels import label
 from ragmon.gates import Outcome
 from ragmon.journal import Failure, Query, open_readonly
 from ragmon.names import DEFAULT_PIPELINE
@@ -63,17 +64,19 @@ class Asking:
         return self._keeper.clock.now()
 
     def known(self, pipeline: str) -> str:
-        """A pipeline that is configured or has had a record.
+        """A pipeline that is configured or has had a record, by its name or as its series are labelled.
 
         Raises:
             UnknownNameError: It is neither.
         """
         with self._keeper.lock:
             live = self._keeper.ledger.live
-            pipelines = {*live.settings.pipelines, *(key.pipeline for key in live.scorer.state.series)}
-        if pipeline not in pipelines:
+            counted = {key.pipeline for key in live.scorer.state.series} - {names.GONE}
+            pipelines = {*live.settings.pipelines, *counted}
+        found = next((name for name in pipelines if pipeline in (name, label(name))), None)
+        if found is None:
             raise UnknownNameError("pipeline", pipeline, pipelines)
-        return pipeline
+        return found
 
     def records(self, query: Query) -> dict[str, Any]:
         """A page of requests that fail a gate, newest first."""
@@ -108,7 +111,8 @@ class Asking:
             UnknownNameError: There is no such gate.
             RagmonError: It judges no request alone.
         """
-        gates = {one.name: one for one in self._settings.of(self.known(pipeline)).gates}
+        pipeline = self.known(pipeline)
+        gates = {one.name: one for one in self._settings.of(pipeline).gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
         if gates[gate].kind != "threshold":
@@ -128,7 +132,7 @@ class Asking:
         Raises:
             UnknownNameError: There is no such gate, or the pipeline has had no record.
         """
-        keeper = self._keeper
+        keeper, pipeline = self._keeper, self.known(pipeline)
         with keeper.lock:
             live, now = keeper.ledger.live, keeper.clock.now()
             outcome = _outcome(live.judge(live.snapshot(now)), pipeline, gate)
@@ -165,7 +169,8 @@ class Asking:
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
         live = self._keeper.ledger.live
-        policy = live.settings.policy(self.known(pipeline))
+        pipeline = self.known(pipeline)
+        policy = live.settings.policy(pipeline)
         notes = compared.left_out(policy)
         # The gold in force: the files may have changed, and be broken.
         releases = Releases(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)

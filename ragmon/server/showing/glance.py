@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 
 from ragmon import names
 from ragmon.alarms import AlarmState
-from ragmon.export.markdown import between, one_line, percent, value
+from ragmon.export.markdown import between, percent, value
 from ragmon.gates import Outcome
+from ragmon.printing import printable
 from ragmon.reading import Reading
 
 FEW: Final = 0.01
@@ -46,12 +47,12 @@ def wrong(reading: Reading) -> list[Finding]:
     found = []
     for state in firing(reading.alarms):
         gate = gates.pop((state.pipeline, state.alert), None)
-        name = one_line(f"{state.pipeline}/{state.alert}")
+        name = printable(f"{state.pipeline}/{state.alert}")
         told = f"{name} fires ({state.severity})" + (f": {_stands(gate)}" if gate else "")
         found.append(Finding(told, state.firing, f"ragmon why {name}" if gate else ""))
     for gate in gates.values():
         if gate.verdict == "fail":
-            name = one_line(f"{gate.gate.pipeline}/{gate.gate.name}")
+            name = printable(f"{gate.gate.pipeline}/{gate.gate.name}")
             found.append(Finding(f"{name} fails: {_stands(gate)}", hint=f"ragmon why {name}"))
     return _cut(found)
 
@@ -93,7 +94,7 @@ def _many(what: str, reasons: Mapping[str, int], of: int) -> Iterator[Finding]:
     """A loss that is more than a few, by reason."""
     n = sum(reasons.values())
     if n > FEW * of:
-        told = ", ".join(f"{one_line(reason)} {count}" for reason, count in sorted(reasons.items()))
+        told = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
         yield Finding(f"{what.format(n)}: {told}")
 
 

@@ -20,6 +20,7 @@ from ragmon.server.reloading import Reloading
 from ragmon.server.showing import glance
 from ragmon.server.showing.glance import Finding
 from ragmon.snapshot import Snapshot
+from ragmon.tables import STEP
 from ragmon.version import current
 
 OTHERS: Final = 100
@@ -49,6 +50,20 @@ class Views:
             found = keeper.ledger.reading(keeper.clock.now(), keeper.waiting.pending)
             captured = replace(found.captured, judged=self._reloading.probing.judged())
             return replace(found, served=self._served(), captured=captured)
+
+    def moment(self) -> object:
+        """What `reading` depends on: rows of the journal, edges of windows, minutes that ended, the server itself."""
+        keeper, reloading = self.keeper, self._reloading
+        with keeper.lock:
+            ledger, labels = keeper.ledger, keeper.ledger.live.labels.book
+            counted = (ledger, ledger.seq, ledger.live.alarms.steps.closed, keeper.waiting.pending)
+            said = (labels.results.total(), labels.waiting)
+            served = (dict(keeper.refused), self.trouble(), keeper.resets, keeper.clock.jumps, reloading.broken)
+            return int(keeper.clock.now()) // STEP, counted, said, served, self._probed()
+
+    def _probed(self) -> object:
+        probing = self._reloading.probing
+        return dict(probing.counts()), dict(probing.judged())
 
     def _served(self) -> Served:
         keeper, ledger = self.keeper, self.keeper.ledger
