@@ -162,6 +162,7 @@ INTO_CAPTURE = {
     "delivery",
     "embedding",
     "feedback",
+    "journal.layouts",
     "judges.budget",
     "judges.judge",
     "judges.panel",
