@@ -1,7 +1,7 @@
 """Journals of version 1: three builds before the first release wrote it, each with other columns.
 
-The layout of 31fab96 has no checksums, that of fa9e83b does not say which traces wait; 7694258 wrote the last one, which
-every later version begins with. Both older ones become that one, with nothing lost.
+The layout of 31fab96 has no checksums, that of fa9e83b does not say which traces wait. 7694258 wrote the last one,
+which every later version begins with. Both older ones become that one, with nothing lost.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, encode
-from ragmon.labels.given import as_label
+from ragmon.labels.given import as_label, of_a_trace
 from ragmon.labels.words import REJECTED
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.server.desk import Form, RefusedError, Taken
@@ -170,7 +170,7 @@ def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
     request, first = Request(), ""
     for place, told in enumerate(labels, 1):
         try:
-            label = as_label(told)
+            label = of_a_trace(as_label(told))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"

@@ -2,9 +2,10 @@
 
     python write.py SOURCES NAME
 
-SOURCES is a folder with the `ragmon` package of a commit (`git archive COMMIT ragmon | tar x -C SOURCES`), NAME what the
-journal is called. What goes in is the same for all: records of two pipelines, some of them twice, traces of a framework
-that become records, a saved state; then more records, and a trace and a half that still wait when the server is killed.
+SOURCES is a folder with the `ragmon` package of a commit (`git archive COMMIT ragmon | tar x -C SOURCES`), NAME what
+the journal is called. What goes in is the same for all: records of two pipelines, some of them twice, traces of a
+framework that become records, a saved state; then more records, and a trace and a half that still wait when the server
+is killed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import lzma
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from contextlib import closing
