@@ -34,6 +34,9 @@ def serve(config: str | None, insecure: bool) -> int:
     Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
     disk, a port or the state folder is taken: to start it again later may help.
     """
+    from ragmon.server.memory import keep_little  # noqa: PLC0415 - as below
+
+    keep_little()  # before there are threads, each with memory of its own
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)

@@ -12,6 +12,7 @@ from ragmon import names
 from ragmon.contract import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
+from ragmon.ingest.otlp.protobuf import packed
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
@@ -108,7 +109,7 @@ def of_traces(body: bytes, form: Form) -> Request:
     return Request(
         size=len(body),
         whole=whole,
-        foreign=batch.foreign,
+        foreign=[packed(one) for one in batch.foreign],
         counts=Counts(received=bad, dropped=dict(rejected)),
         taken=Taken(bad, first if bad else ""),
         body=body if batch.foreign else b"",
