@@ -31,7 +31,7 @@ class RequestLimits:
         free: Inflated bytes up to which the ratio does not matter.
         deadline: Seconds in which the headers must have come, and then the body.
         in_flight: Requests that came in whole and are not answered.
-        held: Bytes of all bodies together; as much again as a sixth of it is kept for small ones.
+        held: Bytes of all bodies together; small ones may take a sixth of that beside it.
         small: Bytes up to which a body is small: it waits for no turn, and finds room where large ones do not.
         turns: Large bodies that are taken apart or written at once; what is made of one takes several times its bytes.
     """

@@ -30,7 +30,7 @@ MEMORY: Final = 3600.0
 LATELY: Final = 600.0
 """Seconds of rows in which probes are looked for then: a prober elsewhere sends its own record soon after."""
 IN_MEMORY: Final = 3
-"""Bytes in memory for a byte of a request that waits: itself, and what was parsed of it."""
+"""Bytes in memory for a byte of a request that waits, at most: those of protobuf take two, those of JSON three."""
 WHOLE: Final = TRACE_ID + 8
 """Bytes of the key of a whole record: its trace and its span."""
 
