@@ -15,7 +15,6 @@ from ragmon.names import CONTRACT_VERSION, REST, UNKNOWN_WEIGHT
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
 EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
-Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -32,11 +31,11 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
-    """How long the call and its stages took, in milliseconds."""
+    """How long the call and its stages took, in milliseconds; `ragmon.bounds` says what is no latency."""
 
-    total: Milliseconds | None = None
-    retrieve: Milliseconds | None = None
-    generate: Milliseconds | None = None
+    total: float | None = None
+    retrieve: float | None = None
+    generate: float | None = None
 
 
 class Sampling(msgspec.Struct, gc=False, frozen=True):
@@ -80,6 +79,8 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
         context_chars: Length of all contexts together, in characters.
         redacted: Which of `q`, `claim` and `contexts` travel changed. The facts were decided before that, and count
             in place of those texts.
+        cut: Which of `claim` and `contexts` are longer than what was read of them: what is not known of these
+            depends on the rest.
     """
 
     gold_version: str | None = None
@@ -97,6 +98,7 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
     contexts: Count | None = None
     context_chars: Count | None = None
     redacted: list[str] | None = None
+    cut: list[str] | None = None
 
 
 class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):

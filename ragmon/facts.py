@@ -40,6 +40,8 @@ COMPLIANT, HITS, IN_SCOPE, CITES_RETRIEVED = (1 << i for i in range(18, 22))
 IDS, EMPTY, RANKED, CANDIDATES, VERDICTS = (1 << i for i in range(22, 27))
 # Time and text measures:
 BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32))
+# Texts that are longer than what is read of them (`ragmon.text.READ`): what was not found may be in the rest.
+CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
 
 
 class Facts(NamedTuple):
@@ -120,20 +122,23 @@ class Facts(NamedTuple):
     def contains_claim(self) -> bool:
         """C: a gold phrase occurs in the claim."""
         self._require(HAS_PHRASES, names.NO_GOLD_CLAIM)
-        self._require_claim()
-        return self.has(CONTAINS_CLAIM)
+        return self._in_claim(CONTAINS_CLAIM)
 
     @property
     def contains_gold_claim(self) -> bool:
         """A phrase of the gold claim occurs in the claim, or C holds."""
         if not self.flags & (HAS_PHRASES | HAS_GOLD_CLAIM):
             raise Unassessed(names.NO_GOLD_CLAIM)
-        self._require_claim()
-        return bool(self.flags & (CONTAINS_GOLD_CLAIM | CONTAINS_CLAIM))
+        return self._in_claim(CONTAINS_GOLD_CLAIM | CONTAINS_CLAIM)
 
-    def _require_claim(self) -> None:
+    def _in_claim(self, wanted: int) -> bool:
+        """Whether one of the wanted phrases was found; in a claim that was cut, not to find it says nothing."""
         if not self.has(CLAIM_KNOWN):
             raise Unassessed(names.GOLD_VERSION if self.has(WRONG_GOLD_VERSION) else names.NO_TEXT)
+        found = self.flags & wanted != 0
+        if not found and self.has(CLAIM_CUT):
+            raise Unassessed(names.TEXT_CUT)
+        return found
 
     @property
     def cites_gold(self) -> bool:
@@ -190,8 +195,8 @@ class Facts(NamedTuple):
         return self.has(GROUNDED)
 
     def require_grounding(self) -> None:
-        """Raises `Unassessed` where claim or contexts were not captured."""
-        self._require(GROUNDED_KNOWN, names.NO_TEXT)
+        """Raises `Unassessed` where claim or contexts were not captured, or not read to the end."""
+        self._require(GROUNDED_KNOWN, names.TEXT_CUT if self.flags & (CLAIM_CUT | CONTEXTS_CUT) else names.NO_TEXT)
 
     def require_documents(self) -> None:
         """Raises `Unassessed` where the gold item names no document, by id, text or section."""
@@ -209,7 +214,8 @@ class Facts(NamedTuple):
 
     def relevant(self, k: int | None = None) -> int:
         """The ranks of relevant documents as bits, cut at k; None means the whole list."""
-        self._require(RANKED, names.NO_TEXT if self.has(BY_TEXT) else names.NO_IDS)
+        lacking = names.TEXT_CUT if self.has(CONTEXTS_CUT) else names.NO_TEXT
+        self._require(RANKED, lacking if self.has(BY_TEXT) else names.NO_IDS)
         return cut(self.ranks, self.retrieved, k)
 
     def gains(self, k: int | None = None) -> int:

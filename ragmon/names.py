@@ -85,6 +85,8 @@ ERROR: Final = "error"
 TOTAL_UNKNOWN: Final = "total_unknown"
 GOLD_VERSION: Final = "gold_version"
 BEYOND_DEPTH: Final = "beyond_depth"
+TEXT_CUT: Final = "text_cut"
+"""A text is longer than what is read of it, and what was looked for is not in that part."""
 REASONS: Final = (
     NO_IDS,
     NO_TEXT,
@@ -96,7 +98,14 @@ REASONS: Final = (
     TOTAL_UNKNOWN,
     GOLD_VERSION,
     BEYOND_DEPTH,
+    TEXT_CUT,
 )
+
+# Why a field of a record is unknown, or cut.
+OUT_OF_RANGE: Final = "out_of_range"
+"""A number that would spoil every sum it is in."""
+TOO_MANY_DOCUMENTS: Final = "too_many_documents"
+"""A list of documents that goes on beyond the depth to which ranks are kept; what comes after is left out."""
 
 # Why a line never became a record, or a record was not scored.
 MALFORMED_JSON: Final = "malformed_json"
@@ -119,6 +128,10 @@ FORKED: Final = "forked"
 """Captured in a forked process that has nowhere to send it."""
 PROCESS_DIED: Final = "process_died"
 SCORER_ERROR: Final = "scorer_error"
+QUARANTINED: Final = "quarantined"
+"""Set aside: twice the process ended or froze while it worked on it."""
+DEADLINE_EXCEEDED: Final = "deadline_exceeded"
+"""A trace that took longer to assemble than any may."""
 
 JUDGE_PREFIX: Final = "judge_"
 """What the metric of a judge is called, before the judge's name."""

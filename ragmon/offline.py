@@ -11,6 +11,7 @@ import msgspec
 
 from ragmon.alarms import Reach
 from ragmon.alarms.reach import reach
+from ragmon.bounds import bounded
 from ragmon.contract import Label, Line, Record, Totals
 from ragmon.errors import InputError
 from ragmon.export.report import Report
@@ -68,7 +69,7 @@ def replay(
 
 def _as_record(value: Record | Mapping[str, Any], place: int) -> Line:
     if isinstance(value, Record):
-        return value
+        return bounded(value)[0]
     try:
         return decode(msgspec.json.encode(value))
     except (Rejected, TypeError, ValueError, OverflowError) as error:
@@ -208,6 +209,7 @@ class Run:
             unmatched=self.scorer.unmatched,
             duplicate=repeated(self.scorer) + self._left_out,
             rejected=rejected,
+            unknown=self.intake.unknown,
             unscorable=unscorable(self.scorer),
             questions=questions_of(self.scorer) if questions else (),
             notes=notes,

@@ -11,10 +11,12 @@ from ragmon.facts import (
     BOUNDED,
     CANDIDATES,
     CITES_RETRIEVED,
+    CLAIM_CUT,
     CLAIM_KNOWN,
     COMPLIANT,
     CONTAINS_CLAIM,
     CONTAINS_GOLD_CLAIM,
+    CONTEXTS_CUT,
     DEPTH,
     EMPTY,
     ERROR,
@@ -37,7 +39,7 @@ from ragmon.facts import (
 )
 from ragmon.item import HAS_GOLD_IDS, GoldItem
 from ragmon.refusal import RefusalRule
-from ragmon.text import fold, normalise_context
+from ragmon.text import READ, fold, head, is_cut, normalise_context
 
 FEW: Final = 2
 """Gold ids up to which searching each beats walking the list."""
@@ -70,6 +72,10 @@ class FactReader:
         flags = self._outcome(record, item, answer.claim if answer is not None else None, citations)
         if grounded is not None or self.within_ms is not None:
             flags |= self._measured(record, grounded)
+        if record.contexts is not None and any(map(is_cut, record.contexts)):
+            flags |= CONTEXTS_CUT
+        if record.facts is not None and record.facts.cut is not None:
+            flags |= _cut(record.facts.cut)
         verdicts = 0
         if record.verdicts is not None:
             flags |= VERDICTS
@@ -121,6 +127,8 @@ class FactReader:
                 return told | (flags if citations or not told & REFUSAL_LIKE else 0)
             return flags | OUTCOME_UNKNOWN if record.partial and record.answer_json is None else flags
         claim = claim.strip()
+        if len(claim) > READ:
+            claim, flags = claim[:READ], flags | CLAIM_CUT
         folded = claim.lower() if claim.isascii() else fold(claim)
         if not folded:
             return flags | TEXT
@@ -151,7 +159,8 @@ class FactReader:
             return flags
         if told.gold_version is not None and told.gold_version != item.set_version:
             return flags | WRONG_GOLD_VERSION
-        if told.contains_claim is not None or told.refused:
+        compared = told.gold_version is not None and told.cut is not None and "claim" in told.cut
+        if told.contains_claim is not None or told.refused or compared:
             flags |= CLAIM_KNOWN
             flags |= CONTAINS_CLAIM if told.contains_claim else 0
             flags |= CONTAINS_GOLD_CLAIM if told.contains_gold_claim else 0
@@ -171,7 +180,10 @@ class FactReader:
             return (flags | RANKED, 0, len(ids), bits_of(name.startswith(prefixes) for name in ids), 0, verdicts, ())
         if record.contexts is None or not item.texts or redacted(record, "contexts"):
             return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
-        relevant, found = match_texts(record.contexts, item)
+        ranks = match_texts(record.contexts, item)
+        if ranks is None:
+            return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
+        relevant, found = ranks
         return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, found)
 
 
@@ -179,6 +191,11 @@ def redacted(record: Record, text: str) -> bool:
     """Whether a text of a record (`q`, `claim`, `contexts`) is for people to read: redaction changed it."""
     told = record.facts
     return told is not None and told.redacted is not None and text in told.redacted
+
+
+def _cut(texts: Sequence[str]) -> int:
+    """The flags of texts that were cut where they were read."""
+    return (CLAIM_CUT if "claim" in texts else 0) | (CONTEXTS_CUT if "contexts" in texts else 0)
 
 
 def _contained(folded: str, item: GoldItem) -> int:
@@ -225,16 +242,20 @@ def bits_of(relevant: Iterable[bool]) -> int:
     return sum(1 << index for index, flag in enumerate(relevant) if flag) & _DEPTH_BITS
 
 
-def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[int, tuple[int, ...]]:
+def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[int, tuple[int, ...]] | None:
     """Which contexts hold a gold text, and where each gold text is found first.
 
     Returns:
-        Bit r-1 for every relevant context, and the sorted first ranks of the gold texts that were found.
+        Bit r-1 for every relevant context, and the sorted first ranks of the gold texts that were found; None where
+        the rest of a context that is cut may hold one.
     """
     first: dict[str, int] = {}
-    relevant = 0
-    for rank, context in enumerate(map(normalise_context, contexts[:DEPTH]), start=1):
-        held = [text for text in item.texts if (text == context if item.match == "exact" else text in context)]
+    relevant, exact = 0, item.match == "exact"
+    for rank, whole in enumerate(contexts[:DEPTH], start=1):
+        context = normalise_context(head(whole))
+        held = [text for text in item.texts if (text == context if exact else text in context)]
+        if is_cut(whole) and (exact or len(held) < len(item.texts)):
+            return None
         if held:
             relevant |= 1 << (rank - 1)
         for text in held:

@@ -68,6 +68,22 @@ class Producers(msgspec.Struct):
     dropped: dict[str, int] = {}
 
 
+class Quarantined(msgspec.Struct):
+    """A request that is set aside.
+
+    Attributes:
+        arrival: When it came, seconds since the epoch.
+        step: What was done with it when the process ended: `assembling`, `scoring` or `reading`.
+        trace_id: Its trace; "" where there is none.
+        size: Its bytes.
+    """
+
+    arrival: float
+    step: str
+    trace_id: str = ""
+    size: int = 0
+
+
 class Journal(msgspec.Struct):
     """How the journal stands: its newest row."""
 
@@ -84,6 +100,7 @@ class Status(msgspec.Struct):
         trouble: Why it can take nothing; "" where it can.
         spans_dropped: Spans that belong to no record, by reason.
         refused: Requests it turned away, by reason.
+        quarantined: Requests that are set aside.
         producers: What producers say of themselves.
         journal: How the journal stands.
         builds: `(pipeline, build, index_hash)` that answered last, the newest of a pipeline last.
@@ -95,6 +112,7 @@ class Status(msgspec.Struct):
     trouble: str = ""
     spans_dropped: dict[str, int] = {}
     refused: dict[str, int] = {}
+    quarantined: list[Quarantined] = []
     producers: Producers = msgspec.field(default_factory=Producers)
     journal: Journal = msgspec.field(default_factory=Journal)
     builds: list[tuple[str, str, str]] = []

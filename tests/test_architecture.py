@@ -17,7 +17,7 @@ PACKAGE = Path(ragmon.__file__).parent
 # From the ground up: a module may import modules of lower floors, and of its own.
 FLOORS = {
     "words": "errors names exposition attributes version keys spent",
-    "facts": "contract text stats refusal item facts reader spans",
+    "facts": "contract bounds text stats refusal item facts reader spans",
     "metrics": "metrics",
     "memory": "rows tables traffic weighting windows scores pairs gold snapshot",
     "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
@@ -69,7 +69,7 @@ APART = {
         "capture.runtime",
         "capture.streams",
     },
-    "capture.documents": {"text", "capture.notices", "capture.paths"},
+    "capture.documents": {"bounds", "text", "capture.notices", "capture.paths"},
     "capture.extract": {"contract", "text", "capture.calls", "capture.documents", "capture.paths"},
     "capture.convert": {
         "names",

@@ -36,7 +36,6 @@ REJECTED = {
     "deep nesting in an unknown field": (b'{%s,"x":%s%s}' % (CORE, b"[" * 50_000, b"]" * 50_000), "depth"),
     "a boolean id": (b'{"qid":true,"retrieved_ids":["d1"]}', "invalid_schema"),
     "a fractional id": (b'{"qid":"q1","retrieved_ids":[1.5]}', "invalid_schema"),
-    "negative latency": (b'{%s,"latency_ms":{"total":-3}}' % CORE, "invalid_schema"),
     "a time in milliseconds": (b'{%s,"ts":1763683200000}' % CORE, "invalid_schema"),
     "an absurd time": (b'{%s,"ts":1e300}' % CORE, "invalid_schema"),
     "a time before 1970": (b'{%s,"ts":-5}' % CORE, "invalid_schema"),
@@ -59,6 +58,7 @@ SCORED = {
     "ISO 8601": b'{%s,"ts":"2025-11-21T00:00:00Z"}' % CORE,
     "minus zero": b'{%s,"latency_ms":{"total":-0.0},"scores":[-0.0]}' % CORE,
     "enormous but finite": b'{%s,"latency_ms":1e308,"scores":[1e308]}' % CORE,
+    "negative latency": b'{%s,"latency_ms":{"total":-3}}' % CORE,
     "byte order mark": b"\xef\xbb\xbf{%s}" % CORE,
     "carriage return": b"{%s}\r" % CORE,
 }

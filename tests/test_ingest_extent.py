@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
+from time import process_time
 
 import pytest
-from hypothesis import given
+from google.protobuf.message import DecodeError
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otlp_requests import as_json, export, field
 from recorded_spans import made
 
+from ragmon.ingest.otlp import extent
 from ragmon.ingest.otlp.extent import MOST, POINTS, SPANS, is_crowded
 from ragmon.server.desk import Form, RefusedError
 from ragmon.server.keeping.accepting import TOO_MANY, of_metrics, of_traces
@@ -71,3 +76,73 @@ def test_a_large_text_is_one_message():
     told = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x" * (1 << 20)}]}]}]}
     assert not is_crowded(json.dumps(told).encode(), SPANS, json=True)
     assert not is_crowded(field(1, field(2, field(2, bytes(1 << 20)))), SPANS, json=False)
+
+
+SIZE = 20 << 20
+"""Bytes of the largest request that is taken."""
+NOISE = random.Random(15).randbytes(110 << 10)
+"""What keeps a body that is all the same from being told by how well it compresses."""
+COSTLY = {
+    "zeros": bytes(SIZE) + NOISE,
+    "fields nobody knows": b"\x08\x01" * (SIZE // 2) + NOISE,
+    "numbers as long as may be": b"\xf8\xff\xff\xff\x0f\xff\xff\xff\xff\xff\xff\xff\xff\x01" * (SIZE // 14) + NOISE,
+    "such fields inside of scopes": field(1, field(2, b"\x08\x01" * (SIZE // 2))),
+    "empty groups": b"\x0b\x0c" * (SIZE // 2),
+    "a scope in a process, again and again": b"\x0a\x04\x12\x02\x78\x01" * (SIZE // 6),
+    "brackets": b"[]" * (SIZE // 2),
+}
+
+
+@pytest.mark.parametrize("as_json_too", [False, True], ids=["protobuf", "json"])
+@pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
+def test_counting_costs_at_most_three_tenths_of_a_second_whatever_twenty_mebibytes_hold(body, as_json_too):
+    began = process_time()
+    is_crowded(body, SPANS, json=as_json_too)
+    assert process_time() - began <= 0.3
+
+
+def test_what_stands_before_the_messages_does_not_hide_them():
+    """A parser passes over groups, so whoever counts does too."""
+    assert is_crowded(b"\x1b\x1c" + b"\n\x00" * MANY, SPANS, json=False)
+
+
+def test_lists_in_json_count_as_objects_do():
+    assert is_crowded(b'{"resourceSpans":[%b[]]}' % (b"[]," * 1_100_000), SPANS, json=True)
+
+
+def test_objects_in_the_text_of_an_attribute_are_no_messages():
+    """A framework that writes a large index as JSON sends one message."""
+    told = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": '{"id":1}' * 1_100_000}]}]}]}
+    assert not is_crowded(json.dumps(told).encode(), SPANS, json=True)
+
+
+def messages_of(found):
+    """How many messages of the levels that are counted a parsed request holds: the oracle."""
+    scopes = [scope for process in found.resource_spans for scope in process.scope_spans]
+    return len(found.resource_spans) + len(scopes) + sum(len(scope.spans) for scope in scopes)
+
+
+FIELD = st.builds(field, st.sampled_from([1, 2, 3, 15]), st.binary(max_size=3)) | st.sampled_from(
+    [b"\x08\x01", b"\x19" + bytes(8), b"\x7d" + bytes(4), b"\x0b\x0c", b"\x0a\x00", b"\x12\x00", b"\x8a\x00\x00"]
+)
+BODY = st.recursive(
+    st.lists(FIELD, max_size=8).map(b"".join),
+    lambda inner: st.lists(FIELD | st.builds(field, st.sampled_from([1, 2]), inner), max_size=8).map(b"".join),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300)
+@given(BODY)
+def test_what_a_parser_would_make_too_many_messages_of_is_crowded_and_nothing_small_is(body):
+    """Held against protobuf itself, with a limit of five messages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extent, "MOST", 5)
+        patch.setattr(extent, "_WALKED", 0)
+        crowded = is_crowded(body, SPANS, json=False)
+        try:
+            held = messages_of(TracesData.FromString(body))
+        except DecodeError:
+            return
+        assert crowded or held <= 5
+        assert not crowded or held > 5 or len(body) > 2 * 5 * extent.FIELDS

@@ -137,7 +137,9 @@ def test_only_its_owner_can_read_the_journal(folder):
         os.umask(old)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
-    assert modes == dict.fromkeys(["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock"], 0o600)
+    assert modes == dict.fromkeys(
+        ["journal.db", "journal.db-wal", "journal.db-shm", "journal.lock", "journal.attempts"], 0o600
+    )
     journal.close()
 
 
@@ -175,7 +177,7 @@ def test_a_journal_that_was_refused_does_not_hold_the_folder(folder, monkeypatch
         newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
         Journal(folder).close()
     for _ in range(2):
-        with pytest.raises(RagmonError, match="version 4"):
+        with pytest.raises(RagmonError, match="version 5"):
             Journal(folder)
 
 
@@ -194,7 +196,7 @@ def test_a_newer_ragmon_opens_an_older_journal_and_an_older_one_refuses_a_newer(
         journal.close()
         Journal(folder).close()
     for opens in (Journal, open_readonly):
-        with pytest.raises(RagmonError, match="version 4, and this ragmon knows versions up to 3") as refused:
+        with pytest.raises(RagmonError, match="version 5, and this ragmon knows versions up to 4") as refused:
             opens(folder)
         assert "newer ragmon" in refused.value.hint
     assert [path for path in folder.iterdir() if "corrupt" in path.name] == []

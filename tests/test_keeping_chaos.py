@@ -8,6 +8,9 @@ import pytest
 from keepers import NO_ERRORS, SHORT, Hand, body, inside
 from serving import asked, foreign, whole
 
+from ragmon.journal import open_readonly
+from ragmon.journal.attempts import TWICE, Attempts, Item, body_key, row_key, trace_key
+
 STEPS = 60
 LENIENT = SHORT + NO_ERRORS
 NOBODY = f"{9:016x}"
@@ -107,7 +110,7 @@ class Chaos(Hand):
         self._rng = random.Random(seed)
         self._users = Users(self._rng, self.time)
         weights = {self._requests: 6, self._moment: 4, self._hours: 1, self._crash: 1, self.save: 1, self.expire: 1}
-        weights |= {self.reload: 1, self._rate: 1, self._down: 1, self._damaged: 0.3}
+        weights |= {self.reload: 1, self._rate: 1, self._down: 1, self._damaged: 0.3, self._poisoned: 1}
         if forgets:
             weights |= {self._forget: 1, self._forget_while_down: 1}
         self._what, self._weights = list(weights), list(weights.values())
@@ -138,6 +141,29 @@ class Chaos(Hand):
         self.time.off -= self._rng.choice([0, 0, 50])
         self.open()
 
+    def _poisoned(self):
+        """The process ends twice over the same trace, request or line: it is set aside."""
+        self.kill()
+        if items := list(self._journalled()):
+            item = self._rng.choice(items)
+            self.log.append(item)
+            for _ in range(TWICE):
+                attempts = Attempts(self.folder / "state")
+                attempts.begin(item.key)
+                attempts.at(item.place)
+                attempts.close()
+        self.open()
+
+    def _journalled(self):
+        """What a start works on."""
+        with open_readonly(self.folder / "state") as journal:
+            for waits in journal.bodies():
+                yield Item(body_key(waits.seq, waits.arrival))
+                yield from (Item(trace_key(trace_id)) for trace_id in sorted(waits.traces))
+            saved = journal.checkpoint()
+            for row in journal.rows(after=saved.seq if saved else 0):
+                yield from (Item(row_key(row.seq, row.arrival), place) for place in range(row.n))
+
     def _rate(self):
         self.reload(f"{LENIENT}[sampling]\nrate = {self._rng.choice([1.0, 0.5, 0.02])}\n")
 
@@ -166,7 +192,7 @@ def end(chaos):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_every_request_is_accounted_for_and_a_replay_agrees(tmp_path, seed):
-    """Requests of all kinds, crashes, checkpoints, hours, rates, damage: after each of them."""
+    """Requests of all kinds, crashes, checkpoints, hours, rates, damage, poison: after each of them."""
     with Chaos(tmp_path, seed, forgets=False) as chaos:
         for _ in range(STEPS):
             chaos.step()

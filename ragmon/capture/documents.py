@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from numbers import Integral, Real
 from typing import Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
+from ragmon.bounds import DOCUMENTS, KEPT
 from ragmon.capture.notices import warn_once
 from ragmon.capture.paths import Path, look_up, member
 from ragmon.text import clean
@@ -36,7 +38,7 @@ def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") ->
     """
     if not is_listed(found):
         return Documents()
-    scored = [_with_score(document) for document in found]
+    scored = [_with_score(document) for document in _first(found)]
     if strings == "texts":
         scored = [({"text": document} if isinstance(document, str) else document, score) for document, score in scored]
     ids = ids_of((document for document, _ in scored), id_from)
@@ -47,6 +49,16 @@ def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") ->
         [text for text in texts if text is not None] if texts and None not in texts else None,
         [score for score in scores if score is not None] if scores and None not in scores else None,
     )
+
+
+def _first(found: Collection[Any]) -> Iterable[Any]:
+    """The documents that are sent; that others were left out is said once."""
+    if len(found) <= KEPT:
+        return found
+    warn_once(
+        f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are unassessed"
+    )
+    return islice(found, KEPT)
 
 
 def is_listed(found: Any) -> TypeGuard[Collection[Any]]:

@@ -77,7 +77,8 @@ def _replaced(text: str, kind: _Kind) -> str:
 
 _LABEL: Final = "[A-Z0-9 ]{1,48}-----"
 _CUT: Final = r"(?:\s*[A-Za-z0-9+/=]{20,})*(?:\s*[A-Za-z0-9+/=]+\Z)?"  # a chunk may end inside a block
-_PEM: Final = re.compile(rf"-----BEGIN {_LABEL}(?:(?:[^-]|-(?!----))*-----END {_LABEL}|{_CUT})")
+# Possessive: to be able to step back over each character would take memory by the hundredfold.
+_PEM: Final = re.compile(rf"-----BEGIN {_LABEL}(?:(?:[^-]++|-(?!----))*+-----END {_LABEL}|{_CUT})")
 _JWT: Final = re.compile(r"(?<![\w\]-])(e[wy][\w-]{5,4096})\.[\w-]*\.[\w-]*(?:\.[\w-]+\.[\w-]+)?", re.ASCII)
 
 

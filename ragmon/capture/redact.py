@@ -204,8 +204,11 @@ class Redaction:
             told.refusal_like = bool(flags & bits.REFUSAL_LIKE)
         if item is not None and flags & bits.CLAIM_KNOWN:
             told.gold_version = item.set_version
-            told.contains_claim = bool(flags & bits.CONTAINS_CLAIM)
-            told.contains_gold_claim = bool(flags & bits.CONTAINS_GOLD_CLAIM)
+            unfound = None if flags & bits.CLAIM_CUT else False
+            told.contains_claim = True if flags & bits.CONTAINS_CLAIM else unfound
+            told.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else unfound
+        cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
+        told.cut = [text for text, cut in cuts.items() if flags & cut] or None
         return told
 
     def _hashes(self, record: Record, *, hashed: bool) -> dict[str, str | list[str]]:

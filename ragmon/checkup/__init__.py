@@ -7,6 +7,7 @@ The links up to the exporter are tried in this process. Where records are sent e
 
 from collections.abc import Iterator
 
+from ragmon.checkup import quarantine
 from ragmon.checkup.chain import WAIT, chain
 from ragmon.checkup.check import Check
 from ragmon.checkup.here import RATES, here, reaches
@@ -27,6 +28,8 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
     """
     yield from here(settings)
     yield from probes(settings)
+    if settings.export.endpoint is None:
+        yield from quarantine.on_disk(settings)
     if settings.export.endpoint is not None:
         yield from chain(settings, admin or f"http://{settings.serve.admin}", wait)
     else:

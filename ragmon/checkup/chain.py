@@ -9,6 +9,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final
 
+from ragmon.checkup import quarantine
 from ragmon.checkup.check import Check
 from ragmon.checkup.sending import PIPELINE, send, trial
 from ragmon.config.settings import Settings
@@ -48,6 +49,7 @@ def chain(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
     yield seen
     if before is None:
         return
+    yield from quarantine.told(before.quarantined)
     after = _await(admin, before, record, wait)
     yield from _told(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):

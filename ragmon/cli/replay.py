@@ -156,7 +156,8 @@ def _journal(
     with open_readonly(Path(folder)) as rows:
         ledger = score_again(settings, rows, labels)
     counts, live, digest = ledger.counts, ledger.live, ledger.live.scorer.state.digest()
-    run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped)))
+    unknown = {key.replace("|", ": ", 1): n for key, n in counts.unknown.items()}
+    run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
     if labels:
         run.settle(labels, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)

@@ -18,6 +18,7 @@ from ragmon.errors import UnavailableError
 
 if TYPE_CHECKING:
     from ragmon.server.server import Server
+    from ragmon.server.watchdog import Watchdog
 
 LOOK: Final = 2.0
 """Seconds between two looks at the files of the configuration."""
@@ -32,23 +33,38 @@ def serve(config: str | None, insecure: bool) -> int:
     """Take OTLP from any number of producers, journal and score it, and show what came of it.
 
     Exit codes: 0 stopped by a signal, everything that was accepted is on disk; 3 bad configuration; 75 no room on the
-    disk, a port or the state folder is taken: to start it again later may help.
+    disk, a port or the state folder is taken, or a request takes too long: to start it again later may help. A process
+    that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice is set aside.
     """
     from ragmon.server.memory import keep_little  # noqa: PLC0415 - as below
 
     keep_little()  # before there are threads, each with memory of its own
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
+    from ragmon.server.watchdog import Watchdog  # noqa: PLC0415 - as above
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     _open_files()
     heard: SimpleQueue[int] = SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: heard.put(number))
+    watchdog = Watchdog(TEMPORARY)
+    _listen(heard, watchdog)
     settings = load(config)
     try:
-        return _run(Server(settings, insecure=insecure), heard)
+        with watchdog:
+            return _run(Server(settings, insecure=insecure, watch=watchdog.watch), heard)
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
+
+
+def _listen(heard: SimpleQueue[int], watchdog: Watchdog) -> None:
+    """Hear signals; once asked to end, the process does so in time, also while it starts."""
+
+    def hear(number: int, _: object) -> None:
+        heard.put(number)
+        if number != signal.SIGHUP:
+            watchdog.hurry()
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, hear)
 
 
 def _run(server: Server, heard: SimpleQueue[int]) -> int:

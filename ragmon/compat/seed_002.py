@@ -16,7 +16,7 @@ from ragmon.compat.base import Entry, Options, array_items, published_rule, read
 
 REFUSAL: Final = "not in context"
 
-_CITATIONS = re.compile(r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE)
+_CITATIONS = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 _BETWEEN_IDS = re.compile(r"[,\s]+")
 # Maximal runs: a gold sentence of letters, digits, hyphens and spaces must occur as a whole.
 _PHRASE = re.compile(r"[a-z0-9][a-z0-9\-\s]{4,}")
@@ -82,7 +82,9 @@ def _citations(answer: str, field: Any) -> list[str]:
     if isinstance(field, list):
         return [str(cited).strip() for cited in field]
     match = _CITATIONS.search(answer)
-    return [cited for cited in _BETWEEN_IDS.split(match[1]) if cited] if match else []
+    # Where no bracket closes the first list, none closes a later one: one search for it is enough.
+    end = answer.find("]", match.end()) if match else -1
+    return [cited for cited in _BETWEEN_IDS.split(answer[match.end() : end]) if cited] if match and end >= 0 else []
 
 
 def _phrase_contained(gold_claim: Any, answer: str) -> bool:

@@ -16,7 +16,7 @@ _NUMBER_WORDS: Final = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty hundred thousand"
 )
-_N: Final = rf"(?:\d[\d.,]*|{'|'.join(_NUMBER_WORDS.split())}|half|a)"
+_N: Final = rf"(?:\d[\d.,]{{0,15}}|{'|'.join(_NUMBER_WORDS.split())}|half|a)"
 _NUMBER: Final = re.compile(rf"^(?:\d[\d.,:]*|{'|'.join(_NUMBER_WORDS.split())})$")
 _COUNT: Final = re.compile(r"\bhow many\b(.*)")
 _REACH: Final = 3

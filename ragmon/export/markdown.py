@@ -124,6 +124,7 @@ def _about(report: Report) -> list[str]:
     if report.unmatched:
         entries.append(f"{report.unmatched} records belong to no gold item: only label-free metrics count them")
     entries += [f"{n} rejected: {escape(reason)}" for reason, n in sorted(report.rejected.items())]
+    entries += [f"{n} unknown: {escape(field)}" for field, n in sorted(report.unknown.items())]
     for gold in report.golds():
         missing = gold["items"] - gold["traced"]
         seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")

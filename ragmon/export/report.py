@@ -57,6 +57,7 @@ class Report:
         digest: Fingerprint of the counts; equal runs have equal digests.
         read, scored, unmatched, duplicate: Records.
         rejected: Lines that were no record, and records that were dropped, by reason.
+        unknown: Records of which a field is unknown because of what they hold, by `field: reason`.
         unscorable: Per gold set, items that were traced but had no answer in any trace.
         questions: One entry per gold item and outcome.
         drops: Against a baseline.
@@ -77,6 +78,7 @@ class Report:
     duplicate: int
     rejected: Mapping[str, int]
     unscorable: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, int] = field(default_factory=dict)
     questions: Sequence[Question] = ()
     drops: Sequence[Drop] = ()
     notes: Sequence[str] = ()
@@ -116,6 +118,7 @@ class Report:
                 "unmatched": self.unmatched,
                 "duplicate": self.duplicate,
                 "rejected": dict(sorted(self.rejected.items())),
+                **({"unknown": dict(sorted(self.unknown.items()))} if self.unknown else {}),
             },
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from ragmon import names
+from ragmon.bounds import LARGEST, SHORT, bounded, fits
 from ragmon.contract import Line, Record, Totals
 from ragmon.ingest.fields import OUT_OF_RANGE
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.rejected import Rejected, misfit
 from ragmon.ingest.shapes import AnyShape, adapt
 from ragmon.labels.given import as_label
 
@@ -26,7 +28,11 @@ _PLACE: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
-def decode(line: bytes) -> Line:
+Unknown = Callable[[str, str], None]
+"""Told a field of a record that is unknown, or cut, and the reason."""
+
+
+def decode(line: bytes, unknown: Unknown | None = None) -> Line:
     """Decode one line of any trace shape ragmon reads.
 
     The contract's own lines take one pass in C. Whatever does not fit it, or leaves out what other shapes call by
@@ -34,6 +40,7 @@ def decode(line: bytes) -> Line:
 
     Args:
         line: One line; the newline does not matter.
+        unknown: Told what of the record is out of range, and so is unknown.
 
     Raises:
         Rejected: With the reason.
@@ -41,10 +48,10 @@ def decode(line: bytes) -> Line:
     try:
         record = _record(line)
     except msgspec.ValidationError:
-        return _second_look(line)
+        return _second_look(line, unknown)
     except _ERRORS as error:
         if line.startswith(BOM) and not line.startswith(BOM, len(BOM)):
-            return decode(line[len(BOM) :])
+            return decode(line[len(BOM) :], unknown)
         raise _rejection(line, error) from None
     if record.v is None:
         if (
@@ -54,21 +61,31 @@ def decode(line: bytes) -> Line:
             or record.answer_json is None
             or record.probe is not None
         ):
-            return _second_look(line)
+            return _second_look(line, unknown)
     elif record.v != names.CONTRACT_VERSION:
-        return _second_look(line)
+        return _second_look(line, unknown)
     if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
-        return _second_look(line)
-    return record
+        return _second_look(line, unknown)
+    latency = record.latency_ms
+    return record if len(line) <= SHORT and (latency is None or fits(latency)) else _bounded(record, unknown)
 
 
-def _second_look(line: bytes) -> Line:
+def _bounded(record: Record, unknown: Unknown | None) -> Record:
+    """A record without what is out of range."""
+    kept, odd = bounded(record)
+    if unknown is not None:
+        for field, reason in odd.items():
+            unknown(field, reason)
+    return kept
+
+
+def _second_look(line: bytes, unknown: Unknown | None) -> Line:
     try:
         found = _any_shape(line)
         if found.kind is None:
-            return adapt(found)
+            return _bounded(adapt(found), unknown)
         if found.kind == "totals":
-            return _totals(line)
+            return _counted(_totals(line))
         if found.kind == names.LABEL:
             return as_label(_object(line))
     except _ERRORS as error:
@@ -76,6 +93,18 @@ def _second_look(line: bytes) -> Line:
     except ValueError as error:
         raise Rejected(names.INVALID_SCHEMA, str(error)) from None
     raise Rejected(names.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {found.kind!r:.80}")
+
+
+def _counted(line: Totals) -> Totals:
+    """A totals line whose counts are such.
+
+    Raises:
+        Rejected: One of them would spoil every sum it is in.
+    """
+    for name, n in (("calls", line.calls), ("kept", line.kept), *line.dropped.items(), *line.latency_ms.items()):
+        if n > LARGEST:
+            raise misfit(f"the count of {name}", f"at most {LARGEST}", n)
+    return line
 
 
 def _rejection(line: bytes, error: Exception) -> Rejected:

@@ -72,14 +72,6 @@ def as_number(found: Any, name: str) -> float | None:
     return number
 
 
-def as_milliseconds(found: Any, name: str) -> float | None:
-    """A duration."""
-    number = as_number(found, name)
-    if number is not None and number < 0:
-        raise misfit(name, "a duration in milliseconds", found)
-    return number
-
-
 def as_time(found: Any, name: str) -> float | None:
     """An event time in seconds since the epoch; ISO 8601 without an offset is read as UTC on every machine."""
     seconds = found

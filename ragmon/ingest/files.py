@@ -17,6 +17,7 @@ from ragmon.ingest.otlp.assembly import Assembly, record_of
 from ragmon.ingest.otlp.lines import is_export, spans
 from ragmon.ingest.rejected import Rejected
 from ragmon.spans import Mapped
+from ragmon.spans.model import TOO_MANY_SPANS
 
 EXAMPLES: Final = 5
 """Rejected lines that are named one by one."""
@@ -49,6 +50,7 @@ class Intake:
         totals: Totals lines, which are no requests, among them.
         labels: What people said of answers, among them too.
         rejected: Lines that are no record, by reason.
+        unknown: Records of which a field is unknown because of what they hold, by `field: reason`.
         examples: The first few of them.
     """
 
@@ -57,6 +59,7 @@ class Intake:
     totals: int = 0
     labels: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)
     examples: list[Example] = field(default_factory=list)
 
     @property
@@ -64,11 +67,16 @@ class Intake:
         """Lines that are no record, for whatever reason."""
         return sum(self.rejected.values())
 
-    def reject(self, path: str, line: int, reason: str, detail: str = "") -> None:
-        """Count one line that is no record."""
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+    def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
+        """Count one line that is no record, or the spans that are lost with it."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + lost
         if len(self.examples) < EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
+
+    def miss(self, name: str, reason: str, n: int = 1) -> None:
+        """Count a record of which a field is unknown."""
+        key = f"{name}: {reason}"
+        self.unknown[key] = self.unknown.get(key, 0) + n
 
     def merge(self, other: Intake, *, lines_before: int = 0) -> None:
         """Add what another reader met; it may have started in the middle of a file."""
@@ -78,8 +86,9 @@ class Intake:
         self.labels += other.labels
         moved = [replace(example, line=example.line + lines_before) for example in other.examples]
         self.examples = [*self.examples, *moved][:EXAMPLES]
-        for reason, n in other.rejected.items():
-            self.rejected[reason] = self.rejected.get(reason, 0) + n
+        for mine, theirs in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
+            for key, n in theirs.items():
+                mine[key] = mine.get(key, 0) + n
 
 
 def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None = None) -> Iterator[Line]:
@@ -131,14 +140,14 @@ def read_file(
             intake.lines = reader.number
             return
         if first and is_export(first[0]):
-            yield from _requests(((reader.number, line) for line in lines), intake, reject)
+            yield from _requests(path, ((reader.number, line) for line in lines), intake)
             intake.lines = reader.number
             return
         watched = progress if raw.seekable() else None
         try:
             for line in lines:
                 try:
-                    yield decode(line)
+                    yield decode(line, intake.miss)
                 except Rejected as rejected:
                     reject(reader.number, rejected.reason, str(rejected))
                 if watched is not None and reader.number % _TICK == 0:
@@ -148,14 +157,16 @@ def read_file(
             intake.read += reader.number - reader.blank
 
 
-def _requests(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:
+def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: Intake) -> Iterator[Record]:
     """The requests of OTLP lines; each counts as one thing read, and so does a line or span that cannot be read."""
     assembly, number = Assembly(), 0
 
     def refuse(rejected: Rejected) -> None:
-        intake.read += 1
-        reject(number, rejected.reason, str(rejected))
+        if rejected.lost:
+            intake.read += rejected.lost
+            intake.reject(path, number, rejected.reason, str(rejected), rejected.lost)
 
+    reject: Reject = partial(intake.reject, path)
     for number, line in lines:
         try:
             for span, resource in spans(line, refuse):
@@ -163,15 +174,21 @@ def _requests(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject
         except Rejected as rejected:
             refuse(rejected)
     yield from _read(assembly.end(), number, intake, reject)
+    if assembly.left_out:
+        intake.miss("spans", TOO_MANY_SPANS, assembly.left_out)
 
 
 def _read(found: Iterable[Mapped], number: int, intake: Intake, reject: Reject) -> Iterator[Record]:
     for mapped in found:
         intake.read += 1
         try:
-            yield record_of(mapped)
+            record = record_of(mapped)
         except Rejected as rejected:
             reject(number, rejected.reason, str(rejected))
+            continue
+        for name, reason in mapped.missing.items():
+            intake.miss(name, reason)
+        yield record
 
 
 def _queries(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:

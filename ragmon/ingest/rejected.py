@@ -7,11 +7,18 @@ from ragmon.errors import shorten
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a failure of the program
-    """A line that is no record; `reason` is one of `ragmon.names`, the message says what was found."""
+    """What is no record, and why.
 
-    def __init__(self, reason: str, detail: str) -> None:
+    Args:
+        reason: One of `ragmon.names`.
+        detail: What was found.
+        lost: How many spans are lost by it, as far as they can be counted; 1 for anything else.
+    """
+
+    def __init__(self, reason: str, detail: str, lost: int = 1) -> None:
         super().__init__(detail)
         self.reason = reason
+        self.lost = lost
 
 
 def misfit(name: str, expected: str, found: object) -> Rejected:

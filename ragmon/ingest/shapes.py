@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 
 from ragmon import names
+from ragmon.bounds import fits
 from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.errors import shorten
 from ragmon.ingest.fields import (
     as_flag,
     as_id,
     as_ids,
-    as_milliseconds,
+    as_number,
     as_object,
     as_tags,
     as_text,
@@ -182,11 +183,11 @@ def _latency(found: AnyShape) -> Latency | None:
     if total is None and retrieve is None and generate is None:
         return None
     latency = Latency(
-        as_milliseconds(total, "latency_ms"),
-        as_milliseconds(retrieve, "the latency of retrieval"),
-        as_milliseconds(generate, "the latency of generation"),
+        as_number(total, "latency_ms"),
+        as_number(retrieve, "the latency of retrieval"),
+        as_number(generate, "the latency of generation"),
     )
-    if latency.total is None and latency.retrieve is not None and latency.generate is not None:
+    if latency.total is None and latency.retrieve is not None and latency.generate is not None and fits(latency):
         latency.total = latency.retrieve + latency.generate
     return latency
 

@@ -14,6 +14,7 @@ from ragmon.journal.forgetting import Erasure, forget
 from ragmon.journal.held import Body, Books, Checkpoint, Row
 from ragmon.journal.journal import Journal
 from ragmon.journal.keys import Key
+from ragmon.journal.quarantine import Quarantined
 
 __all__ = [
     "Batch",
@@ -28,6 +29,7 @@ __all__ = [
     "Key",
     "Limits",
     "Page",
+    "Quarantined",
     "Query",
     "Row",
     "forget",

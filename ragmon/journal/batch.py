@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 
 from ragmon.contract import Record
-from ragmon.journal import checkpoints, saved, traced
+from ragmon.journal import bodies, checkpoints, entries, quarantine, saved, traced
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Failure, Index
 from ragmon.journal.held import Tail, checksum, done
@@ -99,6 +99,47 @@ class Batch:
             How many were there.
         """
         return self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
+
+    def quarantine(self, trace_id: bytes, step: str, seqs: Iterable[int]) -> None:
+        """Keep the spans of a trace that is not assembled, to be looked at.
+
+        Args:
+            trace_id: 16 bytes.
+            step: What was done with it when the process ended.
+            seqs: The requests that hold them.
+        """
+        find = "SELECT arrival, form, body FROM bodies WHERE seq = ?"
+        trace = trace_id.hex()
+        for seq in seqs:
+            for arrival, form, body in self._connection.execute(find, (seq,)).fetchall():
+                # What could not be read is kept as it is.
+                kept = body if step == quarantine.READING else bodies.only(form, body, trace)
+                quarantine.add(self._connection, arrival, step, trace, form, kept)
+
+    def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
+        """Set a line aside that ended the process twice while it was scored; that it was stays in its place.
+
+        Args:
+            seq: The number of its row.
+            arrival: When that came, seconds since the epoch: another row of that number is not meant.
+            place: Its place among the lines of the row.
+
+        Returns:
+            Whether it was there.
+        """
+        find = "SELECT n, counts, lines FROM rows WHERE seq = ? AND arrival = ?"
+        n, counts, held = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
+        lines: list[bytes] = held.split(b"\n")
+        line = lines[place] if place < len(lines) else b""
+        if not line or entries.is_forgotten(line) or entries.is_quarantined(line):
+            return False
+        lines[place] = entries.quarantined(line)
+        left = b"\n".join(lines)
+        told = (left, checksum(seq, arrival, n, counts, left), seq)
+        self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", told)
+        trace_id = str(getattr(entries.decode(line), "trace_id", None) or "").lower()
+        quarantine.add(self._connection, arrival, quarantine.SCORING, trace_id, bodies.RECORD, line)
+        return True
 
     def known(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
         """When those traces that are done were; below zero where they were forgotten and nobody counted them."""

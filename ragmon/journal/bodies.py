@@ -1,8 +1,9 @@
-"""What waits, without the spans of some traces: OTLP requests, and records of probes."""
+"""What waits, without the spans of some traces, or with those of one alone: OTLP requests, and records of probes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Container
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +11,8 @@ PROTOBUF: Final = "protobuf"
 JSON: Final = "json"
 RECORD: Final = "record"
 """One record, as a line of the journal."""
+_UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+"""What a request raises that is not what it says it is."""
 
 
 class Left(NamedTuple):
@@ -40,10 +43,42 @@ def without(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
     """
     try:
         return _HOW[form](body, traces)
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+    except _UNREADABLE:
         folded = body.lower()
         named = any(trace.encode() in folded or _binary(trace) in body for trace in traces)
         return Left(None, 1) if named else Left(body, 0)
+
+
+def only(form: str, body: bytes, trace: str) -> bytes:
+    """What of a request is of one trace; all of it where it cannot be read.
+
+    Args:
+        form: How it is written: `protobuf`, `json`, or `record`.
+        body: The request.
+        trace: The trace's id, 32 lower-case hex digits.
+
+    >>> told = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
+    >>> only("json", told, "ab")
+    b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
+    """
+    try:
+        return _HOW[form](body, _AllBut(trace)).body or b""
+    except _UNREADABLE:
+        return body
+
+
+class _AllBut(Container[str]):
+    """All traces but one.
+
+    Args:
+        trace: The one.
+    """
+
+    def __init__(self, trace: str) -> None:
+        self._trace = trace
+
+    def __contains__(self, trace: object) -> bool:
+        return trace != self._trace
 
 
 def _binary(trace: str) -> bytes:
@@ -53,7 +88,7 @@ def _binary(trace: str) -> bytes:
         return trace.encode()
 
 
-def _protobuf(body: bytes, traces: AbstractSet[str]) -> Left:
+def _protobuf(body: bytes, traces: Container[str]) -> Left:
     # Heavy, and needed where somebody forgets.
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415
@@ -83,7 +118,7 @@ def _set(field: Any, kept: list[Any]) -> None:
         field.extend(copies)
 
 
-def _json(body: bytes, traces: AbstractSet[str]) -> Left:
+def _json(body: bytes, traces: Container[str]) -> Left:
     request = json.loads(body)
     removed = 0
     for process in request.get("resourceSpans") or []:
@@ -99,7 +134,7 @@ def _json(body: bytes, traces: AbstractSet[str]) -> Left:
     return Left(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
 
 
-def _record(body: bytes, traces: AbstractSet[str]) -> Left:
+def _record(body: bytes, traces: Container[str]) -> Left:
     is_wanted = json.loads(body)["trace_id"].lower() in traces
     return Left(None, 1) if is_wanted else Left(body, 0)
 

@@ -36,15 +36,26 @@ class Forgotten(msgspec.Struct, tag_field="kind", tag="forgotten"):
     was: str = RECORD
 
 
-Entry = Record | Totals | Label | Ack | Forgotten
+class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined"):
+    """The place of something that is not counted: twice the process ended while it was.
+
+    Attributes:
+        was: What it was, `record`, `label` or another kind.
+    """
+
+    was: str = RECORD
+
+
+Entry = Record | Totals | Label | Ack | Forgotten | Quarantined
 
 _encoder: Final = msgspec.json.Encoder()
 _record: Final = msgspec.json.Decoder(Record)
 _totals: Final = msgspec.json.Decoder(Totals)
-_other: Final = msgspec.json.Decoder(Label | Ack | Forgotten)
+_other: Final = msgspec.json.Decoder(Label | Ack | Forgotten | Quarantined)
 _KIND: Final = b'{"kind":"'
 _TOTALS: Final = b'{"kind":"totals"'
 _FORGOTTEN: Final = b'{"kind":"forgotten"'
+_QUARANTINED: Final = b'{"kind":"quarantined"'
 
 
 def encode(entry: Entry) -> bytes:
@@ -55,6 +66,29 @@ def encode(entry: Entry) -> bytes:
 def is_forgotten(line: bytes) -> bool:
     """Whether a line stands for something that was forgotten on request."""
     return line.startswith(_FORGOTTEN)
+
+
+def is_quarantined(line: bytes) -> bool:
+    """Whether a line stands for something that was set aside."""
+    return line.startswith(_QUARANTINED)
+
+
+def quarantined(line: bytes) -> bytes:
+    """What stands in the place of a line that is set aside, without a newline.
+
+    >>> quarantined(b'{"kind":"label","trace_id":"1"}'), quarantined(b'{"trace_id":"1"}')
+    (b'{"kind":"quarantined","was":"label"}', b'{"kind":"quarantined","was":"record"}')
+    """
+    return _encoder.encode(Quarantined(_kind(line).kind))
+
+
+class _Kind(msgspec.Struct):
+    """What of a line says what it is."""
+
+    kind: str = RECORD
+
+
+_kind: Final = msgspec.json.Decoder(_Kind).decode
 
 
 def decode(line: bytes) -> Entry:

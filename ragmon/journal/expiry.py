@@ -41,6 +41,7 @@ def expire(connection: sqlite3.Connection, keys: Keys, limits: Limits, excess: i
         keys.expire(int((now - limits.keys) // STEP))
         or _old(connection, "assembled", "trace_id", now - limits.assembled)
         or _old(connection, "bodies", "seq", before)
+        or _old(connection, "quarantined", "seq", before)
     )
 
 

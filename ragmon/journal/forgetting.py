@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -16,6 +17,7 @@ from ragmon.errors import RagmonError
 from ragmon.journal import bodies, entries, failures, opening, saved, store
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Body, Readable, Row, checksum
+from ragmon.journal.quarantine import Quarantined
 
 _WIPED_WITHIN: Final = 15.0
 _PATIENCE: Final = 500
@@ -33,6 +35,7 @@ class Erasure:
         rows: Rows that were changed.
         records, labels: Lines that were taken out of them.
         spans: Spans that waited for the rest of their traces.
+        quarantined: Requests that were set aside and held it.
         states: Saved states that held what people said of its answers.
         wiped: The bytes are off the disk; if not, somebody read all the while: the same again does it.
         unread: Damaged journals that were set aside and may hold it still; they can only be deleted as a whole.
@@ -42,6 +45,7 @@ class Erasure:
     records: int = 0
     labels: int = 0
     spans: int = 0
+    quarantined: int = 0
     states: int = 0
     wiped: bool = False
     unread: list[Path] = field(default_factory=list)
@@ -143,6 +147,8 @@ class _Eraser(Readable):
                     failures.delete(self._connection, "lower(trace_id) = ?", trace)
         for body in self.bodies():
             self._take_out_of(body)
+        for one in self.quarantined():
+            self._take_out_of_quarantine(one)
         self._take_out_of_states()
 
     def _tagged(self) -> Iterator[str]:
@@ -154,8 +160,11 @@ class _Eraser(Readable):
                 for one in () if line is None else (line, line.answer):
                     if one is not None and self._wanted.record(one) and one.trace_id:
                         yield _trace_of(one)
-        for body in self.bodies():
-            waits = _read(body.body) if body.form == bodies.RECORD else None
+        held = chain(
+            ((one.form, one.body) for one in self.bodies()), ((one.form, one.body) for one in self.quarantined())
+        )
+        for form, body in held:
+            waits = _read(body) if form == bodies.RECORD else None
             if waits is not None and self._wanted.record(waits):
                 yield _trace_of(waits)
 
@@ -204,6 +213,19 @@ class _Eraser(Readable):
             traces = [(trace_id, -body.arrival) for trace_id in waited]
             self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
         self.done.spans += left.removed
+
+    def _take_out_of_quarantine(self, one: Quarantined) -> None:
+        """What is set aside was counted then; nothing else changes."""
+        left = bodies.without(one.form, one.body, self._wanted.traces)
+        if not left.removed and one.trace_id not in self._wanted.traces:
+            return
+        with self._transaction():
+            if left.removed and left.body is not None:
+                told = (left.body, len(left.body), one.seq)
+                self._connection.execute("UPDATE quarantined SET body = ?, size = ? WHERE seq = ?", told)
+            else:
+                self._connection.execute("DELETE FROM quarantined WHERE seq = ?", (one.seq,))
+        self.done.quarantined += 1
 
     def _take_out_of_states(self) -> None:
         """First a server is told: what it saves after that is without, and what it saved before is here."""

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.journal.failures import Page, Query, page
 from ragmon.journal.faults import each_told, told_reading
+from ragmon.journal.quarantine import Quarantined
 
 TRACE_ID: Final = 16
 """Bytes of a trace's id."""
@@ -176,6 +177,15 @@ class Readable:
         for seq, *told, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
             _check(f"request {seq}", expected, checksum(*told))
             yield Body(seq, *told)
+
+    def quarantined(self) -> Iterator[Quarantined]:
+        """Requests that are set aside, in the order in which that was done.
+
+        Raises:
+            JournalError: They cannot be read.
+        """
+        columns = "seq, arrival, step, trace_id, form, size, body"
+        return each_told(self.path, map(Quarantined._make, self._each(columns, "quarantined", 0)))
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         seek = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - ours

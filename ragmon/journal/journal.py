@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import time
 
-from ragmon.journal import expiry, opening, store
+from ragmon.journal import expiry, opening, quarantine, store
+from ragmon.journal.attempts import Attempts
 from ragmon.journal.batch import Batch
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Index
@@ -32,6 +33,7 @@ class Journal(Readable):
         path: Its file.
         limits: How much it holds.
         set_aside: Where the file that could not be read was put; a new one was begun then. None if it could.
+        attempts: What is being worked on, and what the process ended over before.
 
     Raises:
         RagmonError: Another process writes to the folder, or a newer ragmon wrote the journal.
@@ -51,6 +53,7 @@ class Journal(Readable):
         with told_of_files(self.path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = Lock(folder)
+        self.attempts = Attempts(folder)
         try:
             if opening.is_orphaned(self.path):
                 self.set_aside = opening.set_aside(self.path, clock())
@@ -62,6 +65,7 @@ class Journal(Readable):
                 self.set_aside = opening.set_aside(self.path, clock())
                 self._open()
         except BaseException:
+            self.attempts.close()
             self._lock.release()
             raise
 
@@ -199,6 +203,15 @@ class Journal(Readable):
         with told(self.path):
             return expiry.shrink(self._connection, self.limits.size)
 
+    def quarantine_size(self) -> int:
+        """How many requests are set aside.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        with told(self.path):
+            return quarantine.count(self._connection)
+
     def wipe_log(self) -> None:
         """Leave nothing of what was deleted in the write-ahead log, unless somebody reads just now.
 
@@ -212,4 +225,5 @@ class Journal(Readable):
         """Let go of the folder; again is harmless."""
         with suppress(sqlite3.Error):
             self._connection.close()
+        self.attempts.close()
         self._lock.release()

@@ -69,7 +69,15 @@ def _forgotten(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE forgotten (trace_id TEXT PRIMARY KEY) WITHOUT ROWID")
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first, _traced, _forgotten]
+def _quarantined(connection: sqlite3.Connection) -> None:
+    """What ended the process twice is kept to be looked at; a number is never given twice."""
+    connection.execute(
+        "CREATE TABLE quarantined (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, step TEXT NOT NULL,"
+        " trace_id TEXT NOT NULL, form TEXT NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL)"
+    )
+
+
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first, _traced, _forgotten, _quarantined]
 """The function at place n makes a journal of version n one of version n + 1. What stands here is never changed."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final
 
 from ragmon.judges.results import NO, YES, Finding, NoJudgementError
@@ -11,7 +10,7 @@ from ragmon.names import JUDGE_ERROR
 
 MOST_CLAIMS: Final = 64
 """An answer that makes more claims is not judged claim by claim."""
-_FENCE: Final = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
+_FENCE: Final = "```"
 
 
 def completion(body: bytes) -> str:
@@ -79,12 +78,23 @@ def _finding(entry: Any, number: int, *, reasons: bool) -> Finding:
 
 
 def _listed(reply: str, key: str) -> list[Any]:
-    fenced = _FENCE.match(reply)
-    found = _json(reply if fenced is None else fenced[1], "the reply")
+    found = _json(_unfenced(reply), "the reply")
     listed = found.get(key) if isinstance(found, dict) else None
     if not isinstance(listed, list):
         raise _wrong(f"the reply has no list of {key}")
     return listed
+
+
+def _unfenced(reply: str) -> str:
+    """What stands on the lines between the fences, where the whole reply is one fenced block; else the reply."""
+    text = reply.strip()
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return reply
+    block = text[len(_FENCE) : -len(_FENCE)].removeprefix("json")
+    begin = len(block) - len(block.lstrip())
+    end = len(block.rstrip())
+    first, last = block.rfind("\n", 0, begin), block.rfind("\n", end)
+    return reply if first < 0 or last < 0 else block[first + 1 : last]
 
 
 def _json(text: str | bytes, what: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ragmon.contract import Label
+from ragmon.names import QUARANTINED
 
 FIELDS: Final = ("correct", "answerable", "relevant_ids")
 """What a label may say of an answer."""
@@ -35,6 +36,7 @@ RESULTS: Final = {
     REJECTED: "it is no label",
     CROWDED: "too much had been said of the answer",
     NO_ROOM: "it waited for its trace, and too many labels came after it",
+    QUARANTINED: "twice the process ended while it was counted: it is set aside",
 }
 
 

@@ -10,7 +10,7 @@ from ragmon.contract import Record
 from ragmon.facts import Facts
 from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, register
-from ragmon.text import fold
+from ragmon.text import fold, head, is_cut
 
 DEFAULT_THRESHOLD: Final = 0.10
 """An answer with less overlap counts as ungrounded."""
@@ -103,21 +103,24 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
         cache: Word sets of contexts.
 
     Returns:
-        A share in [0, 1]; None when the claim has no content word.
+        A share in [0, 1]; None when the claim has no content word, or when what is not read of a text that is cut
+        (`ragmon.text.head`) could change the share.
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
 
     >>> groundedness("The ferry leaves at nine", ["A ferry leaves daily."])
     0.6666666666666666
     """
-    wanted = content_words(claim)
+    wanted = () if is_cut(claim) else content_words(claim)
     if not wanted:
         return None
     missing = set(wanted)
     for context in contexts:
-        missing -= cache.words(context)
+        missing -= cache.words(head(context))
         if not missing:
             return 1.0
+    if any(map(is_cut, contexts)):
+        return None
     return sum(word not in missing for word in wanted) / len(wanted)
 
 
@@ -129,7 +132,7 @@ class Groundedness(Metric):
     reads = "contexts"
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
-        """The share of the claim's words; None where claim or contexts were not captured."""
+        """The share of the claim's words; None where claim or contexts were not captured, or not read to the end."""
         answer = record.answer_json
         if record.contexts is None or answer is None or not answer.claim:
             return None

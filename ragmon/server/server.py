@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -13,6 +14,7 @@ from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.journal import Journal, JournalError
+from ragmon.journal.attempts import Attempts, row_of
 from ragmon.server.doors import exposure
 from ragmon.server.doors.calling import Calling
 from ragmon.server.doors.listening import Listening
@@ -29,8 +31,8 @@ from ragmon.server.reloading import Reloading, limits
 from ragmon.server.showing.admin import admin
 from ragmon.server.showing.views import Views
 
-DRAIN: Final = 10.0
-"""Seconds that requests in flight may take once the server is to stop."""
+DRAIN: Final = 5.0
+"""Seconds that requests in flight may take once the server is to stop: what it took is put on disk in some more."""
 _log = logging.getLogger("ragmon.server")
 
 
@@ -43,6 +45,7 @@ class Server:
         clock: The time; default: this machine's.
         patience: How long traces wait for the rest of their spans.
         reply_wait: Seconds an answer to a probe waits for the application's own record.
+        watch: Is told where it is noted what is being worked on, before anything is.
 
     Attributes:
         warnings: What is risky about where it listens.
@@ -66,12 +69,13 @@ class Server:
         clock: Clock | None = None,
         patience: Patience | None = None,
         reply_wait: float = WAIT,
+        watch: Callable[[Attempts], object] | None = None,
     ) -> None:
         serve = settings.serve
         self.warnings = exposure.check(serve, insecure=insecure)
         token = exposure.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
-        self.keeper = make_keeper(settings, clock or Clock(), patience)
+        self.keeper = make_keeper(settings, clock or Clock(), patience, watch)
         self.probing = Probing(self.keeper, Path(serve.state_dir), wait=reply_wait)
         self.reloading = Reloading(settings, self.keeper, self.probing)
         self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
@@ -126,13 +130,21 @@ class Server:
         self.stop()
 
 
-def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> Keeper:
+def make_keeper(
+    settings: Settings,
+    clock: Clock,
+    patience: Patience | None,
+    watch: Callable[[Attempts], object] | None = None,
+) -> Keeper:
     """The keeper of a state folder, as far as its journal goes."""
     serve = settings.serve
     journal = Journal(Path(serve.state_dir), limits(serve), clock=clock.now)
     try:
+        if watch is not None:
+            watch(journal.attempts)
         clock.go_on_from(journal.last()[1])
         try:
+            _quarantine(journal)
             ledger, waiting = _restored(settings, journal, clock.now(), patience)
         except JournalError as error:
             if error.reason != CORRUPT:
@@ -148,12 +160,28 @@ def make_keeper(settings: Settings, clock: Clock, patience: Patience | None) -> 
     return Keeper(journal, ledger, waiting, clock)
 
 
+def _quarantine(journal: Journal) -> None:
+    """Set lines aside that ended this process twice while they were scored; spans are when their traces wait again.
+
+    Raises:
+        JournalError: It cannot be read or written.
+    """
+    for item in journal.attempts.poison():
+        row = row_of(item.key)
+        if row is None:
+            continue
+        with journal.begin() as batch:
+            found = batch.quarantine_line(*row, item.place)
+        if found:
+            _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
+
+
 def _restored(settings: Settings, journal: Journal, now: float, patience: Patience | None) -> tuple[Ledger, Traces]:
     """Where the server stands after what is in the journal, and the traces that wait.
 
     Raises:
         JournalError: It cannot be read.
     """
-    ledger, waiting = catch_up(settings, journal), Traces(settings, patience)
-    waiting.restore(journal, now)
+    ledger, waiting = catch_up(settings, journal, journal.attempts), Traces(settings, patience)
+    waiting.restore(journal, now, journal.attempts)
     return ledger, waiting

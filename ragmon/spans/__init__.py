@@ -6,6 +6,6 @@ Pure functions on plain values: the span processor and the OTLP receiver bring t
 from ragmon.spans.filling import fill
 from ragmon.spans.grouping import per_request
 from ragmon.spans.model import Event, Mapped, Merge, Path, Span
-from ragmon.spans.record import own_record, to_record
+from ragmon.spans.record import incomplete, own_record, to_record
 
-__all__ = ["Event", "Mapped", "Merge", "Path", "Span", "fill", "own_record", "per_request", "to_record"]
+__all__ = ["Event", "Mapped", "Merge", "Path", "Span", "fill", "incomplete", "own_record", "per_request", "to_record"]

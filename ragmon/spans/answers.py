@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from ragmon import attributes as keys
@@ -34,26 +35,28 @@ def answer(trace: Trace) -> Answer | None:
     A model call that said nothing called a tool; its silence is the answer only where no other span has one.
     """
     silence = None
-    for span in _latest_first(trace):
+    calls = {span.span_id for span in trace.calls}
+    for span in _latest_first(trace, calls):
         found = next((told for told in _told(span) if told is not None), None)
         if found is None:
             continue
         if found.citations is None:
             found.citations = _citations(span.attributes.get(keys.RAGMON_CITATIONS))
-        if found.claim != "" or span not in trace.calls:
+        if found.claim != "" or span.span_id not in calls:
             return found
         silence = silence or found
     return silence
 
 
-def _latest_first(trace: Trace) -> Iterator[Span]:
+def _latest_first(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
     """The spans that may have answered: the request itself, then each outermost one and the model calls inside it."""
-    if trace.root is not None and trace.root not in trace.outermost:
+    if trace.root is not None and not trace.is_outermost(trace.root):
         yield trace.root
     for span in reversed(trace.having(Role.WORKFLOW | Role.GENERATION)):
-        if span in trace.outermost and (trace.role(span) != Role.GENERATION or span in trace.calls):
+        if trace.is_outermost(span) and (trace.role(span) != Role.GENERATION or span.span_id in calls):
             yield span
-            yield from (call for call in reversed(trace.calls) if span.span_id in trace.above(call))
+            inside = {call.span_id for call in trace.inside(span)} & calls
+            yield from (call for call in reversed(trace.calls) if call.span_id in inside) if inside else ()
 
 
 def _told(span: Span) -> Iterator[Answer | None]:

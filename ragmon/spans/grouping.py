@@ -33,7 +33,7 @@ def per_request(spans: Iterable[Span]) -> list[Trace]:
     if roots:
         return [trace] if len(roots) == 1 else _around(roots, trace)
     if len(trace.outermost) > 1:
-        turns = [Trace([flow, *_inside(flow, trace)]) for flow in trace.outermost]
+        turns = [Trace([flow, *trace.inside(flow)]) for flow in trace.outermost]
         if all(map(_is_request, trace.outermost, turns)):
             return turns
     return [trace]
@@ -52,10 +52,6 @@ def _around(roots: list[Span], trace: Trace) -> list[Trace]:
 
 def _during(span: Span, root: Span) -> bool:
     return root.start_ns - SLACK <= span.start_ns and span.end_ns <= root.end_ns + SLACK
-
-
-def _inside(flow: Span, trace: Trace) -> list[Span]:
-    return [span for span in trace.spans if flow.span_id in trace.above(span)]
 
 
 def _is_request(flow: Span, turn: Trace) -> bool:

@@ -95,7 +95,7 @@ def moment(nanoseconds: int) -> float | None:
 def latency(trace: Trace) -> Latency:
     """How long the request and its stages took, in milliseconds; what happened at once counts once."""
     start, end = _extent(trace)
-    total = _milliseconds(end - start) if trace.outermost and start else None
+    total = _milliseconds(end - start) if trace.outermost and start else None  # below zero, it is none
     return Latency(total, _union(trace.steps), _union(trace.calls))
 
 
@@ -108,10 +108,16 @@ def _extent(trace: Trace) -> tuple[int, int]:
 
 
 def _union(spans: Sequence[Span]) -> float | None:
-    """The time in which at least one of the spans was under way; None without spans that say when they started."""
+    """The time in which at least one of the spans was under way; None without spans that say when they started.
+
+    It is below zero, and so no latency, where one of them ended before that.
+    """
     started = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
     if not started:
         return None
+    shortest = min(span.end_ns - span.start_ns for span in started)
+    if shortest < 0:
+        return _milliseconds(shortest)
     total, reached = 0, 0
     for span in started:
         total += max(0, span.end_ns - max(span.start_ns, reached))
@@ -120,4 +126,4 @@ def _union(spans: Sequence[Span]) -> float | None:
 
 
 def _milliseconds(nanoseconds: int) -> float:
-    return round(max(0, nanoseconds) / _MILLISECOND, 3)
+    return round(nanoseconds / _MILLISECOND, 3)

@@ -35,13 +35,13 @@ def cited(claim: str, ids: Sequence[str]) -> list[str] | None:
     if "[" not in claim:
         return None
     text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
-    numbers = [n for found in _MARKS.finditer(text) for n in _numbers(found[0])]
+    # Each range once: a long text of them would otherwise be a list of a hundred numbers for every five characters.
+    ranges = dict.fromkeys(found.groups() for marks in _MARKS.finditer(text) for found in _NUMBERS.finditer(marks[0]))
+    numbers = dict.fromkeys(n for first, last in ranges for n in _numbers(int(first), int(last or first)))
     if 0 in numbers or not any(n <= len(ids) for n in numbers):
         return None
     return list(dict.fromkeys(ids[n - 1] if n <= len(ids) else f"[{n}]" for n in numbers))
 
 
-def _numbers(marks: str) -> Iterator[int]:
-    for found in _NUMBERS.finditer(marks):
-        first, last = int(found[1]), int(found[2] or found[1])
-        yield from range(first, last + 1) if first <= last else (first, last)
+def _numbers(first: int, last: int) -> Iterator[int]:
+    yield from range(first, last + 1) if first <= last else (first, last)

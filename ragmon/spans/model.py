@@ -24,6 +24,15 @@ CONTENT_NOT_CAPTURED: Final = "content_not_captured"
 NO_RETRIEVAL: Final = "no_retrieval"
 """Why ids are unknown: no span says that anything was retrieved."""
 
+TOO_MANY_STEPS: Final = "too_many_steps"
+"""Why ids are unknown: there were more retrievals and rerankings than are followed."""
+INCOMPLETE: Final = "incomplete"
+"""Why documents are unknown where spans of the trace are missing: they may have held others."""
+SPANS: Final = 10_000
+"""Spans of one trace that are held together."""
+TOO_MANY_SPANS: Final = "too_many_spans"
+"""Why a span belongs to no record: so many of its trace came before it."""
+
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -77,7 +86,8 @@ class Mapped(NamedTuple):
     Attributes:
         record: The request; None where the spans are none, or hold a record that cannot be read.
         reason: Why there is no record; "" where there is one.
-        missing: Why a field of the record is unknown, by field: `q`, `retrieved_ids`, `answer_json`.
+        missing: Why a field of the record is unknown, or cut, by field: `q`, `retrieved_ids`, `candidate_ids`,
+            `answer_json`, `latency_ms.total` and its stages.
     """
 
     record: Record | None

@@ -73,10 +73,11 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return Documents.of([self.document(entry) for entry in entries])
 
     def _flat(self, table: Table) -> Documents:
-        columns = table.columns
+        columns = {name: column[: sources.READ] for name, column in table.columns.items()}
+        size = min(table.size, sources.READ)
         if self.id_from is not None or not columns.keys() <= MEMBERS:
-            return self._listed(table.rows())
-        none: list[None] = [None] * table.size
+            return self._listed(Table(size, table.whole, columns).rows())
+        none: list[None] = [None] * size
         return Documents(
             list(map(as_id, columns.get("id", none))),
             list(map(plain, columns.get("content", none))),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.bounds import bounded
 from ragmon.contract import Answer, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
@@ -15,13 +16,14 @@ from ragmon.spans.documents import Found
 from ragmon.spans.evaluations import judged
 from ragmon.spans.filling import fill
 from ragmon.spans.marks import cited
-from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG, Mapped, Merge, Path, Span
+from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, INCOMPLETE, NOT_RAG, Mapped, Merge, Path, Span
 from ragmon.spans.questions import question
 from ragmon.spans.rankings import ids_of, scores_of, texts_of
 from ragmon.spans.reading import DocumentReader
 from ragmon.spans.retrievals import Retrievals
 from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
+from ragmon.spans.values import too_long
 
 _decode = msgspec.json.Decoder(Record).decode
 
@@ -64,7 +66,8 @@ def to_record(
         record = own_record(own[0].attributes[keys.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
-        return Mapped(fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge))
+        filled = fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge)
+        return Mapped(*_bounded(filled))
     if not trace.is_rag:
         return Mapped(None, NOT_RAG)
     found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
@@ -91,7 +94,23 @@ def to_record(
     )
     # What nobody recorded is unknown; an answer that was empty is recorded as one.
     record.partial = record.answer_json is None and record.error is None
-    return Mapped(record, "", _missing(record, trace, found.final))
+    kept, reason, odd = _bounded(record)
+    return Mapped(kept, reason, {**_missing(record, trace, found.final), **odd})
+
+
+def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
+    """A record without what is out of range, and what that is, as they are told."""
+    kept, odd = bounded(record)
+    return kept, "", odd
+
+
+def incomplete(mapped: Mapped) -> Mapped:
+    """A request of which spans are missing: its documents are unknown, and what was said is not known to be all."""
+    if mapped.record is None:
+        return mapped
+    documents = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
+    record = msgspec.structs.replace(mapped.record, **documents, partial=True)
+    return mapped._replace(record=record, missing={**mapped.missing, "retrieved_ids": INCOMPLETE})
 
 
 def _answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
@@ -144,4 +163,7 @@ def _missing(record: Record, trace: Trace, found: Found) -> dict[str, str]:
 
 def _hidden(trace: Trace) -> str:
     """Why what was said in a request is unknown."""
-    return ATTRIBUTES_DROPPED if any(span.dropped for span in trace.tops) else CONTENT_NOT_CAPTURED
+    if any(span.dropped for span in trace.tops):
+        return ATTRIBUTES_DROPPED
+    told = (value for span in trace.spans for _, value in span.attributes.items())
+    return names.OVERSIZE if any(map(too_long, told)) else CONTENT_NOT_CAPTURED

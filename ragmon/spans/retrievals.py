@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from ragmon.spans.documents import Found
-from ragmon.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, Merge, Span
+from ragmon.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, TOO_MANY_STEPS, Merge, Span
 from ragmon.spans.naming import Naming
 from ragmon.spans.rankings import chosen_from, ids_of, merged
 from ragmon.spans.reading import DocumentReader
 from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
+
+STEPS: Final = 512
+"""Retrievals and rerankings of a request that are followed; what so many of them brought together nobody ranked."""
 
 
 class Retrieved(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +44,8 @@ class Retrievals:
         self._trace = trace
         self._reader = reader
         self._naming = Naming(trace, reader)
-        self._told = {span.span_id: self._read(span) for span in trace.steps}
+        self._crowded = len(trace.steps) > STEPS
+        self._told = {} if self._crowded else {span.span_id: self._read(span) for span in trace.steps}
         self._final: list[Found] = []
         self._candidates: list[Found] = []
 
@@ -49,6 +55,8 @@ class Retrievals:
         Args:
             merge: What several independent retrievals make.
         """
+        if self._crowded:
+            return Retrieved(Found(None, TOO_MANY_STEPS), None)
         for span in self._trace.steps:
             if all(self._told.get(span_id) is None for span_id in self._trace.above(span)):
                 (self._rerank if self._reranks(span) else self._retrieve)(span)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.bounds import KEPT
 from ragmon.spans.flattened import Table, flattened
 from ragmon.spans.model import ATTRIBUTES_DROPPED, Span
-from ragmon.spans.values import REDACTED, count, is_json, opened
+from ragmon.spans.values import REDACTED, count, is_json, opened, too_long
 
 Told = Sequence[Any] | Table | str | None
 """A whole list of documents, or why it cannot be had, or None where there is none."""
 Source = Callable[[Span], Told]
 """Reads a list of documents off a span."""
+READ: Final = KEPT + 1
+"""Documents of a list that are read, the first ones: one more than a record holds, so that it shows that it was cut."""
 _LISTS: Final = ("documents", "nodes", "results", "chunks")
 
 
@@ -42,7 +46,9 @@ def _listed(key: str, member: str | None = None) -> Source:
         elif member is not None:
             found = None
         if isinstance(found, list):
-            return None if REDACTED in found else found
+            return None if REDACTED in found else found[:READ]
+        if too_long(found):
+            return names.OVERSIZE
         return names.MALFORMED_JSON if is_json(found) else None
 
     return read
@@ -57,7 +63,7 @@ def _hits(span: Span) -> Told:
     if span.dropped_events or (len(events) == 1 and count(span.attributes.get(keys.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
     hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
-    return list(_once({**hit, "content": hit.get("document")} for hit in hits))
+    return list(islice(_once({**hit, "content": hit.get("document")} for hit in hits), READ))
 
 
 def _once(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

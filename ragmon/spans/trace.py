@@ -14,6 +14,10 @@ from ragmon.spans.values import mapping
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
 _WORK: Final = _STEPS | Role.GENERATION
 _RAG: Final = Role.WORKFLOW | _WORK
+DEEPEST: Final = 512
+"""Spans around a span that are looked at, the nearest ones."""
+_KEPT: Final = 200_000
+"""Of spans around spans, how many are remembered: deep traces have more of those than spans."""
 _NOTHING: Final[dict[str, Span]] = {}
 _end = attrgetter("end_ns")
 
@@ -42,6 +46,9 @@ class Trace:
             self._by_id.setdefault(span.span_id, span)
         self._roles = {span.span_id: role_of(span) for span in self._by_id.values()}
         self._above: dict[str, dict[str, Span]] = {}
+        self._around: dict[str, int] = {}
+        self._room = _KEPT
+        self._inside: dict[str, list[Span]] | None = None
         self._metadata: list[Mapping[str, Any]] | None = None
         spans = list(self._by_id.values())
         if Role.ASIDE in self._roles.values():
@@ -50,6 +57,7 @@ class Trace:
         self.ended = sorted(self.spans, key=_end)
         rag = [span for span in self.spans if self._roles[span.span_id] & _RAG]
         self.outermost = [span for span in rag if not self.around(span) & _RAG]
+        self._outermost = {span.span_id for span in self.outermost}
         self.root = self._only_top()
         around = self.root is not None and self.root not in self.outermost
         self.tops = [self.root, *self.outermost] if self.root is not None and around else self.outermost
@@ -87,22 +95,43 @@ class Trace:
 
     def around(self, span: Span) -> int:
         """What the spans did that a span lies in."""
-        did = 0
-        for span_id in self.above(span):
-            did |= self._roles[span_id]
+        did = self._around.get(span.span_id)
+        if did is None:
+            did = 0
+            for span_id in self.above(span):
+                did |= self._roles[span_id]
+            self._around[span.span_id] = did
         return did
 
+    def is_outermost(self, span: Span) -> bool:
+        """Whether a span is one of the outermost."""
+        return span.span_id in self._outermost
+
+    def inside(self, outermost: Span) -> list[Span]:
+        """The spans that lie in one of the outermost, in the order they started."""
+        if self._inside is None:
+            self._inside = {}
+            for span in self.spans:
+                for span_id in self._outermost.intersection(self.above(span)):
+                    self._inside.setdefault(span_id, []).append(span)
+        return self._inside.get(outermost.span_id, [])
+
     def above(self, span: Span) -> dict[str, Span]:
-        """The spans a span lies in by their ids, the nearest first; looked up once, for agents nest deeply."""
+        """The nearest spans a span lies in by their ids, the nearest first; agents nest deeply."""
         if span.parent_id not in self._by_id:
             return _NOTHING
         found = self._above.get(span.span_id)
         if found is None:
-            found = self._above[span.span_id] = {}
+            found = {}
             parent = self._by_id.get(span.parent_id)
             while parent is not None and parent.span_id != span.span_id and parent.span_id not in found:
+                if len(found) >= DEEPEST:
+                    break
                 found[parent.span_id] = parent
                 parent = self._by_id.get(parent.parent_id)
+            if len(found) <= self._room:
+                self._room -= len(found)
+                self._above[span.span_id] = found
         return found
 
     def _only_top(self) -> Span | None:

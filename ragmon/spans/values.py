@@ -14,6 +14,9 @@ from ragmon.text import clean
 
 REDACTED: Final = "__REDACTED__"
 """What OpenInference writes in place of what it was told to hide."""
+LONGEST: Final = 1 << 20
+"""Characters of an attribute's text that is decoded; what is longer stays a text. A thousand documents of a page each
+are as long; what is decoded takes up to twenty times its room."""
 _STARTS: Final = frozenset('{["-0123456789')
 _WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
 """JSON that starts like words. To let the decoder find out that a sentence is no JSON takes longer than most JSON."""
@@ -28,12 +31,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 def decode(text: Any) -> Any:
-    """What a JSON text holds; None where it is none, as where a limit cut it off.
+    """What a JSON text holds; None where it is none, as where a limit cut it off, and where it is too long.
 
     >>> decode('{"score": NaN}'), decode('[1, 2'), decode(7)
     ({'score': nan}, None, None)
     """
-    if not isinstance(text, str) or (text.lstrip()[:1] not in _STARTS and text.strip() not in _WORDS):
+    if not isinstance(text, str) or len(text) > LONGEST:
+        return None
+    if text.lstrip()[:1] not in _STARTS and text.strip() not in _WORDS:
         return None
     try:
         return _decode(text)
@@ -66,6 +71,11 @@ def opened(value: Any) -> Any:
 def is_json(value: Any) -> bool:
     """Whether a value is text that starts like a JSON object or array."""
     return isinstance(value, str) and value.lstrip()[:1] in _OBJECTS
+
+
+def too_long(value: Any) -> bool:
+    """Whether a value is JSON that was not decoded for its length."""
+    return isinstance(value, str) and len(value) > LONGEST and is_json(value)
 
 
 def cut_off(value: Any) -> bool:

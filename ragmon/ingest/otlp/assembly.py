@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ragmon.contract import Record
 from ragmon.ingest.rejected import Rejected
-from ragmon.spans import Mapped, Span, per_request, to_record
-from ragmon.spans.model import NOT_RAG
+from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
+from ragmon.spans.model import NOT_RAG, SPANS
 
 IDLE: Final = 300
 """Seconds, by the spans' own times, after which a trace that got no more spans is complete."""
@@ -26,17 +26,26 @@ class _Open:
         spans: What came so far.
         newest: When the last of them ended, nanoseconds since the epoch.
         resource: What the process of the first one says of itself.
+        rooted: Its root is among them.
+        complete: Nothing of it was left out.
     """
 
     spans: list[Span] = field(default_factory=list)
     newest: int = 0
     resource: dict[str, Any] = field(default_factory=dict)
+    rooted: bool = False
+    complete: bool = True
 
 
 class Assembly:
-    """Holds traces until they are complete."""
+    """Holds traces until they are complete.
+
+    Attributes:
+        left_out: Spans that belong to no record, for their traces have too many.
+    """
 
     def __init__(self) -> None:
+        self.left_out = 0
         self._traces: dict[str, _Open] = {}
         self._held = 0
         self._newest = 0
@@ -45,9 +54,15 @@ class Assembly:
         """Take a span; gives the requests of traces that are complete by now."""
         trace = self._traces.pop(span.trace_id, None) or _Open(resource=resource)
         self._traces[span.trace_id] = trace  # the one that waits longest stands first
-        trace.spans.append(span)
+        is_root = span.parent_id is None
+        if len(trace.spans) < SPANS or (is_root and not trace.rooted):
+            trace.spans.append(span)
+            self._held += 1
+        else:
+            trace.complete = False
+            self.left_out += 1
+        trace.rooted = trace.rooted or is_root
         trace.newest = max(trace.newest, span.end_ns)
-        self._held += 1
         self._newest = max(self._newest, span.end_ns)
         while self._held > OPEN or self._first().newest < self._newest - IDLE * _SECOND:
             yield from self._complete(next(iter(self._traces)))
@@ -60,11 +75,12 @@ class Assembly:
         self._held -= len(trace.spans)
         service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
         for request in per_request(trace.spans):
-            yield to_record(
+            mapped = to_record(
                 request,
                 service=service if isinstance(service, str) else None,
                 build=build if isinstance(build, str) else None,
             )
+            yield mapped if trace.complete else incomplete(mapped)
 
     def end(self) -> Iterator[Mapped]:
         """The requests of all traces that are still held."""

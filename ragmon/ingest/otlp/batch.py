@@ -80,6 +80,7 @@ class Batch:
         stages: How many were children of ragmon's own, which tell nothing their root does not.
         rejected: How many were none, by reason.
         first: What was wrong with the first of those; "" where there is none.
+        body: The request as it was read, where something had to be repaired before; b"" where it is as it came.
     """
 
     spans: int = 0
@@ -88,8 +89,10 @@ class Batch:
     stages: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     first: str = ""
+    body: bytes = b""
 
     def refuse(self, rejected: Rejected) -> None:
-        """Count a span that is none."""
-        self.first = self.first or str(rejected)
-        self.rejected[rejected.reason] += 1
+        """Count what is none."""
+        if rejected.lost:
+            self.first = self.first or str(rejected)
+            self.rejected[rejected.reason] += rejected.lost

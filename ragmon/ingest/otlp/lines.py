@@ -43,7 +43,12 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
         Rejected: It is no request.
     """
     for process in export(line, refuse).resource_spans:
-        resource = plain(process.resource.attributes)
+        try:
+            resource = plain(process.resource.attributes)
+        except Rejected as rejected:
+            lost = sum(len(scope.spans) for scope in process.scope_spans)
+            refuse(Rejected(rejected.reason, str(rejected), lost))
+            continue
         for scope in process.scope_spans:
             for told in scope.spans:
                 try:

@@ -5,17 +5,20 @@ Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from ragmon import names
+from ragmon.ingest.otlp import repair
 from ragmon.ingest.rejected import Rejected, misfit
 
 _DEEPEST: Final = 32
 _LEAST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
+_STARTED: Final = b'"startTimeUnixNano"'
+"""What stands once in every span; quoted in a text it has a backslash before its second quotation mark."""
 Integer = int | float | str
 
 
@@ -127,11 +130,59 @@ _decode = msgspec.json.Decoder(Export).decode
 
 
 def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
-    """A request that brings traces.
+    """A request that brings traces; text that is no UTF-8 is repaired, and half of a surrogate pair.
 
     Args:
         line: The request.
-        refuse: Told of every span that does not fit its type; the others are read.
+        refuse: Told of every span that does not fit its type, or is no JSON; the others are read.
+
+    Raises:
+        Rejected: It is none, whatever its spans hold.
+    """
+    refused: list[Rejected] = []
+    try:
+        found = _strict(line, refused.append)
+    except Rejected as rejected:
+        refused.clear()
+        other = None if rejected.reason == names.INVALID_SCHEMA else _repaired(repair.json(line), refused)
+        if other is None:
+            raise Rejected(rejected.reason, str(rejected), max(1, line.count(_STARTED))) from None
+        found = other
+    for one in refused:
+        refuse(one)
+    return found
+
+
+def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:
+    """A request that is JSON now, else the spans in it that are; None where there would be none if all were."""
+    try:
+        return _strict(line, refused.append)
+    except Rejected:
+        refused.clear()
+    parts = repair.apart(line)
+    if parts is None:
+        return None
+    try:
+        found = msgspec.json.decode(parts.rest)
+        for process in _members(found, "resourceSpans"):
+            for scope in _members(process, "scopeSpans"):
+                if places := _members(scope, "spans"):
+                    scope["spans"] = list(_readable((parts.spans[place] for place in places), refused.append))
+        return _forgiving(_told(found), refused.append)
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def _readable(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Iterator[Any]:
+    for told in spans:
+        try:
+            yield repair.span(told)
+        except Rejected as rejected:
+            refuse(rejected)
+
+
+def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
+    """A request that is JSON.
 
     Raises:
         Rejected: It is none.

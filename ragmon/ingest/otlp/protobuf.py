@@ -15,9 +15,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.ingest.otlp import extent, repair
 from ragmon.ingest.otlp.attributes import attributes
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
 from ragmon.ingest.otlp.lines import SAMPLED
+from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.values import value
 from ragmon.ingest.otlp.wanted import on_event
 from ragmon.ingest.otlp.wire import ByKind, InBytes
@@ -25,8 +27,6 @@ from ragmon.ingest.rejected import Rejected, misfit
 from ragmon.spans import Event, Span
 from ragmon.spans.model import OWN_SCOPE
 
-MALFORMED_PROTOBUF: Final = "malformed_protobuf"
-"""Why a body is no request: it is no such message, or text in it is no UTF-8."""
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
 _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
@@ -70,13 +70,17 @@ class _Told(msgspec.Struct, gc=False):
 
 
 def read(body: bytes) -> Batch:
-    """The spans of a request.
+    """The spans of a request; text in it that is no UTF-8 is repaired, and a span that is none is left out and counted.
 
     Raises:
         Rejected: It is none.
     """
     batch = Batch()
-    by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
+    try:
+        by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
+    except Rejected:
+        batch.body = body = _repaired(body, batch)
+        by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
     for process, raw_process in zip(by_kind.resource_spans, in_bytes.resource_spans, strict=True):
         service, build = _named(process.resource.attributes)
         for held, raw in zip(process.scope_spans, raw_process.scope_spans, strict=True):
@@ -88,6 +92,19 @@ def read(body: bytes) -> Batch:
                     batch.refuse(rejected)
             batch.spans += len(spans)
     return batch
+
+
+def _repaired(body: bytes, batch: Batch) -> bytes:
+    """A request whose texts are UTF-8, without the spans that are none: the batch counts those.
+
+    Raises:
+        Rejected: It is none, whatever its spans hold.
+    """
+    try:
+        return repair.protobuf(body, batch)
+    except DecodeError as error:
+        lost = extent.spans_in(body)
+        raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}", lost) from None
 
 
 def _named(resource: Iterable[Any]) -> tuple[str | None, str | None]:

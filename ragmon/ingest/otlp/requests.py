@@ -8,8 +8,8 @@ from ragmon import attributes as keys
 from ragmon import names
 from ragmon.ingest.otlp import lines, protobuf
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
-from ragmon.ingest.otlp.messages import Pair, SpanMessage, export, plain
-from ragmon.ingest.otlp.protobuf import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp.messages import Pair, ScopeSpans, SpanMessage, export, plain
+from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.rejected import Rejected
 from ragmon.spans import Span
 from ragmon.spans.model import OWN_SCOPE
@@ -25,7 +25,7 @@ def read(body: bytes, *, json: bool) -> Batch:
         json: It is JSON with hexadecimal ids; else it is protobuf.
 
     Raises:
-        Rejected: It is no request: broken off, nested too deeply, with text that is no UTF-8.
+        Rejected: It is no request: broken off, or of another shape. A span that is none is counted and left out.
 
     Example:
         >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
@@ -41,16 +41,26 @@ def _read_json(body: bytes) -> Batch:
     found = export(body, batch.refuse)
     batch.spans = batch.rejected.total()
     for process in found.resource_spans:
-        resource = plain(process.resource.attributes)
+        try:
+            resource = plain(process.resource.attributes)
+        except Rejected as rejected:
+            lost = sum(len(scope.spans) for scope in process.scope_spans)
+            batch.spans += lost
+            batch.refuse(Rejected(rejected.reason, str(rejected), lost))
+            continue
         service, build = (_text(resource.get(key)) for key in (SERVICE, BUILD))
         for scope in process.scope_spans:
-            batch.spans += len(scope.spans)
-            for told in scope.spans:
-                try:
-                    _sort(batch, told, lines.span(told, scope.scope.name), service, build)
-                except Rejected as rejected:
-                    batch.refuse(rejected)
+            _read_scope(batch, scope, service, build)
     return batch
+
+
+def _read_scope(batch: Batch, scope: ScopeSpans, service: str | None, build: str | None) -> None:
+    batch.spans += len(scope.spans)
+    for told in scope.spans:
+        try:
+            _sort(batch, told, lines.span(told, scope.scope.name), service, build)
+        except Rejected as rejected:
+            batch.refuse(rejected)
 
 
 def _sort(batch: Batch, told: SpanMessage, span: Span, service: str | None, build: str | None) -> None:

@@ -15,6 +15,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 
 from ragmon import attributes as keys
 from ragmon import names
+from ragmon.bounds import LARGEST, LONGEST_MS
 from ragmon.contract import Totals
 from ragmon.ingest.otlp.protobuf import parsed
 from ragmon.ingest.rejected import Rejected, misfit
@@ -23,9 +24,9 @@ from ragmon.stats import NOT_POSITIVE, bucket
 
 _SECOND: Final = 1e9
 _MILLISECONDS: Final = 1000
-_MOST: Final = 1 << 63
 _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_LONGEST: Final = bucket(LONGEST_MS)
 _SERIES: Final = (keys.PIPELINE, keys.SOURCE, keys.STRATUM)
 _COUNTS: Final = {keys.KEPT: "kept", keys.UNKEPT: "unkept"}
 
@@ -197,7 +198,11 @@ def _dropped(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
 
 
 def _latency(counted: _Counted, point: Any, _labels: Mapping[str, str]) -> None:
-    counted.latency_ms = _buckets(point)
+    found = _buckets(point)
+    counted.latency_ms = {place: n for place, n in found.items() if place <= _LONGEST}
+    longer = sum(n for place, n in found.items() if place > _LONGEST)
+    if longer:
+        raise misfit("a latency", f"at most {LONGEST_MS:.0f} ms", f"{longer} longer ones; the others count")
 
 
 def _count(point: Any) -> int:
@@ -205,9 +210,18 @@ def _count(point: Any) -> int:
     found = point.as_int if point.HasField("as_int") else point.as_double
     if not found >= 0 or found != found // 1:
         raise misfit("a count", "a whole number of at least 0", found)
-    if found >= _MOST:
-        raise misfit("a count", "below 2^63", found)
-    return int(found)
+    return _plausible(int(found))
+
+
+def _plausible(found: int) -> int:
+    """A count that may be added to others.
+
+    Raises:
+        Rejected: One so large would spoil every sum it is in.
+    """
+    if found > LARGEST:
+        raise misfit("a count", f"at most {LARGEST}", found)
+    return found
 
 
 def _buckets(point: Any) -> dict[int, int]:
@@ -218,11 +232,11 @@ def _buckets(point: Any) -> dict[int, int]:
     """
     if any(point.negative.bucket_counts):
         raise Rejected(names.INVALID_SCHEMA, "a latency is not below zero")
-    found = {NOT_POSITIVE: point.zero_count} if point.zero_count else {}
+    found = {NOT_POSITIVE: _plausible(point.zero_count)} if point.zero_count else {}
     for index, n in enumerate(point.positive.bucket_counts, point.positive.offset):
         if n:
             place = _place(index, point.scale)
-            found[place] = found.get(place, 0) + n
+            found[place] = _plausible(found.get(place, 0) + n)
     if sum(found.values()) != point.count:
         raise misfit("the sum of a histogram's buckets", f"its count, {point.count}", sum(found.values()))
     return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from ragmon import names
+from ragmon.bounds import bounded
 from ragmon.contract import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
@@ -17,9 +18,11 @@ from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, encode
+from ragmon.journal.held import Body
 from ragmon.labels.given import as_label, of_a_trace
 from ragmon.labels.words import REJECTED
 from ragmon.metrics.answers import AnswerCorrect
+from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.spans import own_record
@@ -82,7 +85,7 @@ class UnreadableError(RefusedError):
 
     def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
         super().__init__(status, rejected.reason, str(rejected))
-        self.counts = Counts(received=1, dropped={rejected.reason: 1})
+        self.counts = Counts(received=rejected.lost, dropped={rejected.reason: rejected.lost})
 
 
 def of_traces(body: bytes, form: Form) -> Request:
@@ -96,10 +99,10 @@ def of_traces(body: bytes, form: Form) -> Request:
         batch = read(body, json=form is Form.JSON)
     except Rejected as error:
         raise UnreadableError(error) from None
-    rejected, first = Counter(batch.rejected), batch.first
+    rejected, first, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
     whole = []
     for own in batch.own:
-        found = _whole(own)
+        found = _whole(own, unknown)
         if isinstance(found, Whole):
             whole.append(found)
         else:
@@ -110,11 +113,20 @@ def of_traces(body: bytes, form: Form) -> Request:
         size=len(body),
         whole=whole,
         foreign=[packed(one) for one in batch.foreign],
-        counts=Counts(received=bad, dropped=dict(rejected)),
+        counts=Counts(received=bad, dropped=dict(rejected), unknown=unknown),
         taken=Taken(bad, first if bad else ""),
-        body=body if batch.foreign else b"",
+        body=(batch.body or body) if batch.foreign else b"",
         form=form,
     )
+
+
+def spans_of(body: Body) -> list[Foreign] | None:
+    """The spans of a journalled request; None where it cannot be read any more."""
+    try:
+        return read(body.body, json=body.form == Form.JSON.value).foreign
+    except Rejected as rejected:
+        complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+        return None
 
 
 def _see_extent(body: bytes, levels: extent.Levels, form: Form) -> None:
@@ -123,13 +135,21 @@ def _see_extent(body: bytes, levels: extent.Levels, form: Form) -> None:
         raise UnreadableError(Rejected(TOO_MANY, told), TOO_LARGE)
 
 
-def _whole(own: Own) -> Whole | str:
-    """The request a span holds, or why it cannot be read."""
+def _whole(own: Own, unknown: dict[str, int]) -> Whole | str:
+    """The request a span holds, or why it cannot be read.
+
+    Args:
+        own: The span.
+        unknown: Counts what of the record is out of range.
+    """
     record = own_record(own.line, own.trace_id.hex(), own.end_ns)
     if isinstance(record, str):
         return _why(own.line, record)
     if record.source == names.LABEL:  # people's words come as labels, which are told apart and counted once
         return names.INVALID_SCHEMA
+    record, odd = bounded(record)
+    for field_name, reason in odd.items():
+        count(unknown, f"{field_name}|{reason}")
     if record.measures is not None:
         record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:

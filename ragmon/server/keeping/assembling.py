@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from time import thread_time
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,13 +13,13 @@ from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record, Sampling
 from ragmon.journal.entries import encode
 from ragmon.labels.given import LONGEST
-from ragmon.names import DEFAULT_PIPELINE, INVALID_SCHEMA
+from ragmon.names import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.privacy import Redactions
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
-from ragmon.spans import Mapped, Span, per_request, to_record
+from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.spans.evaluations import CORRECTNESS, evaluations
 from ragmon.spans.trace import Trace
 from ragmon.terms import asked
@@ -27,10 +28,8 @@ UNSAMPLED: Final = "unsampled"
 """Why a trace is no record: it lost the draw."""
 DECORATED: Final = "decorated"
 """Why a trace is no record: a whole one came of a decorated call in it."""
-_INCOMPLETE: Final = {"retrieved_ids": "incomplete"}
-"""Why documents are unknown where spans are missing: they may have held others."""
-
-
+LONGEST_ASSEMBLY: Final = 5.0
+"""Seconds of CPU that one trace may take: beyond them nothing more of it is read."""
 ANYBODY: Final = "human"
 """Who says what stands on a span that names nobody."""
 
@@ -59,6 +58,7 @@ class Assembled(NamedTuple):
         counts: What became of requests that are none, what spans do not tell, and how many requests there are besides
             the one that was counted when the trace began.
         labels: What people say on its spans, of its own request or of one that they link to.
+        aside: What was done with it when the process ended twice: its spans are set aside; "" where it did not.
     """
 
     trace_id: bytes
@@ -66,6 +66,22 @@ class Assembled(NamedTuple):
     made: list[Made]
     counts: Counts
     labels: Sequence[Label] = ()
+    aside: str = ""
+
+
+def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
+    """A trace that nobody works on any more.
+
+    Args:
+        trace_id: The trace.
+        waiting: Its spans.
+        step: What was done with it when the process ended.
+    """
+    return Assembled(trace_id, waiting, [], Counts(dropped={QUARANTINED: 1}), aside=step)
+
+
+class _DeadlineError(Exception):
+    """A trace takes too long."""
 
 
 def drawn(trace_id: bytes, lowest: int) -> bool:
@@ -83,12 +99,14 @@ class Assembler:
 
     Args:
         settings: The configuration.
+        longest: Seconds of CPU that one trace may take. They are looked at between its steps: its spans, its requests.
 
     Attributes:
         lowest: The smallest draw of a trace that is to be a record; 0 where nobody set a rate.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, longest: float = LONGEST_ASSEMBLY) -> None:
+        self._longest = longest
         self._asked = asked(settings)
         told = settings.origins.get("sampling.rate", "default") != "default"
         self._rate = self._asked.rate if told else 1.0
@@ -107,8 +125,9 @@ class Assembler:
         if decorated:
             count(counts.ignored, DECORATED)
             return Assembled(trace_id, waiting, made, counts)
+        deadline = thread_time() + self._longest
         try:
-            spans = [piece.span() for piece in waiting.pieces.values()]
+            spans = list(_read(waiting, deadline))
             requests, labels = per_request(spans), _labels(spans)
         except Exception as error:  # noqa: BLE001 - attributes are foreign data
             _drop(counts, error)
@@ -116,7 +135,10 @@ class Assembler:
         counts.received = len(requests) - 1
         for place, request in enumerate(requests):
             try:
-                mapped, record = self._map(request, waiting)
+                _check(deadline)
+                mapped, record = self._map(request, waiting, deadline)
+                if record is not None:
+                    made.append(_made(trace_id, record, place if len(requests) > 1 else None))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are foreign code
                 _drop(counts, error)
                 continue
@@ -125,12 +147,9 @@ class Assembler:
                 continue
             for field, reason in mapped.missing.items():
                 count(counts.unknown, f"{field}|{reason}")
-            # A key of its own for each, of another length than the key of a whole record (trace and span).
-            unique = trace_id if len(requests) == 1 else b"%b/%d" % (trace_id, place)
-            made.append(Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record)))
         return Assembled(trace_id, waiting, made, counts, labels)
 
-    def _map(self, request: Trace, waiting: Waiting) -> tuple[Mapped, Record | None]:
+    def _map(self, request: Trace, waiting: Waiting, deadline: float) -> tuple[Mapped, Record | None]:
         pieces = waiting.pieces.values()
         service = next((piece.service for piece in pieces if piece.service), None)
         build = next((piece.build for piece in pieces if piece.build), None)
@@ -144,7 +163,9 @@ class Assembler:
         )
         record = mapped.record
         if record is not None and not waiting.complete:
-            record, mapped = _without_documents(record), mapped._replace(missing={**mapped.missing, **_INCOMPLETE})
+            mapped = incomplete(mapped)
+            record = mapped.record
+        _check(deadline)
         return mapped, record if record is None else self._treated(record, waiting)
 
     def _treated(self, record: Record, waiting: Waiting) -> Record:
@@ -165,10 +186,34 @@ def _labels(spans: Sequence[Span]) -> list[Label]:
     ]
 
 
+def _made(trace_id: bytes, record: Record, place: int | None) -> Made:
+    """The record of a trace, or the one at a place among those of a trace that several requests share."""
+    # A key of its own for each, of another length than the key of a whole record (trace and span).
+    unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
+    return Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record))
+
+
+def _read(waiting: Waiting, deadline: float) -> Iterator[Span]:
+    """The spans of a trace, as long as there is time."""
+    for piece in waiting.pieces.values():
+        _check(deadline)
+        yield piece.span()
+
+
+def _check(deadline: float) -> None:
+    """Nothing, before a time of this thread's own clock.
+
+    Raises:
+        _DeadlineError: It has passed.
+    """
+    if thread_time() > deadline:
+        raise _DeadlineError
+
+
 def _drop(counts: Counts, error: Exception) -> None:
-    count(counts.dropped, INVALID_SCHEMA)
-    complain("a trace's spans could not be read", error)
-
-
-def _without_documents(record: Record) -> Record:
-    return msgspec.structs.replace(record, retrieved_ids=None, candidate_ids=None, scores=None, contexts=None)
+    if isinstance(error, _DeadlineError):
+        count(counts.dropped, DEADLINE_EXCEEDED)
+        complain("a trace took too long to assemble", error)
+    else:
+        count(counts.dropped, INVALID_SCHEMA)
+        complain("a trace's spans could not be read", error)

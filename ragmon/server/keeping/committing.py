@@ -136,6 +136,8 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
             row.put(one.record, one.line)
     for found in fresh:
         row.counts.add(found.counts)
+        if found.aside:
+            batch.quarantine(found.trace_id, found.aside, found.waiting.requests)
     batch.remember([found.trace_id for found in ready if not found.made], row.arrival)
     written = [found.trace_id for found in ready if found.made and found.trace_id not in row.early]
     batch.remember(written, row.arrival, recorded=True)

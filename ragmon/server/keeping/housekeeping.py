@@ -50,8 +50,8 @@ class Housekeeping:
         self._saved = (0, 0)
         self._saved_upto = journal.upto
 
-    def keep(self, ledger: Ledger, *, ending: bool = False) -> None:
-        """Do what is due.
+    def keep(self, ledger: Ledger, *, ending: bool = False) -> bool:
+        """Do what is due; returns whether a minute has passed and old things may be gone.
 
         Args:
             ledger: What was counted.
@@ -74,6 +74,7 @@ class Housekeeping:
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
         self._make_room()
+        return due
 
     def _much_came(self, ledger: Ledger) -> bool:
         """Whether so much came since the last checkpoint that another one is due."""

@@ -28,6 +28,8 @@ from ragmon.server.memory import Spare
 
 TICK: Final = 0.25
 """Seconds after which time moves on although nothing came."""
+RECORDS: Final = 4_000
+"""Whole records that are put on disk at once: they are scored in one go, for which `/metrics` waits some 0.2 s."""
 QUEUED: Final = 128 << 20
 """Bytes of requests that wait to be journalled; beyond them senders are asked to wait."""
 TOGETHER: Final = 16 << 20
@@ -54,6 +56,7 @@ class Keeper:
         trouble: Why nothing can be written at the moment; "" where it can.
         trouble_since: Since when that is so, seconds since the epoch; None where it can.
         refused: Requests that were turned away, by reason.
+        quarantined: Requests that are set aside in the journal.
     """
 
     def __init__(self, journal: Journal, ledger: Ledger, waiting: Traces, clock: Clock) -> None:
@@ -65,6 +68,7 @@ class Keeper:
         self.trouble = ""
         self.trouble_since: float | None = None
         self.refused: dict[str, int] = {}
+        self.quarantined = journal.quarantine_size()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
         self._spare = Spare()
         self._queue: deque[Request] = deque()
@@ -151,7 +155,7 @@ class Keeper:
         """
         with self.lock:
             ledger.load(self._housekeeping.secure(self.ledger))
-            ledger.failures = self.ledger.failures
+            ledger.failures, ledger.attempts = self.ledger.failures, self.ledger.attempts
             self.waiting.configure(ledger.live.settings)
             self.ledger = ledger
 
@@ -202,7 +206,7 @@ class Keeper:
         """Write rows until the server is stopped and nothing waits."""
         while True:
             with self._changed:
-                if not (self._queue or self._errands or self._stopping):
+                if not (self._queue or self._errands or self._stopping or self.waiting.behind):
                     self._changed.wait(TICK)
                 requests, errands = self._together(), list(self._errands)
                 self._errands.clear()
@@ -213,7 +217,8 @@ class Keeper:
                 self._turn(requests)
                 if last:
                     tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
-                self._housekeeping.keep(self.ledger, ending=last)
+                if self._housekeeping.keep(self.ledger, ending=last):
+                    self.quarantined = self.journal.quarantine_size()
                 self._spare.give_back(self.ledger.seq)
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
@@ -227,19 +232,19 @@ class Keeper:
     def _together(self) -> list[Request]:
         """The next requests that are put on disk together."""
         found: list[Request] = []
-        size = 0
-        while self._queue and (not found or size + self._queue[0].size <= TOGETHER):
-            request = self._queue.popleft()
-            size += request.size
-            found.append(request)
-        self._queued -= size
+        size = records = 0
+        while self._queue:
+            size, records = size + self._queue[0].size, records + len(self._queue[0].whole)
+            if found and (size > TOGETHER or records > RECORDS):
+                break
+            found.append(self._queue.popleft())
+        self._queued -= sum(request.size for request in found)
         return found
 
     def _turn(self, requests: list[Request]) -> None:
         """Write one row, answer those who wait for it, and count it; without anything to write, let time pass."""
         now = self.clock.arrival()
-        with self.lock:
-            self.waiting.complete(now)
+        self.waiting.complete(now, self.journal.attempts, self.lock)
         with self._changed:
             loose, self._loose = self._loose, Counts()
         # Trouble ends when a row can be written.
@@ -257,6 +262,9 @@ class Keeper:
                 self._loose.add(loose)
             raise
         self.trouble, self.trouble_since = "", None
+        if any(found.aside for found in self.waiting.ready):
+            self.journal.attempts.settle()
+            self.quarantined = self.journal.quarantine_size()
         for request in requests:
             if not only_ack(request):
                 request.done.set_result(request.taken)

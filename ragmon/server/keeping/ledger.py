@@ -12,10 +12,11 @@ from ragmon.config.settings import Settings
 from ragmon.contract import Totals
 from ragmon.facts import Key
 from ragmon.journal import Failure
-from ragmon.journal.entries import RECORD, Entry, Forgotten
+from ragmon.journal.attempts import Attempts, row_key
+from ragmon.journal.entries import LABEL, RECORD, Entry, Forgotten, Quarantined
 from ragmon.journal.failures import SLICES
 from ragmon.live import EDGES, Live
-from ragmon.names import DEFAULT_PIPELINE
+from ragmon.names import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.reading import Books, Captured, Reading
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
@@ -43,6 +44,7 @@ class Ledger:
         producers: What producers say of all their calls.
         seq: The last row of the journal that is counted.
         failures: Requests that fail a gate and are not in the index yet.
+        attempts: Where it is noted which line is being scored; None where nobody starts again after a crash.
     """
 
     def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
@@ -51,6 +53,7 @@ class Ledger:
         self.producers = Producers()
         self.seq = 0
         self.failures: list[Failure] = []
+        self.attempts: Attempts | None = None
         self._failing = Failing(self.live.scorer.table, self.live.policy)
         self.live.scorer.watch = self._failing
 
@@ -74,12 +77,24 @@ class Ledger:
         self.forget(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
+        if self.attempts is None or not entries:
+            self._post_all(entries, arrival, seq)
+        else:
+            key = row_key(seq, arrival)
+            self.attempts.begin(key)
+            self._post_all(entries, arrival, seq)
+            self.attempts.end(key)
+        self.seq = seq
+
+    def _post_all(self, entries: Sequence[Entry], arrival: float, seq: int) -> None:
+        """Count the lines of a row."""
         for place, entry in enumerate(entries):
+            if self.attempts is not None:
+                self.attempts.at(place)
             try:
                 self._post(entry, arrival, seq, place)
             except Exception as error:  # noqa: BLE001 - one bad line spoils no other, here and in every replay
                 complain("a line of the journal could not be counted", error)
-        self.seq = seq
 
     def forget(self, trace_ids: Iterable[str]) -> None:
         """Forget what people said of traces, in lower case; counts stay."""
@@ -96,6 +111,9 @@ class Ledger:
         """Count a line."""
         if isinstance(entry, Forgotten):
             count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD))
+        elif isinstance(entry, Quarantined):
+            count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD))
+            count(self.counts.labels, QUARANTINED, int(entry.was == LABEL))
         elif not isinstance(entry, Totals):
             self.live.take(entry, arrival)
         elif self.live.report(entry, arrival):

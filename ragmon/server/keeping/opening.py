@@ -9,6 +9,7 @@ import msgspec
 from ragmon.config.settings import Settings
 from ragmon.contract import Label, Record
 from ragmon.journal import Checkpoint, Row
+from ragmon.journal.attempts import Attempts
 from ragmon.journal.entries import Entry, decode
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
@@ -19,17 +20,19 @@ from ragmon.server.keeping.counts import Counts
 from ragmon.server.keeping.ledger import Ledger
 
 
-def catch_up(settings: Settings, journal: Readable) -> Ledger:
+def catch_up(settings: Settings, journal: Readable, attempts: Attempts | None = None) -> Ledger:
     """Where the server stands after every row of a journal: from the newest checkpoint on.
 
     Args:
         settings: The configuration.
         journal: The journal.
+        attempts: Where it is noted which line is being scored.
 
     Raises:
         JournalError: It cannot be read.
     """
     ledger = _begin(settings, [journal.checkpoint(), journal.base()])
+    ledger.attempts = attempts
     for row in journal.rows(after=ledger.seq):
         _take(ledger, row, journal)
     return ledger

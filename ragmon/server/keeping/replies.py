@@ -6,7 +6,7 @@ retrieved. Both name the trace the prober began, and are one request.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -14,10 +14,14 @@ import msgspec
 
 from ragmon import names
 from ragmon.contract import Answer, Record, Sampling, TextFacts
+from ragmon.journal.entries import decode
+from ragmon.journal.held import Readable
 from ragmon.names import PROBE_TAG
 
 WAIT: Final = 10.0
 """Seconds a reply waits for the application's own record, which is on its way for some seconds."""
+LATELY: Final = 600.0
+"""Seconds of rows in which probes are looked for at the start: a prober elsewhere sends its own record soon after."""
 MOST: Final = 10_000
 """Replies that wait at once."""
 
@@ -122,6 +126,16 @@ class Replies:
 def is_a_probers(record: Record) -> bool:
     """Whether a prober made a record, and not the application."""
     return record.source == names.PROBE and PROBE_TAG in (record.tags or ())
+
+
+def probed_lately(journal: Readable) -> Iterator[bytes]:
+    """The traces of probes in the newest rows."""
+    mark = f'"source":"{names.PROBE}"'.encode()
+    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
+        for line in row.lines.split(b"\n") if mark in row.lines else ():
+            found = decode(line) if mark in line else None
+            if isinstance(found, Record) and found.source == names.PROBE and found.trace_id:
+                yield bytes.fromhex(found.trace_id)
 
 
 def joined(own: Record, reply: Record) -> Record:

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from typing import Final
+from collections.abc import Container, Sequence
+from contextlib import AbstractContextManager
+from time import thread_time
+from typing import Any, Final
 
-from ragmon import names
 from ragmon.config.settings import Settings
 from ragmon.contract import Record
-from ragmon.ingest.otlp.requests import Foreign, read
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.otlp.requests import Foreign
 from ragmon.journal import Journal
+from ragmon.journal.attempts import Attempts, body_key, trace_key
 from ragmon.journal.bodies import RECORD
 from ragmon.journal.entries import decode
-from ragmon.journal.held import TRACE_ID, Body
-from ragmon.server.complaints import complain
-from ragmon.server.desk import Form
+from ragmon.journal.held import TRACE_ID, Body, Readable
+from ragmon.journal.quarantine import ASSEMBLING, READING
+from ragmon.server.keeping.accepting import spans_of
 from ragmon.server.keeping.ahead import Ahead, Early
-from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn
+from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn, quarantined
 from ragmon.server.keeping.counts import Counts, count
-from ragmon.server.keeping.replies import WAIT, Replies
+from ragmon.server.keeping.replies import WAIT, Replies, probed_lately
 from ragmon.server.keeping.row import Row
-from ragmon.server.keeping.waiting import LATE, Limits, Room
+from ragmon.server.keeping.waiting import LATE, Limits, Room, Waiting
 
 REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
-LATELY: Final = 600.0
-"""Seconds of rows in which probes are looked for then: a prober elsewhere sends its own record soon after."""
 IN_MEMORY: Final = 3
 """Bytes in memory for a byte of a request that waits, at most: those of protobuf take two, those of JSON three."""
+SLICE: Final = 0.05
+"""Seconds of CPU for which traces are assembled between two rows: whoever waits for a row waits for no more."""
 WHOLE: Final = TRACE_ID + 8
 """Bytes of the key of a whole record: its trace and its span."""
 
@@ -49,6 +50,7 @@ class Traces:
         unknown: Traces that are done, and of which a new journal does not know it yet.
         replies: What probers got, and the application may yet tell more of.
         ahead: What the application told of probes whose replies have not come.
+        behind: Traces are due that are not assembled yet.
     """
 
     def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
@@ -58,6 +60,8 @@ class Traces:
         self.unknown: list[bytes] = []
         self.replies = Replies()
         self.ahead = Ahead()
+        self.behind = False
+        self._assembling = 0
         self._room = Room(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
@@ -76,7 +80,8 @@ class Traces:
     @property
     def pending(self) -> int:
         """Traces of which it is not on disk what became of them."""
-        return len(self._room.traces) + len(self.ready) + len(self.forgotten) + len(self.ahead)
+        waiting = len(self._room.traces) + self._assembling + len(self.ready)
+        return waiting + len(self.forgotten) + len(self.ahead)
 
     def has_news(self, now: float) -> bool:
         """Whether there is anything to write."""
@@ -170,15 +175,43 @@ class Traces:
         if not self._room.holds(request):
             self.released.append(request)
 
-    def complete(self, now: float, *, everything: bool = False) -> None:
-        """Make records of the traces nothing more is to be waited for, or of all that wait."""
-        for trace_id, waiting in self._room.due(now, everything=everything):
-            self.ready.append(self._assembler.assemble(trace_id, waiting, decorated=trace_id in self._own))
-            _remember(self._done, trace_id)
+    def complete(self, now: float, attempts: Attempts, lock: AbstractContextManager[Any]) -> None:
+        """Make records of traces nothing more is to be waited for: for a moment, or until the others have room.
+
+        Args:
+            now: Seconds since the epoch.
+            attempts: Where what is begun is noted.
+            lock: Held while it changes what waits, and not while a trace is assembled.
+        """
+        until = thread_time() + SLICE
+        self.behind = False
+        while not self.behind:
+            with lock:
+                found = next(self._room.due(now), None)
+                self._assembling = int(found is not None)
+            if found is None:
+                return
+            key = trace_key(found[0])
+            attempts.begin(key)
+            assembled = self._assemble(*found)
+            attempts.end(key)
+            with lock:
+                self._assembling = 0
+                self._put(assembled)
+            self.behind = thread_time() >= until and not self._room.crowded
+
+    def _assemble(self, trace_id: bytes, waiting: Waiting) -> Assembled:
+        return self._assembler.assemble(trace_id, waiting, decorated=trace_id in self._own)
+
+    def _put(self, assembled: Assembled) -> None:
+        """It is known what becomes of a trace; it is ready to be written."""
+        self.ready.append(assembled)
+        _remember(self._done, assembled.trace_id)
 
     def begin_again(self, now: float) -> None:
         """The journal was lost, and with it the requests that wait: traces are taken as they are."""
-        self.complete(now, everything=True)
+        for trace in self._room.due(now, everything=True):
+            self._put(self._assemble(*trace))
         for found in self.ready:
             found.waiting.requests.clear()
         self._room.forget_requests()
@@ -187,8 +220,13 @@ class Traces:
         self.released.clear()
         self.unknown = list(self._done)
 
-    def restore(self, journal: Journal, now: float) -> None:
+    def restore(self, journal: Journal, now: float, attempts: Attempts | None = None) -> None:
         """Let wait again what waited before this process began.
+
+        Args:
+            journal: Where it is.
+            now: Seconds since the epoch.
+            attempts: What the process ended over before; None where nobody assembles what waits.
 
         Raises:
             JournalError: It cannot be read.
@@ -200,27 +238,50 @@ class Traces:
         for unique in journal.recent():
             if len(unique) == WHOLE:
                 _remember(self._own, unique[:TRACE_ID])
-        for trace_id in _probes(journal):
+        for trace_id in probed_lately(journal):
             _remember(self._probed, trace_id)
         for body in journal.bodies():
             if body.form == RECORD:
                 self._wait_again(body, now)
-        for body in journal.bodies():
-            if body.form != RECORD:
-                self._resume(body, journal)
+        self._resume_all(journal, attempts)
 
-    def _resume(self, body: Body, journal: Journal) -> None:
+    def _resume_all(self, journal: Readable, attempts: Attempts | None) -> None:
+        """Let spans wait again; what ended the process twice is set aside."""
+        poison = {item.key for item in attempts.poison()} if attempts else set()
+        for body in journal.bodies():
+            key = body_key(body.seq, body.arrival)
+            if body.form == RECORD:
+                continue
+            if key in poison:
+                self._quarantine(body, journal)
+            elif attempts is None:
+                self._resume(body, journal)
+            else:
+                attempts.begin(key)
+                self._resume(body, journal)
+                attempts.end(key)
+        for trace_id in [one for one in self._room.traces if trace_key(one) in poison]:
+            self._put(quarantined(trace_id, self._room.take(trace_id), ASSEMBLING))
+
+    def _resume(self, body: Body, journal: Readable) -> None:
         """Let the spans of a request wait again whose traces became no record, not even one that waits itself."""
-        try:
-            batch = read(body.body, json=body.form == Form.JSON.value)
-        except Rejected as rejected:
-            complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+        foreign = spans_of(body)
+        if foreign is None:
             self.released.append(body.seq)
             return
         waits = body.traces
         waits -= journal.known(waits)
-        kept = [one for one in batch.foreign if one.trace_id in waits and one.trace_id not in self.ahead]
-        self._hold(kept, body, Counts())
+        waits = {one for one in waits if one not in self.ahead and one not in self._done}
+        self._hold([one for one in foreign if one.trace_id in waits], body, Counts())
+
+    def _quarantine(self, body: Body, journal: Readable) -> None:
+        """Set a request aside that cannot even be read, and its traces with it."""
+        waits = {one for one in body.traces if one not in self.ahead and one not in self._done}
+        for trace_id in sorted(waits - journal.known(waits)):
+            self._room.hold(trace_id, body.seq, body.arrival)
+            self._put(quarantined(trace_id, self._room.take(trace_id), READING))
+        if not self._room.holds(body.seq):
+            self.released.append(body.seq)
 
     def _wait_again(self, body: Body, now: float) -> None:
         """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
@@ -230,16 +291,6 @@ class Traces:
         if not body.traces:
             self.replies.put(found, now + WAIT, came=True)
             self.replies.held({bytes.fromhex(found.trace_id or ""): body.seq})
-
-
-def _probes(journal: Journal) -> Iterator[bytes]:
-    """The traces of probes in the newest rows."""
-    mark = f'"source":"{names.PROBE}"'.encode()
-    for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
-        for line in row.lines.split(b"\n") if mark in row.lines else ():
-            found = decode(line) if mark in line else None
-            if isinstance(found, Record) and found.source == names.PROBE and found.trace_id:
-                yield bytes.fromhex(found.trace_id)
 
 
 def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:

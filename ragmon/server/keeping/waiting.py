@@ -13,10 +13,11 @@ from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from ragmon.spans import Span
+from ragmon.spans.model import SPANS, TOO_MANY_SPANS
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"
-TOO_MANY: Final = "too_many_spans"
+TOO_MANY: Final = TOO_MANY_SPANS
 """Why a span belongs to no record."""
 
 
@@ -49,7 +50,7 @@ class Limits:
     idle: float = 5.0
     rootless: float = 60.0
     age: float = 600.0
-    spans: int = 512
+    spans: int = SPANS
     traces: int = 50_000
     size: int = 512 << 20
 
@@ -118,7 +119,7 @@ class Room:
                 found["new"] += 1
             if piece.span_id in trace.pieces:
                 found[TWICE] += 1
-            elif len(trace.pieces) >= self.limits.spans and not piece.is_root:
+            elif len(trace.pieces) >= self.limits.spans and (trace.rooted or not piece.is_root):
                 found[TOO_MANY] += 1
                 trace.complete = False
             else:
@@ -139,6 +140,11 @@ class Room:
                 self._sizes[request] = size
                 self.size += size
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more wait than there is room for."""
+        return len(self.traces) > self.limits.traces or self.size > self.limits.size
+
     def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, Waiting]]:
         """Hand out the traces nothing more is to be waited for, each once.
 
@@ -149,10 +155,9 @@ class Room:
         while self._order:
             at, trace_id = self._order[0]
             trace = self.traces.get(trace_id)
-            crowded = len(self.traces) > self.limits.traces or self.size > self.limits.size
             if trace is None:
                 heappop(self._order)
-            elif everything or crowded or (moment := self._moment(trace)) <= now:
+            elif everything or self.crowded or (moment := self._moment(trace)) <= now:
                 heappop(self._order)
                 # Spans of it may still have come.
                 trace.complete = trace.complete and trace.last + self._idle(trace) <= now
@@ -169,6 +174,14 @@ class Room:
 
     def _idle(self, trace: Waiting) -> float:
         return self.limits.idle if trace.rooted else self.limits.rootless
+
+    def hold(self, trace_id: bytes, request: int, now: float) -> None:
+        """Have a trace wait for a journalled request whose spans are not read."""
+        trace = self.traces.setdefault(trace_id, Waiting(0, now, now))
+        trace.requests.add(request)
+        self._held[request] += 1
+        self._waits[request] += 1
+        self._sizes.setdefault(request, 0)
 
     def take(self, trace_id: bytes) -> Waiting:
         """Take a trace out."""

@@ -56,7 +56,7 @@ def admin(views: Views) -> Starlette:
     turns: dict[str, AbstractAsyncContextManager[Any]] = {"/api/compare": nullcontext()}  # it refuses a second one
     routes = {path: _off_the_loop(answer, turns.get(path, one)) for path, answer in slow.items()}
     routes["/healthz"] = _at_once(lambda: "" if views.keeper.alive else views.trouble())
-    routes["/readyz"] = _at_once(views.trouble)
+    routes["/readyz"] = _at_once(views.trouble, views.quarantine)
     handlers: dict[Any, Any] = {404: _elsewhere(list(routes)), 405: _elsewhere(list(routes))}
     app = Starlette(routes=[Route(path, found) for path, found in routes.items()], exception_handlers=handlers)
     app.router.redirect_slashes = False
@@ -90,12 +90,19 @@ def _off_the_loop(answer: Answer, turn: AbstractAsyncContextManager[Any]) -> End
     return endpoint
 
 
-def _at_once(trouble: Callable[[], str]) -> Endpoint:
-    """An endpoint that waits for nobody: an orchestrator kills what does not answer."""
+def _at_once(trouble: Callable[[], str], note: Callable[[], str] = str) -> Endpoint:
+    """An endpoint that waits for nobody: an orchestrator kills what does not answer.
+
+    Args:
+        trouble: Why the answer is no; "" where it is yes.
+        note: What is to be known beside a yes.
+    """
 
     async def endpoint(_: Request) -> Response:
         told = trouble()
-        return PlainTextResponse(f"{told or 'ok'}\n", 503 if told else 200, _HEADERS)
+        said = note()
+        yes = f"ok\n{said}" if said else "ok"
+        return PlainTextResponse(f"{told or yes}\n", 503 if told else 200, _HEADERS)
 
     return endpoint
 

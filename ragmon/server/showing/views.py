@@ -75,6 +75,12 @@ class Views:
             return "the thread that writes the journal has ended"
         return f"the journal cannot be written ({self.keeper.trouble})" if self.keeper.trouble else ""
 
+    def quarantine(self) -> str:
+        """What is set aside, in a sentence; "" where nothing is."""
+        n = self.keeper.quarantined
+        what = "1 request is" if n == 1 else f"{n} requests are"
+        return f"{what} quarantined: twice the process ended or froze over each of them" if n else ""
+
     def status(self) -> dict[str, Any]:
         """What is wrong, since when, whether that can be believed, and then the gates and the books."""
         reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
@@ -85,9 +91,12 @@ class Views:
             for name, error in reloading.probing.troubles.items()
         ]
         stale = [Finding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
+        quarantined = self._quarantined()
+        since = quarantined[-1]["arrival"] if quarantined else None
+        aside = [Finding(told, since, "ragmon doctor names them")] if (told := self.quarantine()) else []
         return {
             "wrong": [found._asdict() for found in (*stuck, *glance.wrong(reading))],
-            "doubts": [found._asdict() for found in (*stale, *idle, *glance.doubts(reading))],
+            "doubts": [found._asdict() for found in (*stale, *aside, *idle, *glance.doubts(reading))],
             "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
             "version": current(),
             "started": self._began,
@@ -103,10 +112,22 @@ class Views:
             "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
             "producers": {"missing": served.missing, "dropped": dict(served.lost)},
             "refused": dict(served.refused),
+            "quarantined": quarantined,
             "labels": {**reading.labels, "waiting": reading.labels_waiting},
             "journal": {"bytes": served.size, **self._journal(), "resets": served.resets},
             "builds": [list(found) for found in reading.builds],
         }
+
+    def _quarantined(self) -> list[dict[str, Any]]:
+        """What is set aside, without what it says."""
+        if not self.keeper.quarantined:
+            return []
+        told = ("arrival", "step", "trace_id", "size")
+        try:
+            with open_readonly(self.folder) as journal:
+                return [{name: getattr(found, name) for name in told} for found in journal.quarantined()]
+        except RagmonError:  # `trouble` says why
+            return []
 
     def _journal(self) -> dict[str, Any]:
         """How much it may take, how far it goes back, and when a row was written last."""

@@ -1,0 +1,164 @@
+"""Thousands of traces fall due at once: whoever hands something in, or looks, waits for a moment of it alone."""
+
+from __future__ import annotations
+
+import threading
+from time import process_time
+
+import pytest
+from otlp_requests import export
+from serving import (
+    PATIENCE,
+    Time,
+    accounted,
+    asked,
+    configuration,
+    digest,
+    foreign,
+    get,
+    journalled,
+    process,
+    replayed,
+    send_body,
+    serving,
+    wait_for,
+    whole,
+)
+
+from ragmon.config.load import load
+from ragmon.server.keeping.assembling import Assembler
+from ragmon.server.keeping.waiting import Limits, Waiting
+
+DUE, FEW = 9000, 3000
+TOGETHER = 100
+PATIENT = Limits(idle=5.0, rootless=60.0, age=600.0)
+
+
+def requests(numbers, at=None):
+    """Exports of many traces each, of an application that retrieved five documents."""
+    for start in range(0, len(numbers), TOGETHER):
+        yield export([span for n in numbers[start : start + TOGETHER] for span in traced(n, at)]).SerializeToString()
+
+
+def traced(number, at=None):
+    """A trace whose text is as long as texts are, that ended now or at a time."""
+    call, found = foreign(number, at=at)
+    documents = {
+        f"retrieval.documents.{place}.document.{name}": value
+        for place in range(5)
+        for name, value in {"id": f"d{place}", "score": 0.5, "content": "what the handbook says of it. " * 15}.items()
+    }
+    return [call, found._replace(attributes={**found.attributes, **documents})]
+
+
+def spent(what):
+    """CPU seconds of this process, in which the server runs, while something is done."""
+    began = process_time()
+    what()
+    return process_time() - began
+
+
+def test_while_thousands_of_traces_are_assembled_requests_are_acknowledged_and_pages_answer(tmp_path):
+    """An acknowledgement takes half a second of CPU at most, a page a quarter, whoever else is at work meanwhile."""
+    time = Time()
+    with serving(tmp_path, clock=time.clock(), patience=PATIENT) as running:
+        for body in requests(range(DUE), time.now):
+            send_body(running, body)
+        keeper = running.server.keeper
+        wait_for(lambda: keeper.waiting.pending, lambda pending: pending == DUE)
+        acks, pages, number = [], [], DUE
+        time.now += 6.0
+        while keeper.waiting.pending:
+            number += 1
+            record = whole([asked(number, ts=time.now)])
+            acks.append(spent(lambda record=record: send_body(running, record)))
+            pages += [spent(lambda path=path: get(f"{running.admin}{path}")) for path in ("/metrics", "/healthz")]
+        books = running.wait_for(lambda found: not found["pending"])
+        assert (books["received"], books["scored"], books["residual"]) == (number, number, 0)
+        found = digest(running)
+    assert replayed(tmp_path) == found
+    assert len(acks) > 3, "they came while traces were assembled"
+    assert max(acks) < 0.5, acks
+    assert max(pages) < 0.25, pages
+
+
+def test_a_server_killed_between_two_slices_loses_no_trace_and_doubles_none(tmp_path):
+    configuration(tmp_path)
+    with process(tmp_path) as running:
+        for body in requests(range(FEW)):
+            send_body(running, body)
+        wait_for(running.books, lambda books: books["scored"] > FEW // 20)
+        running.kill()
+    scored = len(journalled(tmp_path))
+    with process(tmp_path) as running:
+        assert accounted(running)["scored"] == FEW
+        assert running.stop() == 0
+    assert 0 < scored < FEW
+    assert {record.trace_id for record in journalled(tmp_path)} == {foreign(n)[0].trace_id for n in range(FEW)}
+    assert len(journalled(tmp_path)) == FEW
+
+
+IN, OUT = threading.Event(), threading.Event()
+
+
+def hold(text):
+    """A redactor that takes its time."""
+    IN.set()
+    assert OUT.wait(PATIENCE)
+    return text
+
+
+def test_pages_do_not_wait_for_the_trace_that_is_being_assembled(tmp_path):
+    IN.clear()
+    OUT.clear()
+    redacted = f'[capture]\ncontent = "redacted"\nredactors = ["{__name__}:hold"]\n'
+    with serving(tmp_path, redacted) as running:
+        try:
+            send_body(running, export(foreign(1)).SerializeToString())
+            assert IN.wait(PATIENCE)
+            shown = running.metrics()
+            books = running.books()
+        finally:
+            OUT.set()
+        assert (books["received"], books["pending"], books["residual"]) == (1, 1, 0)
+        assert shown['ragmon_accounting_residual{stage="ingest"}'] == 0
+        assert accounted(running)["scored"] == 1
+
+
+@pytest.fixture(name="settings")
+def configured(tmp_path):
+    return load(configuration(tmp_path), environ={})
+
+
+class Piece:
+    """A span as it came."""
+
+    is_root, service, build = False, None, None
+
+    def __init__(self, span):
+        self.trace_id, self.span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+        self._span = span
+
+    def span(self):
+        for _ in range(1000):  # it takes a while to read
+            pass
+        return self._span
+
+
+def waiting(number):
+    """A trace of very many spans."""
+    spans = [foreign(1)[1]._replace(span_id=f"{n + 2:016x}") for n in range(number)]
+    return Waiting(0, 0.0, 0.0, {piece.span_id: piece for piece in map(Piece, (foreign(1)[0], *spans))})
+
+
+def test_a_trace_beyond_its_deadline_is_dropped_and_counted(settings):
+    """In the middle of its spans: no more of it is read."""
+    trace_id, held = bytes.fromhex(foreign(1)[0].trace_id), waiting(20_000)
+    longest = 0.05
+    found = []
+    took = spent(lambda: found.append(Assembler(settings, longest).assemble(trace_id, held)))
+    assert found[0].counts.dropped == {"deadline_exceeded": 1}
+    assert (found[0].made, found[0].counts.received) == ([], 0)
+    assert took < 3 * longest
+    whole_one = Assembler(settings).assemble(trace_id, waiting(20))
+    assert (len(whole_one.made), whole_one.counts.dropped) == (1, {})

@@ -1,0 +1,274 @@
+"""No text takes long: every pattern and every function that reads strangers' text takes time that grows with its length.
+
+The texts are made from the patterns themselves, so that a new pattern of the package is tried as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
+
+import ragmon
+from ragmon import text as texts
+from ragmon.capture import documents, extract, patterns
+from ragmon.contract import Answer, Record
+from ragmon.export import markdown
+from ragmon.ingest import decode
+from ragmon.ingest.otlp import lines
+from ragmon.item import GoldItem
+from ragmon.judges import replies
+from ragmon.labels import files
+from ragmon.metrics import grounding
+from ragmon.probes import cache_headers
+from ragmon.reader import FactReader, match_texts
+from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.spans import answers, entries, evaluations, marks, values
+
+SECONDS = 10
+"""After which a test is ended: only what is exponential takes longer."""
+MADE_WHERE_NEEDED = {
+    "alerting.cases.gates",  # reads its own rules
+    "capture.patterns",  # what a pattern of bounded length found
+    "config.kinds",  # the configuration
+    "config.locate",
+    "config.problems",
+    "config.sampling",
+    "demo.expected",  # a number, as in the patterns of the module
+    "gold.shapes",  # names of members
+    "refusal",  # the default patterns are tried below
+    "text",  # one class of characters
+}
+"""Modules that make or use a pattern inside a function, and why that is as good as tried."""
+
+
+def modules():
+    for found in pkgutil.walk_packages(ragmon.__path__, "ragmon."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def compiled(value):
+    if isinstance(value, re.Pattern):
+        yield value
+    elif isinstance(value, tuple | list | set | frozenset):
+        for inner in value:
+            yield from compiled(inner)
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from compiled(inner)
+
+
+def uses(module, name):
+    """How a module tries one of its patterns; one that it hands on is searched for."""
+    source = Path(module.__file__).read_text("utf-8")
+    found = set(re.findall(rf"\b{name}\.(fullmatch|match|search|sub|finditer|findall|split)\(", source))
+    return frozenset("match" if use == "match" else "fullmatch" if use == "fullmatch" else "search" for use in found)
+
+
+def found_patterns():
+    """Every pattern of the package with the ways it is tried, by where it is."""
+    found = {}
+    for module in modules():
+        for name, value in vars(module).items():
+            for place, pattern in enumerate(compiled(value)):
+                ways = uses(module, name) or frozenset({"search"})
+                found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
+    for place, source in enumerate(DEFAULT_PATTERNS):
+        found[re.compile(source), frozenset({"search"})] = f"refusal.DEFAULT_PATTERNS.{place}"
+    found[RefusalRule()._matcher, frozenset({"search"})] = "refusal.RefusalRule"
+    found[texts._runs_of_marks(), frozenset({"search"})] = "text._runs_of_marks"
+    return [pytest.param(pattern, way, id=f"{name}-{way}") for (pattern, ways), name in found.items() for way in ways]
+
+
+def attempt(pattern, way):
+    """Try a pattern to the end of a text, as its module does."""
+    if way == "search":
+        return lambda text: [None for _ in pattern.finditer(text)]
+    return pattern.fullmatch if way == "fullmatch" else pattern.match
+
+
+def slow(pattern, way):
+    """The first text that a pattern is not linear on, and how slow it is; None where all are read in time."""
+    is_bytes = isinstance(pattern.pattern, bytes)
+    for start, pump, end in pumps(pattern):
+
+        def make(size, parts=(start, pump, end)):
+            text = text_of(*parts, size)
+            return text.encode("utf-8", "surrogatepass") if is_bytes else text
+
+        try:
+            with ended_after(SECONDS):
+                wrong = growth(attempt(pattern, way), make)
+        except TooLongError as late:
+            wrong = str(late)
+        if wrong:
+            return (start, pump, end), wrong
+    return None
+
+
+@pytest.mark.parametrize(("pattern", "way"), found_patterns())
+def test_every_pattern_takes_time_that_grows_with_the_text(pattern, way):
+    assert slow(pattern, way) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "flags"),
+    [
+        (r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE),
+        (r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL),
+        (r"\w+@", 0),
+        (r"<b>.*</b>", re.DOTALL),
+        (r"\b(?:\d[\d.,]*|one) hours", 0),
+        (r"(?:-+)+>", 0),
+    ],
+)
+def test_a_pattern_that_takes_the_square_of_its_text_is_found(source, flags):
+    """The texts are good enough: each of these patterns looks harmless and is not."""
+    assert slow(re.compile(source, flags), "search") is not None
+
+
+def test_patterns_are_made_once_where_they_are_tried_here():
+    """A pattern written into a call would not be seen here: whoever writes one says why that is harmless."""
+    found = set()
+    for path in Path(ragmon.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "re"
+                for node in ast.walk(function)
+            ):
+                found.add(".".join(path.relative_to(Path(ragmon.__file__).parent).with_suffix("").parts))
+    assert found == MADE_WHERE_NEEDED
+
+
+def header(text):
+    message = Message()
+    message["X-Cache"] = text
+    return message
+
+
+ITEM = GoldItem(
+    "a", "Why?", answerable=True, claim_substrings=["itu", "harbour"], gold_claim="the harbour", citations=["d"]
+)
+BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
+FUNCTIONS = {
+    texts.head: texts.head,
+    texts.is_cut: texts.is_cut,
+    texts.stream_safe: texts.stream_safe,
+    texts.fold: texts.fold,
+    texts.clean: texts.clean,
+    texts.contains_phrase: lambda text: (texts.contains_phrase(text, "a"), texts.contains_phrase(text, "aaaaaaaaab")),
+    texts.claim_phrases: texts.claim_phrases,
+    texts.normalise_question: texts.normalise_question,
+    texts.normalise_context: texts.normalise_context,
+    texts.split_citations: texts.split_citations,
+    grounding.words: grounding.words,
+    grounding.content_words: grounding.content_words,
+    grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
+    patterns.redact: patterns.redact,
+    extract.answer: lambda text: extract.answer({"claim": text}, None),
+    extract.text_of: lambda text: extract.text_of([{"content": text}]),
+    documents.as_id: documents.as_id,
+    answers.parse: answers.parse,
+    entries.document: entries.document,
+    entries.called: entries.called,
+    evaluations._name: evaluations._name,
+    marks.cited: lambda text: marks.cited(text, ["a", "b"]),
+    values.decode: values.decode,
+    values.opened: values.opened,
+    values.is_json: values.is_json,
+    values.cut_off: values.cut_off,
+    values.mapping: values.mapping,
+    values.plain: values.plain,
+    values.number: values.number,
+    values.count: values.count,
+    values.text_of: lambda text: values.text_of([{"content": text}]),
+    values.as_id: values.as_id,
+    replies.completion: lambda text: replies.completion(text.encode("utf-8", "replace")),
+    replies.findings: lambda text: replies.findings(text, 1, reasons=True),
+    replies.claims: replies.claims,
+    cache_headers.is_from_cache: lambda text: cache_headers.is_from_cache(header(text)),
+    decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
+    lines.is_export: lambda text: lines.is_export(text.encode("utf-8", "surrogatepass")),
+    files._ids: files._ids,
+    files._time: files._time,
+    markdown.one_line: markdown.one_line,
+    markdown.escape: markdown.escape,
+    RefusalRule.is_token: RefusalRule().is_token,
+    RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
+    FactReader.read: lambda text: FactReader().read(Record(answer_json=Answer(claim=text)), ITEM),
+    match_texts: lambda text: match_texts([text], BY_TEXT),
+}
+"""How each function is given a text. `RefusalRule.is_like` looks at 120 characters unless somebody asks for more."""
+FRAMES = (
+    *(
+        ("citations: [", "citations: [", ""),
+        ("", "citations : ", ""),
+        ("", "citations: [a, ", "]"),
+        ("", "citations: []", ""),
+    ),
+    *(
+        ('{"claim": "', "a\\n", '"}'),
+        ('{"claim": "', "\\ud83d", '"}'),
+        ('{"a":', '{"a":', ""),
+        ("[", "[1],", "1]"),
+        ("", '{"a":1}', ""),
+    ),
+    *(
+        ("1", "1", ".5"),
+        ("", "1e", ""),
+        ("0.", "1", ""),
+        ("```json\n", "```json\n{", "\n```"),
+        ("```", "\n", "```"),
+        ("```\n", "\n ", "x"),
+    ),
+    *(
+        ("Document(id=", "Document(id=", ""),
+        ("Document(id=", "a, ", ""),
+        ("<NodeWithScore(node=a(id_=", "), score=", ""),
+    ),
+    *(
+        ("", "[1-99]", ""),
+        ("", "a[1]", "["),
+        ("a", "[1]", "("),
+        ("", "[1, ", ""),
+        ("", "the cat ", ""),
+        ("", "aaaaaaaaab", ""),
+    ),
+    *(
+        ("", "ada@example.", ""),
+        ("", "sk-a_", ""),
+        ("", "eyJaaaaaaa.", ""),
+        ("-----BEGIN A-----", "A", "\0"),
+        ("", "4111 ", ""),
+    ),
+)
+READERS = (texts, grounding, patterns, answers, entries, marks, values, replies, cache_headers, markdown)
+"""Modules of which every public function that takes a text first is tried."""
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__qualname__}")
+def test_every_function_takes_time_that_grows_with_the_text(function):
+    for parts in (*FRAMES, *(("", pump, "") for pump in GENERAL)):
+        with ended_after(SECONDS):
+            wrong = growth(FUNCTIONS[function], lambda size, parts=parts: text_of(*parts, size))
+        assert wrong is None, (parts, wrong)
+
+
+def test_every_public_function_that_takes_a_text_is_tried():
+    for module in READERS:
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            first = next(iter(inspect.signature(function).parameters.values()), None)
+            takes_text = first is not None and first.annotation in ("str", "bytes", "Any", "Message")
+            if takes_text and not name.startswith("_") and function.__module__ == module.__name__:
+                assert function in FUNCTIONS, f"{module.__name__}.{name} reads text: name it in FUNCTIONS"
