@@ -123,7 +123,7 @@ def of_traces(body: bytes, form: Form) -> Request:
 def spans_of(body: Body) -> list[Foreign] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return read(body.body, json=body.form == Form.JSON.value).foreign
+        return [packed(one) for one in read(body.body, json=body.form == Form.JSON.value).foreign]
     except Rejected as rejected:
         complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
