@@ -162,6 +162,7 @@ INTO_CAPTURE = {
     "delivery",
     "embedding",
     "feedback",
+    "journal.layouts",
     "judges.budget",
     "judges.judge",
     "judges.panel",
@@ -187,7 +188,7 @@ INTO_CAPTURE = {
 # The parts of the server that may not import one another, and what of it they may import.
 SERVER = {
     "server.doors": {"server.desk", "server.complaints"},
-    "server.keeping": {"server.desk", "server.complaints"},
+    "server.keeping": {"server.desk", "server.complaints", "server.memory"},
     "server.showing": {"server.keeping", "server.complaints", "server.reloading"},
 }
 LEVEL = {room: level for level, rooms in enumerate(FLOORS.values()) for room in rooms.split()}

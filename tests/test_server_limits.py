@@ -131,7 +131,7 @@ def test_a_full_house_takes_nobody_until_somebody_has_gone():
 
 
 def test_bytes_of_all_bodies_are_counted_together_and_given_back():
-    intake = Intake(RequestLimits(held=100))
+    intake = Intake(RequestLimits(held=100, small=0))
     with intake.ticket() as first, intake.ticket() as second:
         first.hold(60)
         second.hold(40)
@@ -144,7 +144,7 @@ def test_bytes_of_all_bodies_are_counted_together_and_given_back():
 
 def test_an_inflated_body_counts_with_its_size():
     async def run():
-        intake = Intake(RequestLimits(held=1000))
+        intake = Intake(RequestLimits(held=1000, small=0))
         body = gzip.compress(bytes(900))
         with intake.ticket() as ticket:
             ticket.hold(len(body))

@@ -128,8 +128,10 @@ class Step:
         )
 
 
-def _counter(counts: Mapping[str, int]) -> Counter[int]:
-    """Counts whose keys became text, as those of JSON are."""
+def _counter(counts: Mapping[str, int] | list[float]) -> Counter[int]:
+    """Counts whose keys became text, as those of JSON are; older states hold each value."""
+    if isinstance(counts, list):
+        return Counter(buckets(counts))
     return Counter({int(key): n for key, n in counts.items()})
 
 

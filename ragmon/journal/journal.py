@@ -71,6 +71,7 @@ class Journal(Readable):
 
     def _open(self) -> None:
         self._connection = opening.open_file(self.path)
+        self._fitted = -1
         try:
             with told_reading(self.path):
                 self._tail = max(self._tail, self._tail_on_disk())
@@ -152,8 +153,25 @@ class Journal(Readable):
         """What is unique in the keys of the records that came last, in no order: some hundred thousand."""
         return self._keys.recent()
 
+    @property
+    def upto(self) -> int:
+        """Bytes of lines of all rows there ever were."""
+        return self._tail.upto
+
+    def excess(self) -> int:
+        """Bytes by which it is larger than it may be, its log included; below zero where it is smaller.
+
+        Raises:
+            JournalError: It cannot be read.
+        """
+        with told(self.path):
+            if self._fitted != self.limits.size:
+                store.fit(self._connection, self.limits.size)
+                self._fitted = self.limits.size
+            return store.excess(self._connection, self.path, self.limits.size)
+
     def expire(self) -> bool:
-        """Delete some of what has had its time, in a transaction of some 20 ms.
+        """Delete some of what has had its time or has no room, in a transaction of some 20 ms.
 
         Rows are deleted up to a checkpoint only, so that the rest can be replayed from it.
 
@@ -163,11 +181,27 @@ class Journal(Readable):
         Raises:
             JournalError: It could not be written.
         """
+        return self._expire(self._clock()) or self._shrink()
+
+    def make_room(self) -> bool:
+        """The same, of what has no room alone: what time it is plays no part."""
+        excess = self.excess()
+        return (excess > 0 and self._expire(None)) or (excess + self._free() > 0 and self._shrink())
+
+    def _expire(self, now: float | None) -> bool:
+        excess = self.excess()
         with told_reading(self.path), self._transaction():
-            found = expiry.expire(self._connection, self._keys, self.limits, self._clock())
+            found = expiry.expire(self._connection, self._keys, self.limits, excess, now)
             self._index.forget_series()
+        return found
+
+    def _free(self) -> int:
         with told(self.path):
-            return found or expiry.shrink(self._connection)
+            return store.free_pages(self._connection) * store.PAGE
+
+    def _shrink(self) -> bool:
+        with told(self.path):
+            return expiry.shrink(self._connection, self.limits.size)
 
     def quarantine_size(self) -> int:
         """How many requests are set aside.

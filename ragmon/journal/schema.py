@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ragmon.errors import RagmonError
+from ragmon.journal import layouts
 from ragmon.journal.faults import JournalError
 
 _FIRST: Final = """
@@ -50,8 +51,16 @@ def _first(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _create(connection: sqlite3.Connection, table: str) -> None:
+    """Make one table of version 1, and its indexes."""
+    for statement in _FIRST.split(";"):
+        if f"CREATE TABLE {table} (" in statement or f" ON {table} (" in statement:
+            connection.execute(statement)
+
+
 def _traced(connection: sqlite3.Connection) -> None:
     """Labels find the answers they are about; those in rows that are there already they do not find."""
+    layouts.complete(connection, lambda table: _create(connection, table))
     connection.execute("CREATE TABLE traced (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL)")
 
 

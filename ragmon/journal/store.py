@@ -15,15 +15,18 @@ _PATIENCE: Final = 5.0
 """Seconds to wait for somebody else who writes."""
 _BRIEFLY: Final = 50
 """Milliseconds to wait for readers where it can be done later as well."""
-_PAGE: Final = 4096
+PAGE: Final = 4096
+"""Bytes of a page."""
 _CACHE: Final = 16 << 10
 """KiB of pages kept in memory."""
-_CHECKPOINT: Final = 4000
-"""Pages in the write-ahead log after which they are moved into the file: hot pages are moved once for many changes."""
-_LARGEST_LOG: Final = 32 << 20
+_LARGEST_LOG: Final = 16 << 20
+"""Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
+_SMALLEST_LOG: Final = 1 << 18
+_LOG: Final = 16
+"""The part of a journal that its log may be."""
 
 # Of an empty file alone; that it is in write-ahead mode is written last, and the others with it.
-_LAYOUT: Final = (f"page_size = {_PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
+_LAYOUT: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
 _WRITING: Final = (
     "synchronous = FULL",
     "secure_delete = ON",
@@ -31,8 +34,6 @@ _WRITING: Final = (
     "cell_size_check = ON",
     "trusted_schema = OFF",
     f"cache_size = -{_CACHE}",
-    f"wal_autocheckpoint = {_CHECKPOINT}",
-    f"journal_size_limit = {_LARGEST_LOG}",
 )
 _READING: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
 
@@ -96,6 +97,18 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
 
 
+def log_of(size: int) -> int:
+    """Bytes of the log of a journal of some size after which it is moved into the file."""
+    return max(_SMALLEST_LOG, min(size // _LOG, _LARGEST_LOG))
+
+
+def fit(connection: sqlite3.Connection, size: int) -> None:
+    """Let the log of a journal be as large as becomes one of some size, in bytes."""
+    log = log_of(size)
+    for pragma in (f"wal_autocheckpoint = {log // PAGE}", f"journal_size_limit = {log}"):
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
 def version(connection: sqlite3.Connection) -> int:
     """A number that changes when another connection has written.
 
@@ -116,9 +129,26 @@ def wipe_log(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {round(1000 * _PATIENCE)}")
 
 
-def used(connection: sqlite3.Connection) -> int:
-    """Bytes the journal takes without pages that are free."""
-    return (_number(connection, "page_count") - free_pages(connection)) * _number(connection, "page_size")
+def excess(connection: sqlite3.Connection, path: Path, size: int) -> int:
+    """Bytes by which a journal is larger than it may be, below zero where it is smaller.
+
+    Its log counts, and pages that are free do not: new rows take them.
+
+    Args:
+        connection: The journal.
+        path: Its file.
+        size: Bytes it may have.
+    """
+    log = max(log_of(size), log_size(path))
+    return (pages(connection) - free_pages(connection)) * PAGE + log - size
+
+
+def log_size(path: Path) -> int:
+    """Bytes of the write-ahead log of a file; 0 where there is none."""
+    try:
+        return path.with_name(path.name + BESIDE[0]).stat().st_size
+    except OSError:
+        return 0
 
 
 def pages(connection: sqlite3.Connection) -> int:

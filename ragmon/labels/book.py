@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.contract import Label
+from ragmon.labels.early import Early
 from ragmon.labels.words import CONFLICT, CROWDED, JOINED, NO_ROOM, ORPHAN, Verdict, Words, dated, together
 
 TTL: Final = 7 * 86_400.0
@@ -55,9 +56,12 @@ class Book:
         self.results: Counter[str] = Counter()
         self._ttl = ttl
         self._answers: dict[str, _Answer] = {}
-        self._early: dict[str, list[tuple[float, Label]]] = {}
-        self._waiting = 0
-        self._held = self._early_held = 0
+        self._held = 0
+        self._early = self._no_labels()
+
+    @staticmethod
+    def _no_labels() -> Early:
+        return Early(MOST, LARGEST, lambda label: _size(label.rater, label))
 
     def hear(self, label: Label, now: float) -> Verdict | None:
         """Take in what is said of an answer that is there.
@@ -103,19 +107,12 @@ class Book:
         return answer is not None
 
     def keep(self, label: Label, now: float) -> None:
-        """Let a label wait for its trace; where too much waits, the oldest make room."""
-        self._early.setdefault(label.trace_id, []).append((now, msgspec.structs.replace(label, comment=None)))
-        self._waiting += 1
-        self._early_held += _size(label.rater, label)
-        while self._waiting > MOST or self._early_held > LARGEST:
-            self.results[NO_ROOM] += len(self.take(next(iter(self._early))))
+        """Let a label wait for its trace; where too much waits, others may have to make room (`labels.early`)."""
+        self._count(NO_ROOM, self._early.put(label, now))
 
     def take(self, trace_id: str | None) -> list[Label]:
         """The labels that waited for a trace, which is there now."""
-        found = self._early.pop(trace_id, []) if trace_id is not None else []
-        self._waiting -= len(found)
-        self._early_held -= sum(_size(label.rater, label) for _, label in found)
-        return [label for _, label in found]
+        return [] if trace_id is None else self._early.take(trace_id)
 
     def forget(self, trace_ids: Iterable[str]) -> int:
         """Forget what was said of traces; a label that waits for one of them waits in vain.
@@ -130,31 +127,31 @@ class Book:
         for trace_id in trace_ids:
             heard = self._drop(trace_id)
             found += heard or trace_id in self._early
-            self._orphan(trace_id)
+            self._count(ORPHAN, len(self.take(trace_id)))
         return found
 
     @property
     def waiting(self) -> int:
         """Labels that wait for their traces."""
-        return self._waiting
+        return len(self._early)
 
     def expire(self, now: float) -> None:
         """Forget what was said long ago, and count labels whose trace never came."""
         before = now - self._ttl
         while self._answers and next(iter(self._answers.values())).since < before:
             self._drop(next(iter(self._answers)))
-        while self._early and next(iter(self._early.values()))[0][0] < before:
-            self._orphan(next(iter(self._early)))
+        self._count(ORPHAN, self._early.expire(before))
 
-    def _orphan(self, trace_id: str) -> None:
-        self.results[ORPHAN] += len(self.take(trace_id))
+    def _count(self, result: str, n: int) -> None:
+        if n:
+            self.results[result] += n
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON data; comments are not kept."""
         return {
             "results": dict(self.results),
             "answers": {trace_id: msgspec.to_builtins(answer) for trace_id, answer in self._answers.items()},
-            "early": [[at, msgspec.to_builtins(label)] for labels in self._early.values() for at, label in labels],
+            "early": list(self._early.dump()),
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -164,9 +161,8 @@ class Book:
         for answer in self._answers.values():  # an older ragmon wrote no sizes
             answer.size = sum(_size(rater, words) for rater, words in answer.raters.items())
         self._held = sum(answer.size for answer in self._answers.values())
-        self._early, self._waiting, self._early_held = {}, 0, 0
-        for at, label in msgspec.convert(data["early"], list[tuple[float, Label]]):
-            self.keep(label, at)
+        self._early = self._no_labels()
+        self._count(NO_ROOM, self._early.load(data["early"]))
 
 
 def _size(rater: str, said: Words | Label) -> int:

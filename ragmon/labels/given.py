@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.contract import Label
+from ragmon.errors import shorten
 from ragmon.labels.words import FIELDS
 
 LONGEST: Final = 1024
@@ -15,6 +17,7 @@ LONGEST_COMMENT: Final = 10_000
 """Characters of a comment."""
 MOST: Final = 1000
 """Documents a label names."""
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
 
 
@@ -50,4 +53,15 @@ def as_label(told: Any) -> Label:
         "".join((*names, label.comment or "")).encode()
     except UnicodeEncodeError:
         raise ValueError("a label's texts hold half of a character: they are no Unicode") from None
+    return label
+
+
+def of_a_trace(label: Label) -> Label:
+    """A label whose trace id is one: a server's answers have no others. In a log of traces an id may be any text.
+
+    Raises:
+        ValueError: It is none, and what would be.
+    """
+    if not _TRACE_ID.fullmatch(label.trace_id):
+        raise ValueError(f"trace_id is 32 hex digits, not {shorten(label.trace_id)}")
     return label

@@ -33,6 +33,9 @@ _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
 _NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
 _NOBODY: Final = (b"", _NO_SPAN)
 """The parents of a span that has none."""
+_BY_KIND: Final = type(ByKind().resource_spans.add().scope_spans.add().spans.add())
+_IN_BYTES: Final = type(InBytes().resource_spans.add().scope_spans.add().spans.add())
+"""A span alone, in either way."""
 _FAILED: Final = Status.STATUS_CODE_ERROR
 
 
@@ -174,6 +177,18 @@ def _span(told: _Told, scope: str) -> Span:
         bool(flags & SAMPLED) if flags else None,
         [link.trace_id.hex() for link in span.links] if span.links else (),
     )
+
+
+def packed(found: Foreign) -> Foreign:
+    """The same span by itself: what waits keeps its own bytes in memory, and not its whole request, parsed."""
+    if found.read is not _span:
+        return found
+    told = found.told
+    return msgspec.structs.replace(found, told=told.raw[told.at].SerializeToString(), read=_unpacked)
+
+
+def _unpacked(told: bytes, scope: str) -> Span:
+    return _span(_Told(_BY_KIND.FromString(told), [_IN_BYTES.FromString(told)], 0), scope)
 
 
 def _event(told: Any) -> Event:

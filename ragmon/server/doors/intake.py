@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -18,6 +18,8 @@ from ragmon.server.doors.refusals import RATE_LIMITED, TurnedAwayError
 T = TypeVar("T")
 RETRY_AFTER: Final = 1.0
 """Seconds after which somebody who came to a full house may come again."""
+_SPARE: Final = 6
+"""The part of what may be held that is kept for small bodies beside it."""
 _INFLATING: Final = 2
 """Bodies inflated at once: the work of one processor each, and not yet counted in what is held."""
 
@@ -32,6 +34,7 @@ class Intake:
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
         self._inflating = asyncio.Semaphore(_INFLATING)
+        self._turns = asyncio.Semaphore(limits.turns)
         self.in_flight = 0
         self.held = 0
 
@@ -53,19 +56,50 @@ class Intake:
         self._look()
         self.in_flight += 1
 
-    def hold(self, size: int) -> None:
+    def hold(self, size: int, *, whole: int | None = None) -> None:
         """Count bytes that are held, or with a negative number no more.
+
+        Args:
+            size: How many.
+            whole: How many its request holds with them; default: these alone.
 
         Raises:
             TurnedAwayError: Too many are held.
         """
-        if size > 0 and self.held + size > self._limits.held:
+        most = self._limits.held
+        if (size if whole is None else whole) <= self._limits.small:
+            most += most // _SPARE
+        if size > 0 and self.held + size > most:
             raise busy()
         self.held += size
 
     def _look(self) -> None:
         if self.in_flight >= self._limits.in_flight:
             raise busy()
+
+    @asynccontextmanager
+    async def turn(self, size: int) -> AsyncIterator[None]:
+        """Wait until a body may be taken apart; small ones wait for no large one.
+
+        All are taken apart by one interpreter, so many at once are done no sooner, and fill the memory.
+
+        Args:
+            size: Bytes of the body.
+
+        Raises:
+            TurnedAwayError: Its turn does not come.
+        """
+        if size <= self._limits.small:
+            yield
+            return
+        try:
+            await asyncio.wait_for(self._turns.acquire(), self._limits.deadline)
+        except TimeoutError:
+            raise busy() from None
+        try:
+            yield
+        finally:
+            self._turns.release()
 
     async def inflated(self, ticket: Ticket, body: bytes, encoding: str) -> bytes:
         """A body as it was before it was compressed; inflated off the event loop.
@@ -107,7 +141,7 @@ class Ticket:
         Raises:
             TurnedAwayError: The house is full.
         """
-        self._intake.hold(size)
+        self._intake.hold(size, whole=self._held + size)
         self._held += size
 
     def begin(self) -> None:

@@ -31,7 +31,9 @@ class RequestLimits:
         free: Inflated bytes up to which the ratio does not matter.
         deadline: Seconds in which the headers must have come, and then the body.
         in_flight: Requests that came in whole and are not answered.
-        held: Bytes of all bodies together.
+        held: Bytes of all bodies together; small ones may take a sixth of that beside it.
+        small: Bytes up to which a body is small: it waits for no turn, and finds room where large ones do not.
+        turns: Large bodies that are taken apart or written at once; what is made of one takes several times its bytes.
     """
 
     header: int = 16 << 10
@@ -41,7 +43,9 @@ class RequestLimits:
     free: int = 1 << 20
     deadline: float = 32.0
     in_flight: int = 64
-    held: int = 128 << 20
+    held: int = 64 << 20
+    small: int = 256 << 10
+    turns: int = 2
 
 
 LIMITS: Final = RequestLimits()

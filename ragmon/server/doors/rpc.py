@@ -114,7 +114,9 @@ class Exports:
             body = await self._read(context)
             ticket.hold(len(body))
             ticket.begin()
-            taken: Taken = await handed(partial(export.take, await self._plain(ticket, body), Form.PROTOBUF))
+            body = await self._plain(ticket, body)
+            async with self._intake.turn(len(body)):
+                taken: Taken = await handed(partial(export.take, body, Form.PROTOBUF))
         answer: bytes = exported(export.signal, taken).SerializeToString()
         return answer
 

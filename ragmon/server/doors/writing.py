@@ -235,7 +235,11 @@ class _WritePort:
                 slow = f"the body did not come within {self._limits.deadline:g} seconds"
                 raise TurnedAwayError(408, TIMEOUT, slow) from None
             ticket.begin()
-            yield await self._intake.inflated(ticket, bytes(chunks), encoding)
+            body = bytes(chunks)
+            chunks.clear()  # it would stay in memory beside the body
+            body = await self._intake.inflated(ticket, body, encoding)
+            async with self._intake.turn(len(body)):
+                yield body
 
 
 class _Waits(NamedTuple):

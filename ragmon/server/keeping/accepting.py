@@ -13,12 +13,13 @@ from ragmon.bounds import bounded
 from ragmon.contract import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
+from ragmon.ingest.otlp.protobuf import packed
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.entries import Entry, encode
 from ragmon.journal.held import Body
-from ragmon.labels.given import as_label
+from ragmon.labels.given import as_label, of_a_trace
 from ragmon.labels.words import REJECTED
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.server.complaints import complain
@@ -111,7 +112,7 @@ def of_traces(body: bytes, form: Form) -> Request:
     return Request(
         size=len(body),
         whole=whole,
-        foreign=batch.foreign,
+        foreign=[packed(one) for one in batch.foreign],
         counts=Counts(received=bad, dropped=dict(rejected), unknown=unknown),
         taken=Taken(bad, first if bad else ""),
         body=(batch.body or body) if batch.foreign else b"",
@@ -122,7 +123,7 @@ def of_traces(body: bytes, form: Form) -> Request:
 def spans_of(body: Body) -> list[Foreign] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return read(body.body, json=body.form == Form.JSON.value).foreign
+        return [packed(one) for one in read(body.body, json=body.form == Form.JSON.value).foreign]
     except Rejected as rejected:
         complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
@@ -190,7 +191,7 @@ def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
     request, first = Request(), ""
     for place, told in enumerate(labels, 1):
         try:
-            label = as_label(told)
+            label = of_a_trace(as_label(told))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"

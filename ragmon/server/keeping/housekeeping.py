@@ -16,6 +16,12 @@ EVERY: Final = 60.0
 """Seconds between two checkpoints, and between two looks at what is old."""
 RECORDS: Final = 20_000
 """Records after which there is a checkpoint in any case: to score them again takes about half a second."""
+SLICES: Final = 8
+"""Transactions in which rows are deleted between two rows, at most: together they delete more than a row writes."""
+PARTS: Final = 8
+"""Into how many parts a journal is divided by checkpoints: up to one of them the oldest rows are deleted."""
+LEAST: Final = 8 << 20
+"""Bytes of a journal below which checkpoints are not made more often: each takes time, and some room itself."""
 PAUSE: Final = 5.0
 """Seconds after which a checkpoint that could not be written is tried again: it takes time to make one."""
 _log = logging.getLogger("ragmon.server")
@@ -42,6 +48,7 @@ class Housekeeping:
         self._expiring = False
         self._again = 0.0
         self._saved = (0, 0)
+        self._saved_upto = journal.upto
 
     def keep(self, ledger: Ledger, *, ending: bool = False) -> bool:
         """Do what is due; returns whether a minute has passed and old things may be gone.
@@ -55,7 +62,7 @@ class Housekeeping:
         """
         now = monotonic()
         due = now >= self._due
-        many = ledger.live.scorer.scored - self._saved[1] >= RECORDS and now >= self._again
+        many = self._much_came(ledger) and now >= self._again
         if due or many or ending:
             self._again = now + PAUSE
             self._due = self._again if due else self._due
@@ -66,7 +73,21 @@ class Housekeeping:
             self._journal.wipe_log()  # users' words are in it, of requests that wait for nothing any more
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
+        self._make_room()
         return due
+
+    def _much_came(self, ledger: Ledger) -> bool:
+        """Whether so much came since the last checkpoint that another one is due."""
+        written = self._journal.upto - self._saved_upto
+        return ledger.live.scorer.scored - self._saved[1] >= RECORDS or written * PARTS >= max(
+            self._journal.limits.size, LEAST
+        )
+
+    def _make_room(self) -> None:
+        """Delete the oldest rows while the journal is too large, whatever the clock says."""
+        for _ in range(SLICES):
+            if not self._journal.make_room():
+                return
 
     def save(self, ledger: Ledger) -> None:
         """Write a checkpoint, if anything came since the last one."""
@@ -81,6 +102,7 @@ class Housekeeping:
             batch.save(ledger.seq, self._clock.now(), data)
         ledger.failures.clear()
         self._saved = (ledger.seq, ledger.live.scorer.scored)
+        self._saved_upto = self._journal.upto
 
     def secure(self, ledger: Ledger) -> bytes:
         """Write a checkpoint before another configuration holds, and return what was counted.

@@ -25,6 +25,7 @@ from ragmon.server.keeping.housekeeping import Housekeeping
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.keeping.row import Row
 from ragmon.server.keeping.traces import Traces
+from ragmon.server.memory import Spare
 
 TICK: Final = 0.25
 """Seconds after which time moves on although nothing came."""
@@ -70,6 +71,7 @@ class Keeper:
         self.refused: dict[str, int] = {}
         self.quarantined = journal.quarantine_size()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
+        self._spare = Spare()
         self._queue: deque[Request] = deque()
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._queued = 0
@@ -218,6 +220,7 @@ class Keeper:
                     tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
                 if self._housekeeping.keep(self.ledger, ending=last):
                     self.quarantined = self.journal.quarantine_size()
+                self._spare.give_back(self.ledger.seq)
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)

@@ -74,7 +74,7 @@ def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edge
         ledger = Ledger(settings, edges=edges)
         try:
             ledger.load(checkpoint.data)
-        except (ValueError, KeyError, TypeError, msgspec.MsgspecError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
             complain("a checkpoint cannot be read and is passed over", error)
             continue
         return ledger

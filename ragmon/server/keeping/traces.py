@@ -29,7 +29,7 @@ REMEMBERED: Final = 200_000
 MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
 IN_MEMORY: Final = 3
-"""Bytes in memory for a byte of a request that waits: itself, and what was parsed of it."""
+"""Bytes in memory for a byte of a request that waits, at most: those of protobuf take two, those of JSON three."""
 SLICE: Final = 0.05
 """Seconds of CPU for which traces are assembled between two rows: whoever waits for a row waits for no more."""
 WHOLE: Final = TRACE_ID + 8

@@ -85,7 +85,7 @@ class Room:
 
     Attributes:
         traces: Those that wait, the one that came first standing first.
-        size: Bytes that the requests they came in take: a piece keeps its whole request in memory.
+        size: Bytes that the requests they came in take, as if each piece kept its whole request in memory.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:

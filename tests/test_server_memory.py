@@ -1,0 +1,153 @@
+"""What large requests take of a real server's memory: bounded while they come, and given back when they are done.
+
+Memory is what Linux says of the process: `VmHWM` is the most it ever had, `VmRSS` what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from otlp_requests import export
+from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
+
+from ragmon.ingest.otlp.protobuf import packed, read
+from ragmon.server.doors.intake import Intake
+from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.doors.refusals import TurnedAwayError
+
+MIB = 1 << 20
+LARGE = 7_500_000
+AT_ONCE = 16
+
+
+def memory(running, what):
+    """MiB of a process."""
+    lines = Path(f"/proc/{running.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
+
+
+def spent(running):
+    """Seconds of the processor's time a process took so far."""
+    told = Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def large(number):
+    """An export of 7.5 MB: traces with a document of 30 kB each, which no two share."""
+    traces, size = [], 0
+    while size < LARGE:
+        text = os.urandom(7500).hex() * 2
+        traces += foreign(1000 * number + len(traces), content=text)
+        size += len(text)
+    return export(traces).SerializeToString()
+
+
+def hand_in(running, body, encoding):
+    """Send a body, again where that is asked for; returns whether it was taken."""
+    headers = {"Content-Type": PROTOBUF, "Content-Encoding": encoding}
+    data = gzip.compress(body, 1) if encoding == "gzip" else body
+
+    def told():
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(f"{running.otlp}/v1/traces", data, headers), timeout=60
+            ) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except (urllib.error.URLError, ConnectionError):
+            return 429  # it was refused before it was sent as a whole, and hung up on
+
+    return wait_for(told, lambda status: status != 429) == 200
+
+
+def test_sixteen_large_requests_at_once_plain_and_then_compressed(tmp_path):
+    """They take turns; beside them a small one costs the server no half second, and the second wave leaves no more."""
+    configuration(tmp_path)
+    bodies = [large(number) for number in range(AT_ONCE)]
+    with process(tmp_path) as running, ThreadPoolExecutor(AT_ONCE) as threads:
+        begun, left = memory(running, "VmRSS"), []
+        for wave, encoding in enumerate(("identity", "gzip")):
+            sent = [threads.submit(hand_in, running, body, encoding) for body in bodies]
+            assert longest_beside(running, sent, wave) < 0.5
+            assert all(future.result() for future in sent)
+            wait_for(running.books, lambda found: not found["pending"])
+            left.append(wait_for(lambda: memory(running, "VmRSS"), lambda found: found < begun + 80))
+        assert memory(running, "VmHWM") < 400
+        assert left[1] < left[0] + 30
+        assert running.books()["residual"] == 0
+
+
+def longest_beside(running, sent, wave):
+    """Seconds of the server's time until a small request was answered, at most, while large ones are."""
+    longest, small = 0.0, 0
+    while not all(future.done() for future in sent):
+        begun, small = spent(running), small + 1
+        body = whole([asked(1_000_000 * wave + small)])
+        assert post(f"{running.otlp}/v1/traces", body, PROTOBUF)[0] == 200
+        longest = max(longest, spent(running) - begun)
+    return longest
+
+
+def test_a_span_that_waits_keeps_its_own_bytes_and_not_its_request():
+    """And is read as it would have been."""
+    batch = read(export([*foreign(1, content="a" * 50_000), *foreign(2)]).SerializeToString())
+    waiting = [packed(one) for one in batch.foreign]
+    assert [one.span() for one in waiting] == [one.span() for one in batch.foreign]
+    assert [len(one.told) // 10_000 for one in waiting] == [0, 5, 0, 0]
+    assert [packed(one) is one for one in waiting] == [True] * 4
+
+
+class TestTurns:
+    """Large bodies are taken apart in turn; small ones wait for nobody."""
+
+    def test_so_many_large_ones_at_once_and_small_ones_beside_them(self):
+        async def found():
+            intake, running, most = Intake(RequestLimits(small=10, turns=2)), 0, 0
+
+            async def one():
+                nonlocal running, most
+                async with intake.turn(11):
+                    running += 1
+                    most = max(most, running)
+                    await asyncio.sleep(0)
+                    async with intake.turn(10):
+                        running -= 1
+
+            await asyncio.gather(*(one() for _ in range(20)))
+            return most
+
+        assert asyncio.run(found()) == 2
+
+    def test_whose_turn_does_not_come_is_asked_to_try_again(self):
+        async def found():
+            intake = Intake(RequestLimits(small=10, turns=1, deadline=0.01))
+            async with intake.turn(11):
+                with pytest.raises(TurnedAwayError) as error:
+                    async with intake.turn(11):
+                        pass
+            async with intake.turn(11):
+                return error.value
+
+        refused = asyncio.run(found())
+        assert (refused.status, refused.reason) == (429, "rate_limited")
+        assert refused.retry_after
+
+    def test_where_large_bodies_fill_the_house_small_ones_still_find_room(self):
+        intake = Intake(RequestLimits(held=600, small=50))
+        with intake.ticket() as full, intake.ticket() as other:
+            full.hold(600)
+            with pytest.raises(TurnedAwayError):
+                other.hold(51)
+            other.hold(50)
+            with pytest.raises(TurnedAwayError):
+                other.hold(1)  # now it is no small one
+        assert intake.held == 0
