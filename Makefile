@@ -5,7 +5,7 @@ SHELL  := /bin/bash
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help install setup servers demo stack generate test check format bench peers docs clean
+.PHONY: help install setup servers demo stack generate test attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -46,6 +46,9 @@ servers:                      ## Debian's prometheus and alertmanager, which som
 
 test: setup servers           ## every test, the files shared out among WORKERS
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+attack: setup                 ## ten minutes of every attack beside honest clients
+	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/test_mixed_attack.py $(ARGS)
 
 check: setup                  ## lint, format, types
 	$(VENV)/bin/ruff check .
