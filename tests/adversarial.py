@@ -135,11 +135,14 @@ class _Pumps:
         self.before: dict[str, None] = {"": None}
 
     def sequence(self, nodes: Sequence[Any], before: str = "") -> str:
-        """A text the nodes match, mostly; every beginning of it is worth repeating, and worth standing before."""
+        """A text the nodes match, mostly; its beginnings and nodes are worth repeating, and worth standing before."""
         text = ""
         for code, value in nodes:
-            text += self._node(code, value, before + text)
+            piece = self._node(code, value, before + text)
+            text += piece
             self.found[text] = None
+            if not piece.isalnum():  # letters of words would crowd out what is worth more
+                self.found[piece] = None
         return text
 
     def _node(self, code: Any, value: Any, before: str) -> str:
@@ -176,7 +179,7 @@ def pumps(pattern: re.Pattern[Any], general: Sequence[str] = GENERAL) -> list[tu
     walk.before[walk.sequence(parser.parse(source, pattern.flags & ~re.DEBUG))] = None
     repeated = [pump for pump in walk.found if 0 < len(pump) <= 96]
     starts = [before for before in walk.before if len(before) <= 96]
-    own = [(start, pump, end) for start in starts[:4] for pump in repeated[:14] for end in ("", "\0")]
+    own = [(start, pump, end) for start in starts[:4] for pump in repeated[:24] for end in ("", "\0")]
     return own + [("", pump, "") for pump in general]
 
 

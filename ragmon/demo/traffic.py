@@ -19,7 +19,7 @@ _OFF_TOPIC: Final = 0.3
 _REWORDINGS: Final = tuple(
     (re.compile(pattern), wordings)
     for pattern, wordings in (
-        (r"^What does (.+) cost(.*)\?$", (r"How much is \1\2?", r"What is the price of \1\2?")),
+        (r"^What does (.{1,200}) cost(.{0,200})\?$", (r"How much is \1\2?", r"What is the price of \1\2?")),
         (r"^How much is (.+)\?$", (r"What does \1 cost?", r"What is the price of \1?")),
         (r"^How long is (the .+)\?$", (r"What is the length of \1?", r"Just how long is \1?")),
         (r"^How (?:high|tall) is (.+)\?$", (r"What is the height of \1?", r"Just how tall is \1?")),
