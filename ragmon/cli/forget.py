@@ -63,7 +63,8 @@ def _wanted(trace: str | None, tag: str | None) -> tuple[str, str] | None:
 def _told(erasure: Erasure) -> list[str]:
     """What was done, and what is left to do."""
     gone = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
-    gone["quarantined request"] = erasure.quarantined
+    if erasure.quarantined:  # seldom
+        gone["quarantined request"] = erasure.quarantined
     lines = ["forgotten: " + ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in gone.items())]
     if not any(gone.values()) and erasure.states:
         lines = ["forgotten: what saved states told of labels"]
