@@ -192,7 +192,9 @@ def redacted(record: Record, text: str) -> bool:
 
 def _cut(record: Record) -> int:
     """The flags of contexts that are not read to their end, and of texts that were not where they were read."""
-    flags = CONTEXTS_CUT if record.contexts is not None and any(map(is_cut, record.contexts)) else 0
+    contexts = record.contexts
+    # The longest decides nearly always, and is found without a call of Python's own.
+    flags = CONTEXTS_CUT if contexts and max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
     told = record.facts
     if told is not None and told.cut is not None:
         flags |= (CLAIM_CUT if "claim" in told.cut else 0) | (CONTEXTS_CUT if "contexts" in told.cut else 0)
