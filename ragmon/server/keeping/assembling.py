@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import thread_time
+from time import monotonic, thread_time
 from typing import Final, NamedTuple
 
 import msgspec
@@ -82,6 +82,23 @@ def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
     return Assembled(trace_id, waiting, [], Counts(dropped={QUARANTINED: 1}), aside=step)
 
 
+class Deadline:
+    """A time of this thread's own clock.
+
+    Args:
+        seconds: Seconds of CPU from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = thread_time() + seconds
+        self._wall = monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has; the clock that is quickly read says no before the other one can say yes."""
+        return monotonic() >= self._wall and thread_time() >= self._cpu
+
+
 class _DeadlineError(Exception):
     """A trace takes too long."""
 
@@ -127,7 +144,7 @@ class Assembler:
         if decorated:
             count(counts.ignored, DECORATED)
             return Assembled(trace_id, waiting, made, counts)
-        deadline = thread_time() + self._longest
+        deadline = Deadline(self._longest)
         try:
             spans = list(_read(waiting, deadline))
             requests, labels = per_request(spans), _labels(spans)
@@ -151,7 +168,7 @@ class Assembler:
                 count(counts.unknown, f"{field}|{reason}")
         return Assembled(trace_id, waiting, made, counts, labels)
 
-    def _map(self, request: Trace, waiting: Waiting, deadline: float) -> tuple[Mapped, Record | None]:
+    def _map(self, request: Trace, waiting: Waiting, deadline: Deadline) -> tuple[Mapped, Record | None]:
         pieces = waiting.pieces.values()
         service = next((piece.service for piece in pieces if piece.service), None)
         build = next((piece.build for piece in pieces if piece.build), None)
@@ -195,7 +212,7 @@ def _made(trace_id: bytes, record: Record, place: int | None) -> Made:
     return Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record))
 
 
-def _read(waiting: Waiting, deadline: float) -> Iterator[Span]:
+def _read(waiting: Waiting, deadline: Deadline) -> Iterator[Span]:
     """The spans of a trace, as long as there is time."""
     for place, piece in enumerate(waiting.pieces.values()):
         if place % OFTEN == OFTEN - 1:
@@ -203,13 +220,13 @@ def _read(waiting: Waiting, deadline: float) -> Iterator[Span]:
         yield piece.span()
 
 
-def _check(deadline: float) -> None:
-    """Nothing, before a time of this thread's own clock.
+def _check(deadline: Deadline) -> None:
+    """Nothing, before a time.
 
     Raises:
         _DeadlineError: It has passed.
     """
-    if thread_time() > deadline:
+    if deadline.passed:
         raise _DeadlineError
 
 
