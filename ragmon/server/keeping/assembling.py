@@ -99,6 +99,13 @@ class Deadline:
         return monotonic() >= self._wall and thread_time() >= self._cpu
 
 
+class _Process(NamedTuple):
+    """What the first process of a trace that says so says of itself."""
+
+    service: str | None
+    build: str | None
+
+
 class _DeadlineError(Exception):
     """A trace takes too long."""
 
@@ -152,10 +159,11 @@ class Assembler:
             _drop(counts, error)
             return Assembled(trace_id, waiting, made, counts)
         counts.received = len(requests) - 1
+        process = _process(waiting)
         for place, request in enumerate(requests):
             try:
                 _check(deadline)
-                mapped, record = self._map(request, waiting, deadline)
+                mapped, record = self._map(request, process, waiting, deadline)
                 if record is not None:
                     made.append(_made(trace_id, record, place if len(requests) > 1 else None))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are foreign code
@@ -168,17 +176,16 @@ class Assembler:
                 count(counts.unknown, f"{field}|{reason}")
         return Assembled(trace_id, waiting, made, counts, labels)
 
-    def _map(self, request: Trace, waiting: Waiting, deadline: Deadline) -> tuple[Mapped, Record | None]:
-        pieces = waiting.pieces.values()
-        service = next((piece.service for piece in pieces if piece.service), None)
-        build = next((piece.build for piece in pieces if piece.build), None)
+    def _map(
+        self, request: Trace, process: _Process, waiting: Waiting, deadline: Deadline
+    ) -> tuple[Mapped, Record | None]:
         mapped = to_record(
             request,
             id_from=self._asked.id_from,
             merge=self._asked.merge,
             pipeline=self._asked.pipeline,
-            service=service,
-            build=build,
+            service=process.service,
+            build=process.build,
         )
         record = mapped.record
         if record is not None and not waiting.complete:
@@ -194,6 +201,12 @@ class Assembler:
         record.pipeline = record.pipeline or DEFAULT_PIPELINE
         kept = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
         return self._redact(kept)
+
+
+def _process(waiting: Waiting) -> _Process:
+    pieces = waiting.pieces.values()
+    services, builds = (piece.service for piece in pieces), (piece.build for piece in pieces)
+    return _Process(next(filter(None, services), None), next(filter(None, builds), None))
 
 
 def _labels(spans: Sequence[Span]) -> list[Label]:
