@@ -61,7 +61,7 @@ def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_th
             hand.send(WRITES["protobuf"]([span for n in some for span in foreign(n, at=at)]))
         hand.kill()
         with open_readonly(tmp_path / "state") as journal:
-            poison = [(one.seq, one.arrival) for one in journal.bodies()][0]
+            poison = next((one.seq, one.arrival) for one in journal.bodies())
         for _ in range(2):
             attempts = Attempts(tmp_path / "state")
             attempts.begin(body_key(*poison))
