@@ -6,7 +6,7 @@ The application's monitor, the server and a replay of its journal stand on it, a
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -156,7 +156,7 @@ class Live:
         """
         self.advance(now)
         for pipeline in self._admission.silent(now):
-            self.edges += self.alarms.give_up(pipeline, now)
+            self._tell(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
             self.scorer.forget_streams()
             self._exemplars.forget(pipeline)
@@ -179,7 +179,11 @@ class Live:
         if now == self._now:
             return
         self._now = now
-        for edge in self.alarms.advance(now):
+        self._tell(self.alarms.advance(now))
+
+    def _tell(self, edges: Iterable[Edge]) -> None:
+        """Remember and log that alarms began or ended."""
+        for edge in edges:
             self.edges.append(edge)
             log_edge(edge)
 

@@ -72,7 +72,7 @@ class FactReader:
         flags = self._outcome(record, item, answer.claim if answer is not None else None, citations)
         if grounded is not None or self.within_ms is not None:
             flags |= self._measured(record, grounded)
-        flags |= _cut(record)
+        flags |= _cut(record) if record.contexts or record.facts is not None else 0
         verdicts = 0
         if record.verdicts is not None:
             flags |= VERDICTS

@@ -21,6 +21,7 @@ from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.requests import read
 from ragmon.ingest.rejected import Rejected
+from ragmon.journal.bodies import without
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import UnreadableError, of_traces
 from ragmon.spans import Event, to_record
@@ -160,8 +161,16 @@ def test_a_request_that_was_repaired_is_journalled_as_it_was_read():
     """So whoever reads it again, after a crash or to forget a trace, need not repair it."""
     taken = of_traces(in_protobuf(b"MARK", b"MA\xffK"), Form.PROTOBUF)
     assert len(ExportTraceServiceRequest.FromString(taken.body).resource_spans[0].scope_spans[0].spans) == SPANS
-    whole = request().SerializeToString()
-    assert of_traces(whole, Form.PROTOBUF).body == whole
+    for body in (in_json(b"MARK", b"caf\xe9"), in_json(QUESTION, QUESTION + b","), in_span(name=5, traceId=7)):
+        taken = of_traces(body, Form.JSON)
+        again = read(taken.body, json=True)
+        assert [one.span() for one in again.foreign] == [one.span() for one in taken.foreign]
+        assert (again.body, again.rejected) == (b"", {})
+        left = without("json", taken.body, {taken.foreign[0].trace_id.hex()})
+        assert left.removed == 1
+        assert len(read(left.body, json=True).foreign) == len(taken.foreign) - 1
+    for whole, form in ((request().SerializeToString(), Form.PROTOBUF), (as_json(request()), Form.JSON)):
+        assert of_traces(whole, form).body == whole
 
 
 BROKEN = {

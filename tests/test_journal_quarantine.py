@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from keepers import Hand
 from otlp_requests import as_json, export
 from serving import foreign
 
 from ragmon.contract import Label
 from ragmon.journal import Journal, Limits, forget, open_readonly, quarantine
+from ragmon.journal.attempts import Attempts, body_key
 from ragmon.journal.entries import Quarantined, decode, encode
 from ragmon.journal.quarantine import ASSEMBLING, READING
 from ragmon.testing import make_record
@@ -49,6 +51,26 @@ def test_the_spans_of_the_guilty_trace_alone_are_kept(journal, tmp_path, form):
 def test_what_cannot_be_read_is_kept_as_it_is(journal, tmp_path):
     hold(journal, b"\xff\xff", step=READING)
     assert [one.body for one in kept(tmp_path)] == [b"\xff\xff"]
+
+
+def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_them_count(tmp_path):
+    """It may be of ten thousand traces and 16 MiB."""
+    with Hand(tmp_path) as hand:
+        at = hand.time.now
+        for some in ((1, 2, 3), (3, 4)):
+            hand.send(WRITES["protobuf"]([span for n in some for span in foreign(n, at=at)]))
+        hand.kill()
+        with open_readonly(tmp_path / "state") as journal:
+            poison = next((one.seq, one.arrival) for one in journal.bodies())
+        for _ in range(2):
+            attempts = Attempts(tmp_path / "state")
+            attempts.begin(body_key(*poison))
+            attempts.close()
+        hand.open()
+        hand.tick(10)
+        assert (hand.books.received, hand.books.scored, hand.books.dropped) == (4, 1, {"quarantined": 3})
+        assert hand.books.residual == 0
+    assert [(one.step, SECRET in one.body) for one in kept(tmp_path / "state")] == [(READING, True)]
 
 
 def test_no_more_is_kept_than_a_hundred_requests_and_16_mib(journal, tmp_path):

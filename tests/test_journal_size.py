@@ -7,6 +7,8 @@ a whole before anything of it can be moved. Rows are up to 16 MiB of requests; h
 from __future__ import annotations
 
 import os
+import sqlite3
+from contextlib import closing
 from time import thread_time
 
 import pytest
@@ -75,6 +77,20 @@ def test_after_a_jump_of_the_clock_as_well(hand):
     """Nothing goes for its age then, but what has no room goes."""
     assert fill(hand, 100, 8 * MIB, off=3600.0) < bounded(8 * MIB)
     assert not hand.keeper.clock.calm
+
+
+def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
+    """The log cannot be moved while a transaction reads, a backup's, say: to delete rows would only lengthen it."""
+    with closing(sqlite3.connect(hand.keeper.journal.path, isolation_level=None)) as reader:
+        for start in range(60):
+            if start == 25:
+                reader.execute("BEGIN")
+                reader.execute("SELECT count(*) FROM rows").fetchone()
+            hand.take(of_traces(fat(100 * start, ts=hand.time.now), Form.PROTOBUF))
+            hand.keeper._housekeeping.keep(hand.ledger)
+        reader.execute("COMMIT")
+        (left,) = reader.execute("SELECT sum(length(lines)) FROM rows").fetchone()
+    assert left > 8 * MIB / 2
 
 
 def test_what_is_left_counts_and_replays_as_if_nothing_had_gone(hand):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 from keepers import HOUR, NO_ERRORS, Hand, body
+from otlp_requests import as_json, export
 from serving import asked, foreign, whole
+
+from ragmon.server.desk import Form
+from ragmon.server.keeping.accepting import of_traces
 
 LOST, WON = f"{1 << 64:032x}", f"{(1 << 64) - 1:032x}"
 """Trace ids that have the lowest and the highest draw."""
@@ -38,6 +42,19 @@ def test_a_trace_that_was_forgotten_is_counted_by_one_server_alone(tmp_path):
             hand.tick(1)
             hand.kill()
         assert (hand.books.received, hand.books.ignored, hand.books.residual) == (1, {"forgotten": 1}, 0)
+
+
+def test_forgetting_a_trace_of_a_request_that_was_repaired_loses_no_other_trace(tmp_path):
+    """A program cut a text inside of a character; the request is JSON, which holds UTF-8 alone."""
+    with Hand(tmp_path) as hand:
+        one, other = (foreign(n, at=hand.time.now) for n in (1, 2))
+        hand.take(of_traces(as_json(export([*one, *other])).replace(b"an answer", b"an answ\xc3"), Form.JSON))
+        hand.kill()
+        assert hand.forget(one[0].trace_id).spans == 2
+        hand.open()
+        hand.tick(10)
+        assert (hand.books.received, hand.books.scored, hand.books.ignored) == (2, 1, {"forgotten": 1})
+        assert hand.books.residual == 0
 
 
 def test_forgetting_a_trace_that_lost_the_draw_changes_no_account(tmp_path):

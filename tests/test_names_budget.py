@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from pathlib import Path
@@ -224,7 +225,8 @@ def test_no_counter_rises_by_what_is_given_up_and_sums_over_all_pipelines_never_
     assert live.scorer.scored == 301
 
 
-def test_the_alarms_of_a_pipeline_that_is_given_up_end(live):
+def test_the_alarms_of_a_pipeline_that_is_given_up_end_and_the_log_says_so(live, caplog):
+    caplog.set_level(logging.INFO, names.ALARM_LOG)
     for minute in range(30):
         at = NOW + 60 * minute
         for n in range(100):
@@ -238,6 +240,7 @@ def test_the_alarms_of_a_pipeline_that_is_given_up_end(live):
     assert {(edge.pipeline, edge.alert, edge.state) for edge in live.edges} == {
         ("pod", alert, "resolved") for alert in firing
     }
+    assert sum("alarm pod/" in said and "resolved" in said for said in caplog.messages) == len(firing)
     assert "pod" not in {state.pipeline for state in live.alarms.states()}
     assert later - 60 <= live.edges[0].ts <= later + 60
 

@@ -100,9 +100,9 @@ print("ended", flush=True)
 """
 
 
-def child(what):
+def child(what, script=SCRIPT):
     """A process under a watchdog that gives it half a second of CPU."""
-    command = [sys.executable, "-c", SCRIPT.format(what=what)]
+    command = [sys.executable, "-c", script.format(what=what)]
     started = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -123,6 +123,16 @@ def test_a_call_that_keeps_pythons_lock_is_ended_by_the_kernel_which_says_where(
 def test_a_process_whose_threads_get_their_turns_is_left_alone(what):
     """It works hard, or waits: neither is frozen; and afterwards no timer is left."""
     working = child(what)
+    assert working.communicate(timeout=60) == ("ended\n", "")
+    assert working.returncode == 0
+
+
+def test_work_on_all_processors_that_leaves_pythons_lock_to_others_is_no_freeze():
+    """It looks as often as the number of processors asks for, however seldom it looks otherwise."""
+    script = SCRIPT.replace("0.05", "3600")
+    assert script != SCRIPT
+    work = "import hashlib; data = bytes(1 << 22); t = time.process_time()\n    "
+    working = child(work + "while time.process_time() < t + 2: hashlib.sha256(data)", script)
     assert working.communicate(timeout=60) == ("ended\n", "")
     assert working.returncode == 0
 

@@ -87,7 +87,10 @@ class Attempts:
     @property
     def busy(self) -> bool:
         """Whether something is being worked on."""
-        return not self._page.closed and bool(self._words[0])
+        try:
+            return bool(self._words[0])
+        except ValueError:  # the page was let go of
+            return False
 
     def poison(self) -> list[Item]:
         """What was begun twice and did not end."""

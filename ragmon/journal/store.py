@@ -24,6 +24,8 @@ _LARGEST_LOG: Final = 16 << 20
 _SMALLEST_LOG: Final = 1 << 18
 _LOG: Final = 16
 """The part of a journal that its log may be."""
+_LARGER: Final = 2
+"""How many times that the log is with a row that was just written, and counts at most."""
 
 # Of an empty file alone; that it is in write-ahead mode is written last, and the others with it.
 _LAYOUT: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
@@ -132,14 +134,16 @@ def wipe_log(connection: sqlite3.Connection) -> None:
 def excess(connection: sqlite3.Connection, path: Path, size: int) -> int:
     """Bytes by which a journal is larger than it may be, below zero where it is smaller.
 
-    Its log counts, and pages that are free do not: new rows take them.
+    Its log counts, and pages that are free do not: new rows take them. While somebody reads all the while, the log
+    cannot be moved and grows; it counts no further then, for to delete rows would make it larger still.
 
     Args:
         connection: The journal.
         path: Its file.
         size: Bytes it may have.
     """
-    log = max(log_of(size), log_size(path))
+    usual = log_of(size)
+    log = min(max(usual, log_size(path)), _LARGER * usual)
     return (pages(connection) - free_pages(connection)) * PAGE + log - size
 
 

@@ -25,12 +25,14 @@ FROZEN: Final = 6.0
 """Seconds of CPU of the whole process in which no thread of Python gets a turn: the kernel ends it."""
 STUCK: Final = 30.0
 """Seconds of CPU that one trace or one line may take."""
-WAITING: Final = 300
-"""Looks at the same trace or line, a second apart, after which it is stuck although it takes no CPU."""
+WAITING: Final = 300.0
+"""Seconds between looks at the same trace or line, added up, after which it is stuck although it takes no CPU."""
 LEAVE: Final = 8.0
 """Seconds after a signal to end at which the process leaves, whatever it is at."""
 LOOK: Final = 0.5
-"""Seconds between two looks."""
+"""Seconds between two looks, at most."""
+_LOOKS: Final = 4
+"""How often it looks while the process uses as much CPU as would end it, on all processors at once."""
 _log = logging.getLogger("ragmon.server")
 
 
@@ -49,6 +51,8 @@ class Watchdog:
         self._leave_at: float | None = None
         self._seen = (-1, 0, 0.0)
         self._ended = Event()
+        # Threads in libraries that let go of Python's lock may use all processors, and are not frozen.
+        self._pause = min(LOOK, FROZEN / (_LOOKS * len(os.sched_getaffinity(0))))
         self._thread = Thread(target=self._run, name="ragmon-watchdog", daemon=True)
         self._has_timer = signal.getsignal(signal.SIGPROF) == signal.SIG_DFL  # no profiler uses it
 
@@ -86,7 +90,7 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_PROF, seconds)
 
     def _run(self) -> None:
-        while not self._ended.wait(LOOK):
+        while not self._ended.wait(self._pause):
             self._wind(FROZEN)
             if self._leave_at is not None and time.monotonic() >= self._leave_at:
                 self._end(0, "the process was asked to end and is not done: it leaves; what was accepted is on disk")
@@ -105,7 +109,7 @@ class Watchdog:
             self._seen = (attempts.begun, 0, spent)
             return False
         self._seen = (begun, looks + 1, since)
-        return spent - since > STUCK or looks * LOOK > WAITING
+        return spent - since > STUCK or looks * self._pause > WAITING
 
     def _end(self, code: int, why: str) -> None:
         _log.error("%s; this is where its threads are:", why)

@@ -6,7 +6,7 @@ Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -130,7 +130,19 @@ class Export(_Message):
 _decode = msgspec.json.Decoder(Export).decode
 
 
-def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
+class Read(NamedTuple):
+    """A request that was read.
+
+    Attributes:
+        request: The request.
+        body: How it is written without what had to be repaired or left out; b"" where it is as it came.
+    """
+
+    request: Export
+    body: bytes = b""
+
+
+def export(line: bytes, refuse: Callable[[Rejected], None]) -> Read:
     """A request that brings traces; text that is no UTF-8 is repaired, and half of a surrogate pair.
 
     Args:
@@ -143,6 +155,7 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
     refused: list[Rejected] = []
     try:
         found = _strict(line, refused.append)
+        read = _as_written(found) if refused else Read(found)
     except Rejected as rejected:
         if rejected.reason == TOO_MANY:
             raise
@@ -150,10 +163,19 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
         other = _repaired(repair.json(line), refused)
         if other is None:
             raise Rejected(rejected.reason, str(rejected), max(1, line.count(_STARTED))) from None
-        found = other
+        read = _as_written(other)
     for one in refused:
         refuse(one)
-    return found
+    return read
+
+
+def _as_written(found: Export) -> Read:
+    """A request as it is read again from what is written of it: numbers that are none are null there."""
+    try:
+        body = msgspec.json.encode(found)
+        return Read(_decode(body), body)
+    except (msgspec.MsgspecError, OverflowError, RecursionError):  # a count beyond all integers
+        return Read(found)
 
 
 def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:

@@ -38,7 +38,7 @@ def read(body: bytes, *, json: bool) -> Batch:
 
 def _read_json(body: bytes) -> Batch:
     batch = Batch()
-    found = export(body, batch.refuse)
+    found, batch.body = export(body, batch.refuse)
     see_number(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
     batch.spans = batch.rejected.total()
     for process in found.resource_spans:

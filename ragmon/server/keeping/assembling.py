@@ -60,7 +60,8 @@ class Assembled(NamedTuple):
         counts: What became of requests that are none, what spans do not tell, and how many requests there are besides
             the one that was counted when the trace began.
         labels: What people say on its spans, of its own request or of one that they link to.
-        aside: What was done with it when the process ended twice: its spans are set aside; "" where it did not.
+        aside: What was done with it when the process ended twice: its spans are kept aside; "" where it did not, or
+            where they are kept with another trace's.
     """
 
     trace_id: bytes
@@ -77,7 +78,7 @@ def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
     Args:
         trace_id: The trace.
         waiting: Its spans.
-        step: What was done with it when the process ended.
+        step: What was done with it when the process ended; "" where its spans are kept with another trace's.
     """
     return Assembled(trace_id, waiting, [], Counts(dropped={QUARANTINED: 1}), aside=step)
 

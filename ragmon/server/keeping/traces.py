@@ -276,9 +276,10 @@ class Traces:
     def _quarantine(self, body: Body, journal: Readable) -> None:
         """Set a request aside that cannot even be read, and its traces with it."""
         waits = {one for one in body.traces if one not in self.ahead and one not in self._done}
-        for trace_id in sorted(waits - journal.known(waits)):
+        for place, trace_id in enumerate(sorted(waits - journal.known(waits))):
             self._room.hold(trace_id, body.seq, body.arrival)
-            self._put(quarantined(trace_id, self._room.take(trace_id), READING))
+            step = "" if place else READING  # it is kept as a whole, and so once
+            self._put(quarantined(trace_id, self._room.take(trace_id), step))
         if not self._room.holds(body.seq):
             self.released.append(body.seq)
 
