@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from time import sleep
 from typing import Final
 
 from ragmon.errors import UnavailableError
 
 FILE: Final = "journal.lock"
 _LONGEST: Final = 32
+_LOOKS: Final = 20
+_PAUSE: Final = 0.01
+"""Looks at who holds it, and seconds between them."""
 
 
 class Lock:
@@ -31,7 +35,7 @@ class Lock:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError:
-            holder = os.pread(self._file, _LONGEST, 0).decode("ascii", "replace").strip()
+            holder = self._holder()
             os.close(self._file)
             raise UnavailableError(
                 f"{folder} is in use" + (f" by process {holder}" if holder else ""),
@@ -40,6 +44,14 @@ class Lock:
         except OSError:
             os.close(self._file)
             raise
+
+    def _holder(self) -> str:
+        """The process that holds it; it may have taken it a moment ago, and not have written its number yet."""
+        for _ in range(_LOOKS):
+            if holder := os.pread(self._file, _LONGEST, 0).decode("ascii", "replace").strip():
+                return holder
+            sleep(_PAUSE)
+        return ""
 
     def release(self) -> None:
         """Let go of the folder; again is harmless."""
