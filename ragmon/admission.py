@@ -242,8 +242,13 @@ class Admission:
             "fresh": [self._until, self._processes.full_until, [list(one) for one in self._as_they_are]],
         }
 
-    def load(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+    def load(self, data: Mapping[str, Any], heard: float) -> None:
+        """Go on from what `dump` wrote.
+
+        Args:
+            data: What it wrote.
+            heard: When a record came last, seconds since the epoch: an older ragmon did not say it of each pipeline.
+        """
         self.overflow = Counter(data.get("overflow", {}))
         self._pairs = {name: {(b, i): at for b, i, at in pairs} for name, pairs in data["pairs"].items()}
         self._new = {name: list(found) for name, found in data["new"].items()}
@@ -252,7 +257,7 @@ class Admission:
         self._as_they_are = {tuple(one) for one in names_of}
         told = data["pipelines"]
         if not isinstance(told, dict):  # an older ragmon wrote their names alone
-            told = {name: [self._until, [names.LIVE]] for name in told}
+            told = {name: [heard, [names.LIVE]] for name in told}
         self._pipelines = {name: _Held(last, set(sources)) for name, (last, sources) in told.items()}
         self._count()
 

@@ -292,7 +292,7 @@ class Live:
         scorer.scored, scorer.unmatched = data["scored"], data["unmatched"]
         scorer.dropped = dict(data["dropped"])
         self._builds = dict.fromkeys((pipeline, build, index) for pipeline, build, index in data["builds"])
-        self._admission.load(data["admission"])
+        self._admission.load(data["admission"], data["last_scored"] or 0.0)
         self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
         self.last_scored = data["last_scored"]
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)

@@ -307,10 +307,10 @@ def test_pure_rooms_touch_no_clock_no_chance_and_no_files(module):
 
 
 def test_files_and_functions_keep_their_budget():
-    """A file has at most 300 lines, a function at most 40 without its docstring."""
+    """A file has at most 500 lines, a function at most 40 without its docstring."""
     for module, path in modules().items():
         text = path.read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 300, f"{module} has {len(text.splitlines())} lines"
+        assert len(text.splitlines()) <= 500, f"{module} has {len(text.splitlines())} lines"
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body

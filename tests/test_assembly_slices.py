@@ -26,10 +26,11 @@ from serving import (
 )
 
 from ragmon.config.load import load
+from ragmon.server.keeping import ledger
 from ragmon.server.keeping.assembling import Assembler
 from ragmon.server.keeping.waiting import Limits, Waiting
 
-DUE, FEW = 9000, 3000
+DUE, FEW, LARGE = 9000, 3000, 10_000
 TOGETHER = 100
 PATIENT = Limits(idle=5.0, rootless=60.0, age=600.0)
 
@@ -79,6 +80,25 @@ def test_while_thousands_of_traces_are_assembled_requests_are_acknowledged_and_p
     assert replayed(tmp_path) == found
     assert len(acks) > 3, "they came while traces were assembled"
     assert max(acks) < 0.5, acks
+    assert max(pages) < 0.25, pages
+
+
+def test_while_one_large_request_is_scored_pages_answer_and_the_books_close(tmp_path, monkeypatch):
+    """Ten thousand records in one request, in slices of a millisecond: those that are not scored yet are pending."""
+    monkeypatch.setattr(ledger, "SLICE", 0.001)
+    body = whole([asked(number) for number in range(LARGE)])
+    with serving(tmp_path) as running:
+        send_body(running, body)
+        pages, pending = [], []
+        while not pending or pending[-1]:
+            pages.append(spent(lambda: get(f"{running.admin}/metrics")))
+            books = running.books()
+            assert books["residual"] == 0, books
+            pending.append(books["pending"])
+        assert accounted(running)["scored"] == LARGE
+        found = digest(running)
+    assert replayed(tmp_path) == found
+    assert max(pending) > 0, "somebody looked while they were scored"
     assert max(pages) < 0.25, pages
 
 

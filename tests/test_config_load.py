@@ -111,6 +111,7 @@ tls = { cert = "c.pem", key = "k.pem" }
 state_dir = "state"
 retention = "14d"
 max_size = "500MB"
+max_series = 20_000
 hosts = ["ragmon.example"]
 [export]
 endpoint = "http://ragmon:4318"

@@ -17,7 +17,7 @@ import ragmon
 from ragmon.metrics import families
 
 ROOT = Path(__file__).parents[1]
-DOCS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
+DOCS = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -90,6 +90,13 @@ def test_every_metric_is_described():
 def test_links_to_files_lead_somewhere(path):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def test_each_promise_of_security_names_tests_that_are_there():
+    """What SECURITY.md promises can be looked up and run."""
+    named = re.findall(r"`(tests/\w+\.py)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda path: path.stem)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmon import names
+from ragmon.bounds import LARGEST, LONGEST_MS
 from ragmon.contract import LATEST, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
 from ragmon.ingest.decode import decode
 from ragmon.ingest.shapes import AnyShape, adapt
@@ -16,7 +17,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 texts = st.lists(text, max_size=4)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 times = st.floats(0, LATEST, exclude_max=True)
-milliseconds = st.floats(0, 1e12)
+milliseconds = st.floats(0, LONGEST_MS)
 shares = st.floats(0, 1)
 flags = st.booleans()
 
@@ -63,8 +64,8 @@ totals = st.builds(
     pipeline=text,
     source=st.sampled_from(names.SOURCES),
     stratum=st.sampled_from(names.STRATA),
-    calls=st.integers(0, 2**60),
-    kept=st.integers(0, 2**60),
+    calls=st.integers(0, LARGEST),
+    kept=st.integers(0, LARGEST),
     dropped=st.dictionaries(text, st.integers(0, 99), max_size=3),
     latency_ms=st.dictionaries(st.integers(-99, 99), st.integers(0, 99), max_size=3),
 )

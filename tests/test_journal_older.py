@@ -22,8 +22,8 @@ from ragmon.journal.opening import files_set_aside
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.keeping.opening import entries
 
-WRITTEN_BY = ("31fab96", "fa9e83b", "7694258", "10754fa", "1ef49f9")
-"""The first commit of each layout: three of version 1, one of version 2, one of version 3."""
+WRITTEN_BY = ("31fab96", "fa9e83b", "7694258", "10754fa", "1ef49f9", "b64a092")
+"""The first commit of each layout: three of version 1, one of 2, one of 3; and the last of version 3."""
 AFTER = 1_795_407_600.5
 """Soon after all of them were written."""
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
+from ragmon import printing
 from ragmon import text as texts
 from ragmon.capture import documents, extract, patterns
 from ragmon.compat import seed_002
@@ -190,7 +191,10 @@ FUNCTIONS = {
     values.decode: values.decode,
     values.opened: values.opened,
     values.is_json: values.is_json,
+    values.too_long: values.too_long,
     values.cut_off: values.cut_off,
+    printing.printable: printing.printable,
+    printing.printable_json: printing.printable_json,
     values.mapping: values.mapping,
     values.plain: values.plain,
     values.number: values.number,
@@ -205,7 +209,6 @@ FUNCTIONS = {
     lines.is_export: lambda text: lines.is_export(text.encode("utf-8", "surrogatepass")),
     files._ids: files._ids,
     files._time: files._time,
-    markdown.one_line: markdown.one_line,
     markdown.escape: markdown.escape,
     RefusalRule.is_token: RefusalRule().is_token,
     RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
@@ -256,7 +259,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, patterns, answers, entries, marks, values, replies, cache_headers, markdown)
+READERS = (texts, grounding, patterns, answers, entries, marks, values, replies, cache_headers, markdown, printing)
 """Modules of which every public function that takes a text first is tried."""
 
 

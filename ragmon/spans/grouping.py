@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
@@ -41,17 +42,43 @@ def per_request(spans: Iterable[Span]) -> list[Trace]:
 
 def _around(roots: list[Span], trace: Trace) -> list[Trace]:
     requests = {root.span_id: [root] for root in roots}
+    times = _Times(roots)
     for span in trace.spans:
         if span.span_id not in requests:
             owner = next((span_id for span_id in trace.above(span) if span_id in requests), None)
-            around = [root.span_id for root in roots if _during(span, root)] if owner is None else [owner]
-            if len(around) == 1:
-                requests[around[0]].append(span)
+            owner = times.only(span) if owner is None else owner
+            if owner is not None:
+                requests[owner].append(span)
     return [Trace(held) for held in requests.values()]
 
 
-def _during(span: Span, root: Span) -> bool:
-    return root.start_ns - SLACK <= span.start_ns and span.end_ns <= root.end_ns + SLACK
+class _Times:
+    """When requests ran: which of many one span fell into is found without looking at all of them.
+
+    Args:
+        roots: Their roots, in the order they started.
+    """
+
+    def __init__(self, roots: list[Span]) -> None:
+        self._starts = [root.start_ns for root in roots]
+        self._last: list[tuple[Span, Span | None]] = []
+        """Of the roots up to each, the one that ended last, and the next before it."""
+        for root in roots:
+            last, second = self._last[-1] if self._last else (None, None)
+            if last is None or root.end_ns > last.end_ns:
+                last, second = root, last
+            elif second is None or root.end_ns > second.end_ns:
+                second = root
+            self._last.append((last, second))
+
+    def only(self, span: Span) -> str | None:
+        """The root in whose time a span happened; None where it is none's, or several's."""
+        started = bisect_right(self._starts, span.start_ns + SLACK)
+        if not started:
+            return None
+        last, second = self._last[started - 1]
+        ended = span.end_ns - SLACK
+        return last.span_id if last.end_ns >= ended and (second is None or second.end_ns < ended) else None
 
 
 def _is_request(flow: Span, turn: Trace) -> bool:

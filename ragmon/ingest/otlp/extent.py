@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from enum import Enum, auto
+from typing import Final, NamedTuple
 
 MOST: Final = 50_000
 """Spans, or points, of one request with all that holds them; exporters send some hundred, collectors some thousand."""
 FIELDS: Final = 4
 """Fields that are looked at for each of those: names, units and schemas stand beside them."""
-_MEMBERS: Final = 20
+PARTS: Final = 8
+"""Attributes, events, links and such for each of those, on average: an empty one takes two bytes, and in memory 200."""
+TOO_MANY: Final = "too_many_messages"
+"""Why a request is not taken apart: what it holds would fill the memory."""
+_MEMBERS: Final = 12
 """Brackets of JSON for each of those, on average."""
+_DEEPEST: Final = 100
+"""Messages in one another that a parser follows."""
 _WALKED: Final = 1 << 17
 """Bytes of a request below which nothing that it holds is too much."""
 _BYTES: Final = 2
@@ -18,11 +25,73 @@ _FIXED: Final = {1: 8, 5: 4}
 _GROUPS: Final = (3, 4)
 """Where a group begins and ends: what it holds is walked as if it stood outside, so nothing hides in one."""
 
-Levels = tuple[frozenset[int], ...]
-"""The fields that hold messages, level by level."""
-SPANS: Final[Levels] = (frozenset({1}), frozenset({2}), frozenset({2}))
+
+class _Kind(Enum):
+    """What a message is counted as."""
+
+    HOLDER = auto()
+    """It holds items, or other holders: `MOST` is about it, and so is `FIELDS`."""
+    ITEM = auto()
+    """A span, a point, a log record: `MOST` is about it."""
+    PART = auto()
+    """An attribute, an event, a link: `PARTS` is about it."""
+    VALUE = auto()
+    """One with its attribute."""
+
+
+class Layout(NamedTuple):
+    """A message.
+
+    Attributes:
+        kind: What it is counted as.
+        inner: Its fields that hold messages.
+    """
+
+    kind: _Kind
+    inner: dict[int, Layout]
+
+
+def _part(inner: dict[int, Layout] | None = None) -> Layout:
+    return Layout(_Kind.PART, inner or {})
+
+
+def _item(inner: dict[int, Layout]) -> Layout:
+    return Layout(_Kind.ITEM, inner)
+
+
+def _holder(inner: dict[int, Layout]) -> Layout:
+    return Layout(_Kind.HOLDER, inner)
+
+
+_VALUE: Final = Layout(_Kind.VALUE, {})
+_PAIR: Final = _part({2: _VALUE})
+_VALUE.inner.update({5: _part({1: _VALUE}), 6: _part({1: _PAIR})})
+_EXEMPLAR: Final = _part({7: _PAIR})
+
+
+def _request(item: Layout) -> Layout:
+    """Processes, their instrumentations, and the items of those."""
+    scopes = _holder({1: _part({3: _PAIR}), 2: item})
+    return _holder({1: _holder({1: _part({1: _PAIR, 3: _part()}), 2: scopes})})
+
+
+SPANS: Final = _request(_item({9: _PAIR, 11: _part({3: _PAIR}), 13: _part({4: _PAIR}), 15: _part()}))
 """`resource_spans`, `scope_spans`, `spans`."""
-POINTS: Final[Levels] = (frozenset({1}), frozenset({2}), frozenset({2}), frozenset({5, 7, 9, 10, 11}), frozenset({1}))
+LOGS: Final = _request(_item({5: _VALUE, 6: _PAIR}))
+"""`resource_logs`, `scope_logs`, `log_records`."""
+_NUMBERS: Final = _holder({1: _item({5: _EXEMPLAR, 7: _PAIR})})
+POINTS: Final = _request(
+    _holder(
+        {
+            5: _NUMBERS,
+            7: _NUMBERS,
+            9: _holder({1: _item({8: _EXEMPLAR, 9: _PAIR})}),
+            10: _holder({1: _item({1: _PAIR, 8: _part(), 9: _part(), 11: _EXEMPLAR})}),
+            11: _holder({1: _item({6: _part(), 7: _PAIR})}),
+            12: _PAIR,
+        }
+    )
+)
 """`resource_metrics`, `scope_metrics`, `metrics`, the kinds of them, `data_points`."""
 
 
@@ -34,7 +103,7 @@ class _BrokenError(Exception):
     """What follows is no protocol message; whoever parses it says so."""
 
 
-def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
+def is_crowded(body: bytes, layout: Layout, *, json: bool) -> bool:
     r"""Whether a request holds more than anybody sends who means it.
 
     It takes time in proportion to `MOST`, however large the request is: each field that is looked at counts, be it a
@@ -42,7 +111,7 @@ def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
 
     Args:
         body: What was received, inflated.
-        levels: Which fields to follow.
+        layout: Of such a request.
         json: It is JSON; else it is protobuf.
 
     >>> is_crowded(b"\n\x04\x12\x02\x12\x00", SPANS, json=False)
@@ -57,11 +126,9 @@ def is_crowded(body: bytes, levels: Levels, *, json: bool) -> bool:
         # JSON in a text has a backslash before the quotation mark that follows, and is no message.
         return body.count(b"{") - body.count(b"{\\") + body.count(b"[") > _MEMBERS * MOST
     try:
-        _Walk(body).count(0, len(body), levels)
+        _Walk(body).message(0, len(body), layout)
     except _CrowdedError:
         return True
-    except (_BrokenError, IndexError):
-        return False
     return False
 
 
@@ -72,9 +139,21 @@ def spans_in(body: bytes) -> int:
     (2, 1)
     """
     walk = _Walk(body)
-    with suppress(_CrowdedError, _BrokenError, IndexError):
-        walk.count(0, len(body), SPANS)
-    return max(1, walk.innermost)
+    with suppress(_CrowdedError):
+        walk.message(0, len(body), SPANS)
+    return max(1, walk.items)
+
+
+class _Budget:
+    """How many messages and fields there may yet be of a kind.
+
+    Args:
+        messages: How many messages.
+    """
+
+    def __init__(self, messages: int) -> None:
+        self.messages = messages
+        self.fields = FIELDS * messages
 
 
 class _Walk:
@@ -84,53 +163,61 @@ class _Walk:
         body: The message.
 
     Attributes:
-        innermost: How many messages of the last level were begun so far.
+        items: How many items were begun so far.
     """
 
     def __init__(self, body: bytes) -> None:
-        self.innermost = 0
+        self.items = 0
         self._body = body
-        self._messages = MOST
-        self._fields = FIELDS * MOST
+        self._items, self._parts = _Budget(MOST), _Budget(PARTS * MOST)
 
-    def count(self, at: int, end: int, levels: Levels) -> None:
-        """Go through a message.
+    def message(self, at: int, end: int, layout: Layout, depth: int = 0) -> None:
+        """Go through a message, as far as it is one: a parser may read what stands behind it.
 
         Args:
             at: Where it begins.
             end: Where it ends.
-            levels: Which of its fields hold messages, and which of theirs.
+            layout: Of it.
+            depth: In how many others it stands.
 
         Raises:
             _CrowdedError: There are too many messages, or fields.
-            _BrokenError, IndexError: It is none.
         """
-        body, wanted, deeper = self._body, levels[0], levels[1:]
+        if depth <= _DEEPEST:
+            with suppress(_BrokenError, IndexError):
+                self._fields(at, end, layout, depth)
+
+    def _fields(self, at: int, end: int, layout: Layout, depth: int) -> None:
+        """Count the fields of a message, and what stands in them."""
+        body, inner = self._body, layout.inner
+        budget = self._items if layout.kind is _Kind.HOLDER else self._parts
         while at < end:
             tag, at = _varint(body, at)
             number, kind = tag >> 3, tag & 7
-            self._fields -= 1
+            budget.fields -= 1
             if not number:
                 raise _BrokenError
-            if self._fields < 0:
+            if budget.fields < 0:
                 raise _CrowdedError
             if kind == _BYTES:
                 size, at = _varint(body, at)
-                if number in wanted:
-                    self._message(at, min(at + size, end), deeper)
+                if number in inner:
+                    self._count(inner[number].kind)
+                    if size:
+                        self.message(at, min(at + size, end), inner[number], depth + 1)
                 at += size
             else:
                 at = _past(body, at, kind)
 
-    def _message(self, at: int, end: int, deeper: Levels) -> None:
-        """Count a message, and those in it."""
-        self._messages -= 1
-        if self._messages < 0:
+    def _count(self, kind: _Kind) -> None:
+        """Count a message."""
+        if kind is _Kind.VALUE:
+            return
+        budget = self._parts if kind is _Kind.PART else self._items
+        budget.messages -= 1
+        self.items += kind is _Kind.ITEM
+        if budget.messages < 0:
             raise _CrowdedError
-        if not deeper:
-            self.innermost += 1
-        elif at < end:
-            self.count(at, end, deeper)
 
 
 def _past(body: bytes, at: int, kind: int) -> int:

@@ -12,6 +12,7 @@ import msgspec
 
 from ragmon import names
 from ragmon.ingest.otlp import repair
+from ragmon.ingest.otlp.extent import MOST, TOO_MANY
 from ragmon.ingest.rejected import Rejected, misfit
 
 _DEEPEST: Final = 32
@@ -147,6 +148,8 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[Export, byt
         found = _strict(line, refused.append)
         read = _as_written(found) if refused else (found, b"")
     except Rejected as rejected:
+        if rejected.reason == TOO_MANY:
+            raise
         refused.clear()
         other = _repaired(repair.json(line), refused)
         if other is None:
@@ -170,12 +173,15 @@ def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:
     """A request that is JSON now, else the spans in it that are; None where there would be none if all were."""
     try:
         return _strict(line, refused.append)
-    except Rejected:
+    except Rejected as rejected:
+        if rejected.reason == TOO_MANY:
+            raise
         refused.clear()
     parts = repair.apart(line)
     if parts is None:
         return None
     try:
+        see_number(len(parts.spans))
         found, left = msgspec.json.decode(parts.rest), len(parts.spans)
         for process in _members(found, "resourceSpans"):
             for scope in _members(process, "scopeSpans"):
@@ -192,7 +198,20 @@ def _readable(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Ite
         try:
             yield repair.span(told)
         except Rejected as rejected:
-            refuse(rejected)
+            refuse(Rejected(rejected.reason, str(rejected)))  # one that was raised keeps what it was raised over
+
+
+def see_number(spans: int) -> None:
+    """Nothing, where each of so many spans may be looked at by itself.
+
+    Args:
+        spans: How many there are.
+
+    Raises:
+        Rejected: There are too many.
+    """
+    if spans > MOST:
+        raise Rejected(TOO_MANY, f"it holds more than {MOST} spans; send them in several requests", spans)
 
 
 def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
@@ -219,10 +238,11 @@ def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> Export:
     Raises:
         msgspec.ValidationError: It is none.
     """
-    for process in _members(found, "resourceSpans"):
-        for scope in _members(process, "scopeSpans"):
-            if spans := _members(scope, "spans"):
-                scope["spans"] = [span for span in spans if _fits(span, refuse)]
+    scopes = [scope for process in _members(found, "resourceSpans") for scope in _members(process, "scopeSpans")]
+    see_number(sum(len(_members(scope, "spans")) for scope in scopes))
+    for scope in scopes:
+        if spans := _members(scope, "spans"):
+            scope["spans"] = [span for span in spans if _fits(span, refuse)]
     return msgspec.convert(found, Export, strict=False)
 
 

@@ -8,7 +8,7 @@ from ragmon import attributes as keys
 from ragmon import names
 from ragmon.ingest.otlp import lines, protobuf
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
-from ragmon.ingest.otlp.messages import Pair, ScopeSpans, SpanMessage, export, plain
+from ragmon.ingest.otlp.messages import Pair, ScopeSpans, SpanMessage, export, plain, see_number
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.rejected import Rejected
 from ragmon.spans import Span
@@ -39,6 +39,7 @@ def read(body: bytes, *, json: bool) -> Batch:
 def _read_json(body: bytes) -> Batch:
     batch = Batch()
     found, batch.body = export(body, batch.refuse)
+    see_number(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
     batch.spans = batch.rejected.total()
     for process in found.resource_spans:
         try:

@@ -43,8 +43,7 @@ def unread(body: bytes, form: Form) -> Future[Taken]:
     >>> unread(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Form.JSON).result().rejected
     2
     """
-    # Logs are laid out as traces are: resources, scopes, records, in the same fields.
-    if extent.is_crowded(body, extent.SPANS, json=form is Form.JSON):
+    if extent.is_crowded(body, extent.LOGS, json=form is Form.JSON):
         raise TurnedAwayError(
             413, names.OVERSIZE, f"it holds more than {extent.MOST} messages", hint="send less at once"
         )

@@ -13,6 +13,7 @@ from ragmon.bounds import bounded
 from ragmon.contract import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
+from ragmon.ingest.otlp.extent import TOO_MANY
 from ragmon.ingest.otlp.protobuf import packed
 from ragmon.ingest.otlp.requests import Foreign, Own, read
 from ragmon.ingest.otlp.totals import totals
@@ -31,8 +32,6 @@ STEP_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time: what lies in one is looked up together."""
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
-TOO_MANY: Final = "too_many_messages"
-"""Why a request is not taken apart: what it holds would fill the memory."""
 
 
 class Whole(NamedTuple):
@@ -98,7 +97,7 @@ def of_traces(body: bytes, form: Form) -> Request:
     try:
         batch = read(body, json=form is Form.JSON)
     except Rejected as error:
-        raise UnreadableError(error) from None
+        raise UnreadableError(error, TOO_LARGE if error.reason == TOO_MANY else BAD_REQUEST) from None
     rejected, first, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
     whole = []
     for own in batch.own:
@@ -129,9 +128,9 @@ def spans_of(body: Body) -> list[Foreign] | None:
         return None
 
 
-def _see_extent(body: bytes, levels: extent.Levels, form: Form) -> None:
-    if extent.is_crowded(body, levels, json=form is Form.JSON):
-        told = f"it holds more than {extent.MOST} messages; send them in several requests"
+def _see_extent(body: bytes, layout: extent.Layout, form: Form) -> None:
+    if extent.is_crowded(body, layout, json=form is Form.JSON):
+        told = f"it holds more than {extent.MOST} messages, or too much in them; send them in several requests"
         raise UnreadableError(Rejected(TOO_MANY, told), TOO_LARGE)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import thread_time
+from time import monotonic, thread_time
 from typing import Final, NamedTuple
 
 import msgspec
@@ -83,6 +83,30 @@ def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
     return Assembled(trace_id, waiting, [], Counts(dropped={QUARANTINED: 1}), aside=step)
 
 
+class Deadline:
+    """A time of this thread's own clock.
+
+    Args:
+        seconds: Seconds of CPU from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = thread_time() + seconds
+        self._wall = monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has; the clock that is quickly read says no before the other one can say yes."""
+        return monotonic() >= self._wall and thread_time() >= self._cpu
+
+
+class _Process(NamedTuple):
+    """What the first process of a trace that says so says of itself."""
+
+    service: str | None
+    build: str | None
+
+
 class _DeadlineError(Exception):
     """A trace takes too long."""
 
@@ -128,7 +152,7 @@ class Assembler:
         if decorated:
             count(counts.ignored, DECORATED)
             return Assembled(trace_id, waiting, made, counts)
-        deadline = thread_time() + self._longest
+        deadline = Deadline(self._longest)
         try:
             spans = list(_read(waiting, deadline))
             requests, labels = per_request(spans), _labels(spans)
@@ -136,10 +160,11 @@ class Assembler:
             _drop(counts, error)
             return Assembled(trace_id, waiting, made, counts)
         counts.received = len(requests) - 1
+        process = _process(waiting)
         for place, request in enumerate(requests):
             try:
                 _check(deadline)
-                mapped, record = self._map(request, waiting, deadline)
+                mapped, record = self._map(request, process, waiting, deadline)
                 if record is not None:
                     made.append(_made(trace_id, record, place if len(requests) > 1 else None))
             except Exception as error:  # noqa: BLE001 - as above, and redactors are foreign code
@@ -152,17 +177,16 @@ class Assembler:
                 count(counts.unknown, f"{field}|{reason}")
         return Assembled(trace_id, waiting, made, counts, labels)
 
-    def _map(self, request: Trace, waiting: Waiting, deadline: float) -> tuple[Mapped, Record | None]:
-        pieces = waiting.pieces.values()
-        service = next((piece.service for piece in pieces if piece.service), None)
-        build = next((piece.build for piece in pieces if piece.build), None)
+    def _map(
+        self, request: Trace, process: _Process, waiting: Waiting, deadline: Deadline
+    ) -> tuple[Mapped, Record | None]:
         mapped = to_record(
             request,
             id_from=self._asked.id_from,
             merge=self._asked.merge,
             pipeline=self._asked.pipeline,
-            service=service,
-            build=build,
+            service=process.service,
+            build=process.build,
         )
         record = mapped.record
         if record is not None and not waiting.complete:
@@ -178,6 +202,12 @@ class Assembler:
         record.pipeline = record.pipeline or DEFAULT_PIPELINE
         kept = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
         return self._redact(kept)
+
+
+def _process(waiting: Waiting) -> _Process:
+    pieces = waiting.pieces.values()
+    services, builds = (piece.service for piece in pieces), (piece.build for piece in pieces)
+    return _Process(next(filter(None, services), None), next(filter(None, builds), None))
 
 
 def _labels(spans: Sequence[Span]) -> list[Label]:
@@ -196,7 +226,7 @@ def _made(trace_id: bytes, record: Record, place: int | None) -> Made:
     return Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record))
 
 
-def _read(waiting: Waiting, deadline: float) -> Iterator[Span]:
+def _read(waiting: Waiting, deadline: Deadline) -> Iterator[Span]:
     """The spans of a trace, as long as there is time."""
     for place, piece in enumerate(waiting.pieces.values()):
         if place % OFTEN == OFTEN - 1:
@@ -204,13 +234,13 @@ def _read(waiting: Waiting, deadline: float) -> Iterator[Span]:
         yield piece.span()
 
 
-def _check(deadline: float) -> None:
-    """Nothing, before a time of this thread's own clock.
+def _check(deadline: Deadline) -> None:
+    """Nothing, before a time.
 
     Raises:
         _DeadlineError: It has passed.
     """
-    if thread_time() > deadline:
+    if deadline.passed:
         raise _DeadlineError
 
 

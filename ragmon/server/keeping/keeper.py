@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Condition, RLock, Thread
+from time import sleep
 from typing import Any, Final
 
 from ragmon.alarm_log import log_acknowledged
@@ -30,7 +31,9 @@ from ragmon.server.memory import Spare
 TICK: Final = 0.25
 """Seconds after which time moves on although nothing came."""
 RECORDS: Final = 4_000
-"""Whole records that are put on disk at once: they are scored in one go, for which `/metrics` waits some 0.2 s."""
+"""Whole records that are put on disk at once: whoever comes next waits until they are scored, some 0.2 s."""
+YIELD: Final = 0.0005
+"""Seconds in which somebody who waits for the lock wakes up and has it."""
 QUEUED: Final = 128 << 20
 """Bytes of requests that wait to be journalled; beyond them senders are asked to wait."""
 TOGETHER: Final = 16 << 20
@@ -281,10 +284,16 @@ class Keeper:
             if acks:
                 firing = {(one.pipeline, one.alert) for one in live.alarms.states() if one.firing is not None}
             self.waiting.settle(row, self._loose)
-            self.ledger.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten)
+            self.ledger.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._pause)
         for request, ack in acks:
             log_acknowledged(ack.pipeline, ack.alert, ack.reason)
             request.done.set_result((ack.pipeline, ack.alert) in firing)
+
+    def _pause(self) -> None:
+        """Give the lock to whoever waits for it; it is held once."""
+        self.lock.release()
+        sleep(YIELD)  # without it this thread would have the lock again before another one wakes up
+        self.lock.acquire()
 
     def _fail(self, requests: Sequence[Request], reason: str) -> None:
         """Nothing was written: whoever waits may try again."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from time import thread_time
 from typing import Any, Final
 
 import msgspec
 
 from ragmon.config.settings import Settings
-from ragmon.contract import Totals
+from ragmon.contract import Record, Totals
 from ragmon.facts import Key
 from ragmon.journal import Failure
 from ragmon.journal.attempts import Attempts, row_key
@@ -27,6 +28,10 @@ from ragmon.why import said
 TRAITS: Final = "traits"
 """What is wrong with a request, in the words of an explanation."""
 STAGE: Final = "ingest"
+SLICE: Final = 0.05
+"""Seconds of CPU after which others may read in the middle of a row."""
+OFTEN: Final = 64
+"""Lines after which the clock is looked at."""
 VERSION: Final = 1
 """Of what a checkpoint holds."""
 
@@ -53,6 +58,7 @@ class Ledger:
         self.producers = Producers()
         self.seq = 0
         self.failures: list[Failure] = []
+        self._unscored = 0
         self.attempts: Attempts | None = None
         self._failing = Failing(self.live.scorer.table, self.live.policy)
         self.live.scorer.watch = self._failing
@@ -63,7 +69,13 @@ class Ledger:
         return self.live.settings.common.capture.content == "full"
 
     def take(
-        self, seq: int, arrival: float, counts: Counts, entries: Sequence[Entry], forgotten: Iterable[str] = ()
+        self,
+        seq: int,
+        arrival: float,
+        counts: Counts,
+        entries: Sequence[Entry],
+        forgotten: Iterable[str] = (),
+        pause: Callable[[], object] | None = None,
     ) -> None:
         """Take in a row of the journal.
 
@@ -73,22 +85,29 @@ class Ledger:
             counts: What became of what came with it.
             entries: Its lines.
             forgotten: Traces that somebody had forgotten before it came, in lower case.
+            pause: Lets others read in the middle of a long row; its records that are not counted yet are pending.
         """
         self.forget(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
         if self.attempts is None or not entries:
-            self._post_all(entries, arrival, seq)
+            self._post_all(entries, arrival, seq, pause)
         else:
             key = row_key(seq, arrival)
             self.attempts.begin(key)
-            self._post_all(entries, arrival, seq)
+            self._post_all(entries, arrival, seq, pause)
             self.attempts.end(key)
         self.seq = seq
 
-    def _post_all(self, entries: Sequence[Entry], arrival: float, seq: int) -> None:
+    def _post_all(self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None) -> None:
         """Count the lines of a row."""
+        until = thread_time() + SLICE
         for place, entry in enumerate(entries):
+            if pause is not None and place % OFTEN == OFTEN - 1 and thread_time() > until:
+                self._unscored = sum(isinstance(left, Record) for left in entries[place:])
+                pause()
+                self._unscored = 0
+                until = thread_time() + SLICE
             if self.attempts is not None:
                 self.attempts.at(place)
             try:
@@ -138,7 +157,7 @@ class Ledger:
             ignored=dict(counts.ignored),
             dropped=dropped,
             duplicate=counts.duplicate,
-            pending=pending,
+            pending=pending + self._unscored,
         )
 
     def reading(self, now: float, pending: int) -> Reading:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from contextlib import AbstractContextManager
-from time import thread_time
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
@@ -18,7 +17,7 @@ from ragmon.journal.held import TRACE_ID, Body, Readable
 from ragmon.journal.quarantine import ASSEMBLING, READING
 from ragmon.server.keeping.accepting import spans_of
 from ragmon.server.keeping.ahead import Ahead, Early
-from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn, quarantined
+from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, Deadline, drawn, quarantined
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.replies import WAIT, Replies, probed_lately
 from ragmon.server.keeping.row import Row
@@ -183,7 +182,7 @@ class Traces:
             attempts: Where what is begun is noted.
             lock: Held while it changes what waits, and not while a trace is assembled.
         """
-        until = thread_time() + SLICE
+        until = Deadline(SLICE)
         self.behind = False
         while not self.behind:
             with lock:
@@ -198,7 +197,7 @@ class Traces:
             with lock:
                 self._assembling = 0
                 self._put(assembled)
-            self.behind = thread_time() >= until and not self._room.crowded
+            self.behind = until.passed and not self._room.crowded
 
     def _assemble(self, trace_id: bytes, waiting: Waiting) -> Assembled:
         return self._assembler.assemble(trace_id, waiting, decorated=trace_id in self._own)
