@@ -6,7 +6,7 @@ The application's monitor, the server and a replay of its journal stand on it, a
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -176,15 +176,14 @@ class Live:
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended, and say so where somebody should wake up."""
-        if now == self._now:
-            return
-        self._now = now
-        self._tell(self.alarms.advance(now))
+        if now != self._now:
+            self._now = now
+            self._tell(self.alarms.advance(now))
 
-    def _tell(self, edges: Iterable[Edge]) -> None:
+    def _tell(self, edges: Sequence[Edge]) -> None:
         """Remember and log that alarms began or ended."""
+        self.edges += edges
         for edge in edges:
-            self.edges.append(edge)
             log_edge(edge)
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
@@ -224,8 +223,7 @@ class Live:
 
     def reading(self, now: float, books: Mapping[str, Books], captured: Captured | None = None) -> Reading:
         """This moment: metrics of every window, gates, and the books."""
-        snapshot = self.snapshot(now)
-        captured = Captured() if captured is None else captured
+        snapshot, captured = self.snapshot(now), captured or Captured()
         return Reading(
             snapshot=snapshot,
             outcomes=self.judge(snapshot),

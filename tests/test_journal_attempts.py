@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from small_disk import fill, small_disk  # noqa: F401 - a fixture
@@ -127,3 +128,15 @@ def test_a_note_costs_next_to_nothing(tmp_path):
         attempts.end(TRACE)
     assert time.process_time() - began < 10_000 * 10e-6
     attempts.close()
+
+
+def test_what_ends_with_an_exception_has_ended(tmp_path):
+    """A journal that is found damaged while a request is read, say: nobody works on that any more."""
+    attempts = Attempts(tmp_path)
+    with suppress(ValueError), attempts.attempt(TRACE):
+        assert attempts.busy
+        raise ValueError
+    assert not attempts.busy
+    attempts.close()
+    for _ in range(TWICE):
+        assert Attempts(tmp_path).poison() == []

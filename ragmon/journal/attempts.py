@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from mmap import mmap
 from pathlib import Path
 from threading import get_ident
@@ -101,6 +102,15 @@ class Attempts:
         self.begun += 1
         self.thread = get_ident()
         _SLOT.pack_into(self._page, 0, 1, 0, key.ljust(24, b"\0"))
+
+    @contextmanager
+    def attempt(self, key: bytes) -> Iterator[None]:
+        """Work on something, inside the block: an exception ends it as well."""
+        self.begin(key)
+        try:
+            yield
+        finally:
+            self.end(key)
 
     def at(self, place: int) -> None:
         """Work goes on with a line of the row that was begun."""

@@ -42,7 +42,7 @@ def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Spa
     Raises:
         Rejected: It is no request.
     """
-    for process in export(line, refuse).request.resource_spans:
+    for process in export(line, refuse)[0].resource_spans:
         try:
             resource = plain(process.resource.attributes)
         except Rejected as rejected:

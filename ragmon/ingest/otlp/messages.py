@@ -6,7 +6,7 @@ Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -130,24 +130,15 @@ class Export(_Message):
 _decode = msgspec.json.Decoder(Export).decode
 
 
-class Read(NamedTuple):
-    """A request that was read.
-
-    Attributes:
-        request: The request.
-        body: How it is written without what had to be repaired or left out; b"" where it is as it came.
-    """
-
-    request: Export
-    body: bytes = b""
-
-
-def export(line: bytes, refuse: Callable[[Rejected], None]) -> Read:
+def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[Export, bytes]:
     """A request that brings traces; text that is no UTF-8 is repaired, and half of a surrogate pair.
 
     Args:
         line: The request.
         refuse: Told of every span that does not fit its type, or is no JSON; the others are read.
+
+    Returns:
+        The request, and how it is written without what had to be repaired or left out; b"" where it is as it came.
 
     Raises:
         Rejected: It is none, whatever its spans hold.
@@ -155,7 +146,7 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> Read:
     refused: list[Rejected] = []
     try:
         found = _strict(line, refused.append)
-        read = _as_written(found) if refused else Read(found)
+        read = _as_written(found) if refused else (found, b"")
     except Rejected as rejected:
         if rejected.reason == TOO_MANY:
             raise
@@ -169,13 +160,13 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> Read:
     return read
 
 
-def _as_written(found: Export) -> Read:
+def _as_written(found: Export) -> tuple[Export, bytes]:
     """A request as it is read again from what is written of it: numbers that are none are null there."""
     try:
         body = msgspec.json.encode(found)
-        return Read(_decode(body), body)
+        return _decode(body), body
     except (msgspec.MsgspecError, OverflowError, RecursionError):  # a count beyond all integers
-        return Read(found)
+        return found, b""
 
 
 def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:

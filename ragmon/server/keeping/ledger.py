@@ -93,10 +93,8 @@ class Ledger:
         if self.attempts is None or not entries:
             self._post_all(entries, arrival, seq, pause)
         else:
-            key = row_key(seq, arrival)
-            self.attempts.begin(key)
-            self._post_all(entries, arrival, seq, pause)
-            self.attempts.end(key)
+            with self.attempts.attempt(row_key(seq, arrival)):
+                self._post_all(entries, arrival, seq, pause)
         self.seq = seq
 
     def _post_all(self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None) -> None:

@@ -190,10 +190,8 @@ class Traces:
                 self._assembling = int(found is not None)
             if found is None:
                 return
-            key = trace_key(found[0])
-            attempts.begin(key)
-            assembled = self._assemble(*found)
-            attempts.end(key)
+            with attempts.attempt(trace_key(found[0])):
+                assembled = self._assemble(*found)
             with lock:
                 self._assembling = 0
                 self._put(assembled)
@@ -256,9 +254,8 @@ class Traces:
             elif attempts is None:
                 self._resume(body, journal)
             else:
-                attempts.begin(key)
-                self._resume(body, journal)
-                attempts.end(key)
+                with attempts.attempt(key):
+                    self._resume(body, journal)
         for trace_id in [one for one in self._room.traces if trace_key(one) in poison]:
             self._put(quarantined(trace_id, self._room.take(trace_id), ASSEMBLING))
 
