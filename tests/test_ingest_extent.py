@@ -90,6 +90,14 @@ def test_spans_in_json_that_are_none_are_not_looked_at_one_by_one_where_there_ar
     assert (refused.value.status, refused.value.reason) == (413, TOO_MANY)
 
 
+def test_nor_are_texts_in_json_without_end():
+    """Where attributes should stand, four million took 300 MiB, and sixteen such requests at once 830."""
+    texts = b",".join([b'"ab"'] * 4_000_000)
+    with pytest.raises(RefusedError) as refused:
+        of_traces(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[%b]}]}]}]}' % texts, Form.JSON)
+    assert refused.value.status == 413
+
+
 @pytest.mark.parametrize("member", ["{}", '{"spanId":"1"}'])
 def test_in_json_as_well(member):
     spans = ",".join([member] * 1_100_000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import os
 import urllib.error
 import urllib.request
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from otlp_requests import export
+from otlp_requests import export, field
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
 from ragmon.ingest.otlp.protobuf import packed, read
@@ -151,3 +152,30 @@ class TestTurns:
             with pytest.raises(TurnedAwayError):
                 other.hold(1)  # now it is no small one
         assert intake.held == 0
+
+
+def test_labels_that_are_refused_leave_nothing_in_memory(tmp_path):
+    """Whoever caught the refusal kept the labels it was about: eight requests took 274 MiB, for good."""
+    configuration(tmp_path)
+    told = [{"trace_id": f"{n:032x}", "correct": True, "rater": f"r{n}"} for n in range(80_000)]
+    body = json.dumps(told).encode()
+    with process(tmp_path) as running:
+        post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)
+        before = memory(running, "VmRSS")
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: post(f"{running.otlp}/v1/labels", body)[0], range(8)))
+        assert set(answers) <= {413, 429}
+        assert 413 in answers
+        wait_for(lambda: memory(running, "VmRSS"), lambda held: held <= before + 30)
+
+
+@pytest.mark.parametrize("part", [b"\x5a\x00", b"\x6a\x00"], ids=["events", "links"])
+def test_a_request_of_empty_parts_takes_little_more_memory_than_its_body(tmp_path, part):
+    """Ten million links in one span were 1.9 GiB."""
+    configuration(tmp_path)
+    span = field(1, b"t" * 16) + field(2, b"s" * 8) + part * (3 * MIB)
+    body = field(1, field(2, field(2, span)))
+    with process(tmp_path) as running:
+        before = memory(running, "VmHWM")
+        assert post(f"{running.otlp}/v1/traces", body, PROTOBUF)[0] == 413
+        assert memory(running, "VmHWM") <= before + 60

@@ -16,6 +16,8 @@ TOO_MANY: Final = "too_many_messages"
 """Why a request is not taken apart: what it holds would fill the memory."""
 _MEMBERS: Final = 12
 """Brackets of JSON for each of those, on average."""
+_QUOTES: Final = 60
+"""Quotation marks of JSON for each of those: an attribute has two brackets, and ten of these."""
 _DEEPEST: Final = 100
 """Messages in one another that a parser follows."""
 _WALKED: Final = 1 << 17
@@ -124,7 +126,8 @@ def is_crowded(body: bytes, layout: Layout, *, json: bool) -> bool:
         return False
     if json:
         # JSON in a text has a backslash before the quotation mark that follows, and is no message.
-        return body.count(b"{") - body.count(b"{\\") + body.count(b"[") > _MEMBERS * MOST
+        brackets = body.count(b"{") - body.count(b"{\\") + body.count(b"[")
+        return brackets > _MEMBERS * MOST or body.count(b'"') - body.count(b'\\"') > _QUOTES * MOST
     try:
         _Walk(body).message(0, len(body), layout)
     except _CrowdedError:

@@ -198,7 +198,10 @@ class _WritePort:
     async def _labels(self, request: Request) -> Response:
         envelope.written(request.headers, Form.JSON)
         async with self._body(request, self._limits.wire) as body:
-            found = await run_in_threadpool(bodies.labels, body)
+            try:
+                found = await run_in_threadpool(bodies.labels, body)
+            except TurnedAwayError as error:
+                raise error.with_traceback(None) from None  # its frames would keep what was read
             taken = await handed(partial(self._desk.labels, found))
         told = {"accepted": len(found) - taken.rejected, "rejected": taken.rejected, "message": taken.message}
         return json_response(told)

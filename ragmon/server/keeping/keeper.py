@@ -223,7 +223,7 @@ class Keeper:
                     tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
                 if self._housekeeping.keep(self.ledger, ending=last):
                     self.quarantined = self.journal.quarantine_size()
-                self._spare.give_back(self.ledger.seq)
+                self._spare.give_back(self.ledger.seq + sum(self.refused.values()))
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
