@@ -217,7 +217,7 @@ def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_say
     tracemalloc.stop()
     began = process_time()
     mapped_from(body, form)
-    assert process_time() - began <= 1.2
+    assert process_time() - began <= 3.0
     assert peak <= 96 << 20
     assert mapped.record.q == "Is it?"
     assert mapped.missing["retrieved_ids"] == reason

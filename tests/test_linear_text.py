@@ -59,15 +59,13 @@ def modules():
             yield importlib.import_module(found.name)
 
 
-def compiled(value):
+def compiled(value, depth=4):
+    """The patterns in a value, and in what it holds; what a module remembers may hold itself."""
     if isinstance(value, re.Pattern):
         yield value
-    elif isinstance(value, tuple | list | set | frozenset):
-        for inner in value:
-            yield from compiled(inner)
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from compiled(inner)
+    elif depth and isinstance(value, tuple | list | set | frozenset | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from compiled(inner, depth - 1)
 
 
 def uses(module, name):
@@ -82,7 +80,7 @@ def found_patterns():
     found = {}
     for module in modules():
         for name, value in vars(module).items():
-            for place, pattern in enumerate(compiled(value)):
+            for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
                 ways = uses(module, name) or frozenset({"search"})
                 found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
     for place, source in enumerate(DEFAULT_PATTERNS):
