@@ -12,7 +12,7 @@ from typing import Final
 
 LONGEST: Final = 200
 """Characters of a name or a short text that are shown."""
-LONGEST_LINE: Final = 4000
+_LONGEST_LINE: Final = 4000
 """Characters of a whole line that are shown."""
 
 _BREAKS: Final = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
@@ -37,6 +37,15 @@ def printable(text: str, limit: int = LONGEST) -> str:
     if not text.isprintable():
         text = _STEERING.sub(_escaped, _BREAKS.sub(" ", text[: limit + 1]))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def printable_line(text: str) -> str:
+    r"""A whole line of which others wrote a part, and which may be as long as lines are.
+
+    >>> print(printable_line("support/answer_precision:\n" + 30 * "ab"))
+    support/answer_precision: abababababababababababababababababababababababababababababab
+    """
+    return printable(text, _LONGEST_LINE)
 
 
 def printable_json(text: str) -> str:

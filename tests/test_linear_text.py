@@ -192,6 +192,7 @@ FUNCTIONS = {
     values.too_long: values.too_long,
     values.cut_off: values.cut_off,
     printing.printable: printing.printable,
+    printing.printable_line: printing.printable_line,
     printing.printable_json: printing.printable_json,
     values.mapping: values.mapping,
     values.plain: values.plain,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 _said: set[str] = set()
 
@@ -15,7 +15,7 @@ def warn_once(message: str) -> None:
         import logging  # noqa: PLC0415 - most processes never warn, and all of them import this
 
         _said.add(message)
-        logging.getLogger("ragmon").warning("%s", printable(message, LONGEST_LINE))
+        logging.getLogger("ragmon").warning("%s", printable_line(message))
 
 
 def whereabouts(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.version import current
 
 BAD_INPUT: Final = 3
@@ -155,9 +155,9 @@ def _usage(error: click.ClickException) -> str:
 
 def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
     """Say what is wrong on stderr and leave."""
-    click.echo(f"error: {printable(message, LONGEST_LINE)}", err=True)
+    click.echo(f"error: {printable_line(message)}", err=True)
     if hint:
-        click.echo(f"hint: {printable(hint, LONGEST_LINE)}", err=True)
+        click.echo(f"hint: {printable_line(hint)}", err=True)
     sys.exit(code)
 
 

@@ -13,7 +13,7 @@ from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 
 @click.command()
@@ -30,7 +30,7 @@ def ack(alarm: str, reason: str, url: str | None, config: str | None) -> int:
     alert, pipeline = split(alarm, settings.pipeline)
     answer = _told(url, {"gate": alert, "pipeline": pipeline, "reason": reason}, settings)
     told = "silenced, and armed again" if answer.get("fired") else "was silent; it starts from nothing"
-    click.echo(f"{printable(pipeline, LONGEST_LINE)}/{printable(alert, LONGEST_LINE)}: {told}")
+    click.echo(f"{printable_line(pipeline)}/{printable_line(alert)}: {told}")
     return 0
 
 

@@ -26,7 +26,7 @@ from ragmon.cli.runs import (
 from ragmon.config.load import load
 from ragmon.export import compared
 from ragmon.export.canary import Canary
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.releasing import Releases
 
 PATH: Final = "/api/compare"
@@ -100,7 +100,7 @@ def compare(
         result, waiting = _of_monitor(url, config, question), []
     if form == "json":
         for note in result.notes:
-            click.echo(f"note: {printable(note, LONGEST_LINE)}", err=True)
+            click.echo(f"note: {printable_line(note)}", err=True)
     if waiting:
         tell_missing_gold(waiting)
     write(result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n", output)

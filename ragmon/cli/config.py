@@ -13,7 +13,7 @@ from ragmon.config.load import check, find, load
 from ragmon.config.locate import dotted
 from ragmon.config.problems import Problem
 from ragmon.config.show import rows
-from ragmon.printing import LONGEST_LINE, printable, printable_json
+from ragmon.printing import printable, printable_json, printable_line
 
 PROBLEMS: Final = 1
 WIDE: Final = 40
@@ -69,12 +69,12 @@ def show_command(context: click.Context, path: str | None, form: str) -> None:
     lines = [(key, _toml(value), origin) for key, value, origin in found]
     width = max(len(key) for key, _, _ in lines)
     for key, value, origin in lines:
-        click.echo(printable(f"{key:{width}}  {value:{WIDE}}  {origin}", LONGEST_LINE))
+        click.echo(printable_line(f"{key:{width}}  {value:{WIDE}}  {origin}"))
 
 
 def _told(problem: Problem) -> str:
-    what = printable(str(problem), LONGEST_LINE)
-    return f"{what}\nhint: {printable(problem.hint, LONGEST_LINE)}" if problem.hint else what
+    what = printable_line(str(problem))
+    return f"{what}\nhint: {printable_line(problem.hint)}" if problem.hint else what
 
 
 def _toml(value: object) -> str:

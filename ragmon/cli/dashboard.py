@@ -11,7 +11,7 @@ from ragmon.cli.generated import compare
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 SDK: Final = "grafana_foundation_sdk"
 FIRST: Final = "overview"
@@ -65,5 +65,5 @@ def _write(folder: Path, files: dict[Path, str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")
-        click.echo(printable(str(path), LONGEST_LINE), err=True)
+        click.echo(printable_line(str(path)), err=True)
     return 0

@@ -11,7 +11,7 @@ from ragmon.checkup import RATES, WAIT, checks, instrumentations, reaches
 from ragmon.cli.runs import config_option
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 
 @click.command()
@@ -42,7 +42,7 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     """
     problems = check(config)
     for problem in problems:
-        click.echo(f"config    bad   {printable(str(problem), LONGEST_LINE)}")
+        click.echo(f"config    bad   {printable_line(str(problem))}")
     if problems:
         context.exit(1)
     settings = load(config)
@@ -50,9 +50,9 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     bad = False
     for found in checks(settings, admin=admin_url, wait=wait):
         bad |= not found.ok
-        click.echo(f"{found.name:<9} {'ok ' if found.ok else 'bad'}   {printable(found.told, LONGEST_LINE)}")
+        click.echo(f"{found.name:<9} {'ok ' if found.ok else 'bad'}   {printable_line(found.told)}")
         if found.hint:
-            click.echo(f"{'':15} hint: {printable(found.hint, LONGEST_LINE)}")
+            click.echo(f"{'':15} hint: {printable_line(found.hint)}")
     _tell_instrumentations(settings)
     _tell_reach(settings, RATES if rate is None else (rate,))
     context.exit(1 if bad else 0)
@@ -64,11 +64,11 @@ def _tell_instrumentations(settings: Settings) -> None:
     if found:
         click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
     for one in found:
-        click.echo(f"{one.name}: {printable(one.lost or one.told or 'nothing', LONGEST_LINE)}")
+        click.echo(f"{one.name}: {printable_line(one.lost or one.told or 'nothing')}")
         if one.packages:
-            click.echo(f"{'':6}{printable(', '.join(one.packages), LONGEST_LINE)}")
+            click.echo(f"{'':6}{printable_line(', '.join(one.packages))}")
         if one.hint:
-            click.echo(f"{'':6}hint: {printable(one.hint, LONGEST_LINE)}")
+            click.echo(f"{'':6}hint: {printable_line(one.hint)}")
 
 
 def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:
@@ -82,9 +82,7 @@ def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:
         gate = first.gate
         name = gate.name if len(settings.pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
         holds = f"{'>=' if gate.at_least else '<='} {gate.threshold:g}"
-        rows.append(
-            (printable(name, LONGEST_LINE), holds, f"{first.at:g}", *(_when(column[place]) for column in columns))
-        )
+        rows.append((printable_line(name), holds, f"{first.at:g}", *(_when(column[place]) for column in columns)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

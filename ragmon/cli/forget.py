@@ -13,7 +13,7 @@ from ragmon.config.load import load
 from ragmon.errors import RagmonError, shorten
 from ragmon.journal import Erasure
 from ragmon.journal import forget as take_out
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 
@@ -38,7 +38,7 @@ def forget(trace: str | None, tag: str | None, state_dir: str | None, config: st
     folder = Path(state_dir or load(config).serve.state_dir)
     erasure = take_out(folder, trace=trace, tag=wanted)
     for line in _told(erasure):
-        click.echo(printable(line, LONGEST_LINE))
+        click.echo(printable_line(line))
     return 0
 
 

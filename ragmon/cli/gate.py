@@ -34,7 +34,7 @@ from ragmon.export.report import Report
 from ragmon.gates import Estimand, Policy, verdict_of
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.releasing import Releases
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
@@ -220,7 +220,7 @@ def _tell(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
     """Say on stderr what the output does not: notes, where it has no place for them, and that gold is missing."""
     if notes:
         for note in report.notes:
-            click.echo(f"note: {printable(note, LONGEST_LINE)}", err=True)
+            click.echo(f"note: {printable_line(note)}", err=True)
     waiting = [outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics]
     if waiting and not sets:
         tell_missing_gold(waiting)

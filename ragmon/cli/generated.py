@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 DIFFERS: Final = 1
 
@@ -27,7 +27,5 @@ def compare(files: Mapping[Path, str]) -> int:
         there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
         if there != text:
             differ = DIFFERS
-            click.echo(
-                f"{printable(str(path), LONGEST_LINE)}: {'missing' if there is None else 'not what would be written'}"
-            )
+            click.echo(f"{printable_line(str(path))}: {'missing' if there is None else 'not what would be written'}")
     return differ

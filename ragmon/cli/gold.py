@@ -20,7 +20,7 @@ from ragmon.gold.lint import SEVERITIES, Finding, lint
 from ragmon.gold.sets import SHOWN, GoldSet
 from ragmon.gold.summary import Stats, stats
 from ragmon.keys import read_key
-from ragmon.printing import LONGEST_LINE, printable, printable_json
+from ragmon.printing import printable_json, printable_line
 
 _NEGATIVE: Final = 1
 """Exit code of a set with errors, and of two sets that differ."""
@@ -157,30 +157,30 @@ def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
         found = list(kind)
         shown = found if severity == "error" else found[:_LISTED]
         for finding in shown:
-            where = "" if finding.qid is None else f"{printable(finding.qid, LONGEST_LINE)}: "
-            yield printable(f"{severity}: {where}{finding.message}", LONGEST_LINE)
+            where = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
+            yield printable_line(f"{severity}: {where}{finding.message}")
         if len(found) > len(shown):
             yield f"{severity}: … and {len(found) - len(shown)} more like these (--format json lists them all)"
-        yield f"  hint: {printable(hint, LONGEST_LINE)}"
+        yield f"  hint: {printable_line(hint)}"
 
 
 def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
     for name, value in counts.items():
         if name != "tags":
-            yield name, printable(value, LONGEST_LINE) if isinstance(value, str) else value
+            yield name, printable_line(value) if isinstance(value, str) else value
     for tag, values in counts["tags"].items():
         for value, count in values.items():
-            yield "tag", f"{printable(tag, LONGEST_LINE)}={printable(value, LONGEST_LINE)} {count}"
+            yield "tag", f"{printable_line(tag)}={printable_line(value)} {count}"
 
 
 def _diff_lines(found: Diff) -> Iterator[str]:
     for qid in found.added:
-        yield f"added: {printable(qid, LONGEST_LINE)}"
+        yield f"added: {printable_line(qid)}"
     for qid in found.removed:
-        yield f"removed: {printable(qid, LONGEST_LINE)}"
+        yield f"removed: {printable_line(qid)}"
     for change in found.changed:
         fields = f": {', '.join(change.fields)}" if change.fields else ""
-        yield f"changed: {printable(change.qid, LONGEST_LINE)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
+        yield f"changed: {printable_line(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
     counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
     yield f"{counts}, {found.unchanged} unchanged: version {found.old_version[:8]} -> {found.new_version[:8]}"
 

@@ -17,7 +17,7 @@ from ragmon import remote
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.errors import RagmonError
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.server.doors.exposure import read_token
 
 TIMEOUT: Final = 30.0
@@ -104,9 +104,7 @@ def _wait(place: remote.Place, answer: remote.Answer, usual: float) -> None:
 
     asked = retry_after(answer.again)
     seconds = min(LONGEST_WAIT, usual if asked is None else asked)
-    click.echo(
-        f"{printable(str(place), LONGEST_LINE)} answered {answer.status}: trying again in {seconds:.0f} s", err=True
-    )
+    click.echo(f"{printable_line(str(place))} answered {answer.status}: trying again in {seconds:.0f} s", err=True)
     sleep(seconds)
 
 

@@ -22,7 +22,7 @@ from ragmon.ingest.files import Intake, read_files
 from ragmon.journal import JournalReader, open_readonly
 from ragmon.labels.files import read_labels, template
 from ragmon.labels.queue import queue, rows
-from ragmon.printing import LONGEST_LINE, printable, printable_json
+from ragmon.printing import printable_json, printable_line
 from ragmon.server.doors.writing import LABELS_PATH
 from ragmon.server.keeping.opening import entries
 
@@ -55,7 +55,7 @@ def import_command(
     settings = load(config)
     labels = [one for path in files for one in read_labels(path, spelling(settings.labels, rater))]
     for line in _summary(labels):
-        click.echo(printable(line, LONGEST_LINE), err=not dry_run)
+        click.echo(printable_line(line), err=not dry_run)
     if dry_run:
         return 0
     if output is not None:

@@ -21,7 +21,7 @@ from ragmon.errors import RagmonError
 from ragmon.export.gates import markdown, text
 from ragmon.gold import GoldSet
 from ragmon.offline import Run
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.privacy import Redactions
 from ragmon.probes.asking import Asker, Capture
 from ragmon.probes.counting import Counts
@@ -156,7 +156,7 @@ def _send_once(spec: ProbeSpec, gold: GoldSet, asker: Asker, ordered: InOrder) -
 
 
 def _say(spec: ProbeSpec, what: str) -> None:
-    click.echo(printable(f"probe {spec.name}: {what}", LONGEST_LINE), err=True)
+    click.echo(printable_line(f"probe {spec.name}: {what}"), err=True)
 
 
 def _nobody(spec: ProbeSpec, answered: Answered) -> RagmonError:
@@ -194,7 +194,7 @@ def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[Probe
             prober.stop()
     out.deliver(everything=True)
     for (name, result), n in sorted(counts.read().items()):
-        click.echo(printable(f"probe {name}: {n} {result}", LONGEST_LINE), err=True)
+        click.echo(printable_line(f"probe {name}: {n} {result}"), err=True)
     for reason, n in sorted(out.lost.items()):
         click.echo(f"{n} records could not be sent ({reason})", err=True)
     return 0

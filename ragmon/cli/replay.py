@@ -33,7 +33,7 @@ from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
-from ragmon.printing import LONGEST_LINE, printable, printable_json
+from ragmon.printing import printable_json, printable_line
 from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
@@ -135,7 +135,7 @@ def replay(
     if watching is not None:
         write(watching.lines(), alerts_out)
     for note in notes if form == "json" else ():
-        click.echo(f"note: {printable(note, LONGEST_LINE)}", err=True)
+        click.echo(f"note: {printable_line(note)}", err=True)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 

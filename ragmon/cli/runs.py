@@ -23,7 +23,7 @@ from ragmon.labels.files import Words, read_labels
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
 from ragmon.parallel import Follow, MakeScorer, run_files
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.scorer import Scorer
 
 LONG: Final = 64 << 20
@@ -107,7 +107,7 @@ def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
     files = [path for path in traces if path != STDIN]
     for path in sorted({path for path in files if [*map(os.path.realpath, files)].count(os.path.realpath(path)) > 1}):
         click.echo(
-            f"note: {printable(path, LONGEST_LINE)} is read more than once, and every record of it counts again",
+            f"note: {printable_line(path)} is read more than once, and every record of it counts again",
             err=True,
         )
 
@@ -207,7 +207,7 @@ def _scorer_of(follower: Follower) -> MakeScorer:
 def _tell_rejected(run: Run) -> None:
     """Name the first rejected lines on stderr."""
     for example in run.intake.examples:
-        click.echo(f"rejected: {printable(str(example), LONGEST_LINE)}", err=True)
+        click.echo(f"rejected: {printable_line(str(example))}", err=True)
     more = sum(run.intake.rejected.values()) - len(run.intake.examples)
     if more > 0:
         click.echo(f"rejected: {more} more, counted by reason in the report", err=True)

@@ -16,7 +16,7 @@ from ragmon.cli import fail
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.errors import UnavailableError
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 if TYPE_CHECKING:
     from ragmon.server.server import Server
@@ -81,7 +81,7 @@ class _OneLine(logging.Formatter):
     """Log lines of which each is one line, whoever wrote what they say; of an error the traceback follows."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is Python's
-        record.message = printable(record.message, LONGEST_LINE)
+        record.message = printable_line(record.message)
         return super().formatMessage(record)
 
 

@@ -13,7 +13,7 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.errors import RagmonError
 from ragmon.journal import JournalError
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 from ragmon.reading import Books
 from ragmon.remote import NoAnswerError, place
 from ragmon.verifying import Account, of_server
@@ -42,9 +42,9 @@ def verify(url: str | None, state_dir: str | None, deep: bool | None, config: st
     if url and deep is not None:
         raise click.UsageError("--deep looks at a journal: give --state-dir in place of --url")
     what, account = _account(load(config), url, state_dir, deep)
-    click.echo(printable(what, LONGEST_LINE), err=True)
+    click.echo(printable_line(what), err=True)
     for line in _lines(account):
-        click.echo(printable(line, LONGEST_LINE))
+        click.echo(printable_line(line))
     return 0 if account.holds else 1
 
 

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from ragmon.capture.notices import whereabouts
-from ragmon.printing import LONGEST_LINE, printable
+from ragmon.printing import printable_line
 
 PAUSE: Final = 60.0
 """Seconds in which the same complaint is made once."""
@@ -38,7 +38,7 @@ class Complaints:
             what: What could not be done.
             error: Why.
         """
-        line = printable(f"{what}: {whereabouts(error)}", LONGEST_LINE)
+        line = printable_line(f"{what}: {whereabouts(error)}")
         with self._lock:
             now = self._clock()
             if now - self._last.get(line, -inf) < PAUSE:
