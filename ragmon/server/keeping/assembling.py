@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from time import monotonic, thread_time
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,6 +16,7 @@ from ragmon.names import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QU
 from ragmon.privacy import Redactions
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
+from ragmon.server.keeping.clock import Deadline
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
 from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
@@ -81,23 +81,6 @@ def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
         step: What was done with it when the process ended; "" where its spans are kept with another trace's.
     """
     return Assembled(trace_id, waiting, [], Counts(dropped={QUARANTINED: 1}), aside=step)
-
-
-class Deadline:
-    """A time of this thread's own clock.
-
-    Args:
-        seconds: Seconds of CPU from now.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._cpu = thread_time() + seconds
-        self._wall = monotonic() + seconds
-
-    @property
-    def passed(self) -> bool:
-        """Whether it has; the clock that is quickly read says no before the other one can say yes."""
-        return monotonic() >= self._wall and thread_time() >= self._cpu
 
 
 class _Process(NamedTuple):

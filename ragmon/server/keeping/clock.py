@@ -1,9 +1,9 @@
-"""Two clocks: what time it is, unmoved by jumps, and when a request came, which never goes back."""
+"""Clocks: what time it is, unmoved by jumps; when a request came, which never goes back; what CPU a thread has left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import CLOCK_BOOTTIME, clock_gettime, time
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, thread_time, time
 from typing import Final
 
 JUMP: Final = 2.0
@@ -12,6 +12,8 @@ BELIEVED: Final = 60.0
 """Seconds after which a jump that lasts is believed: somebody set the clock right."""
 CALM: Final = 900.0
 """Seconds after a jump in which nothing is deleted for its age: the jump may be taken back."""
+SLICE: Final = 0.05
+"""Seconds of CPU that the thread that writes may work before others have their turn."""
 
 
 def _passed() -> float:
@@ -77,3 +79,20 @@ class Clock:
         passed = self._passed()
         self._arrival = (max(now, last + (passed - then) / 2), passed)
         return self._arrival[0]
+
+
+class Deadline:
+    """A time of this thread's own clock.
+
+    Args:
+        seconds: Seconds of CPU from now.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._cpu = thread_time() + seconds
+        self._wall = monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether it has; the clock that is quickly read says no before the other one can say yes."""
+        return monotonic() >= self._wall and thread_time() >= self._cpu

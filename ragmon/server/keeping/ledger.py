@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from time import thread_time
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +19,7 @@ from ragmon.live import EDGES, Live
 from ragmon.names import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.reading import Books, Captured, Reading
 from ragmon.server.complaints import complain
+from ragmon.server.keeping.clock import SLICE, Deadline
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.failing import Failed, Failing
 from ragmon.server.keeping.producers import Producers
@@ -28,10 +28,6 @@ from ragmon.why import said
 TRAITS: Final = "traits"
 """What is wrong with a request, in the words of an explanation."""
 STAGE: Final = "ingest"
-SLICE: Final = 0.05
-"""Seconds of CPU after which others may read in the middle of a row."""
-OFTEN: Final = 64
-"""Lines after which the clock is looked at."""
 VERSION: Final = 1
 """Of what a checkpoint holds."""
 
@@ -99,13 +95,13 @@ class Ledger:
 
     def _post_all(self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None) -> None:
         """Count the lines of a row."""
-        until = thread_time() + SLICE
+        turn = Deadline(SLICE)
         for place, entry in enumerate(entries):
-            if pause is not None and place % OFTEN == OFTEN - 1 and thread_time() > until:
+            if pause is not None and turn.passed:
                 self._unscored = sum(isinstance(left, Record) for left in entries[place:])
                 pause()
                 self._unscored = 0
-                until = thread_time() + SLICE
+                turn = Deadline(SLICE)
             if self.attempts is not None:
                 self.attempts.at(place)
             try:

@@ -17,7 +17,8 @@ from ragmon.journal.held import TRACE_ID, Body, Readable
 from ragmon.journal.quarantine import ASSEMBLING, READING
 from ragmon.server.keeping.accepting import spans_of
 from ragmon.server.keeping.ahead import Ahead, Early
-from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, Deadline, drawn, quarantined
+from ragmon.server.keeping.assembling import DECORATED, UNSAMPLED, Assembled, Assembler, drawn, quarantined
+from ragmon.server.keeping.clock import SLICE, Deadline
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.replies import WAIT, Replies, probed_lately
 from ragmon.server.keeping.row import Row
@@ -29,8 +30,6 @@ MEMORY: Final = 3600.0
 """Seconds for which they are, after the server began anew."""
 IN_MEMORY: Final = 3
 """Bytes in memory for a byte of a request that waits, at most: those of protobuf take two, those of JSON three."""
-SLICE: Final = 0.05
-"""Seconds of CPU for which traces are assembled between two rows: whoever waits for a row waits for no more."""
 WHOLE: Final = TRACE_ID + 8
 """Bytes of the key of a whole record: its trace and its span."""
 
