@@ -5,6 +5,7 @@ The application's monitor, the server and a replay of its journal stand on it, a
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ import msgspec
 
 from ragmon import names
 from ragmon.admission import Admission
-from ragmon.alarm_log import log_acknowledged, log_edge
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
@@ -30,10 +30,13 @@ from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.labels.hearing import Hearing
 from ragmon.pairs import Prediction, predictions
+from ragmon.printing import printable
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 from ragmon.tables import HOUR
 from ragmon.windows import State
+
+_log = logging.getLogger(names.ALARM_LOG)
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
@@ -184,7 +187,7 @@ class Live:
         """Remember and log that alarms began or ended."""
         self.edges += edges
         for edge in edges:
-            log_edge(edge)
+            _log_edge(edge)
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
         """Silence an alarm that fires, and arm it again, and log who said why; returns whether it fired.
@@ -298,3 +301,18 @@ class Live:
         self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
         if "labels" in data:
             self.labels.book.load(data["labels"])
+
+
+def _log_edge(edge: Edge) -> None:
+    """Log that an alarm began or ended: a page that begins is a warning."""
+    level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
+    _log.log(level, "alarm %s (%s): %s", _named(edge.pipeline, edge.alert), edge.severity, edge.state)
+
+
+def log_acknowledged(pipeline: str, alert: str, reason: str) -> None:
+    """Log an acknowledgement when it comes; one that is read from a journal was logged then."""
+    _log.info("alarm %s acknowledged: %s", _named(pipeline, alert), printable(reason))
+
+
+def _named(pipeline: str, alert: str) -> str:
+    return f"{printable(pipeline)}/{printable(alert)}"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import os
 import random
 import socket
 import ssl
 import urllib.parse
 from functools import cache
-from pathlib import Path
 from time import time_ns
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -263,14 +261,3 @@ def give(dose, target, rng):
     except (OSError, http.client.HTTPException):
         return False
     return True
-
-
-def cpu_seconds(pid):
-    """Seconds of processor time that a process has taken so far, in all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident(pid):
-    """Bytes of memory a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -170,12 +170,6 @@ def certificate(folder: Path):
     return made, key
 
 
-def peak(pid):
-    """The most memory a process had at once, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) << 10
-
-
 def traced(names, exporter):
     """Send spans the way an application does."""
     provider = TracerProvider(shutdown_on_exit=False)

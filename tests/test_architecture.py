@@ -22,7 +22,7 @@ FLOORS = {
     "memory": "rows tables traffic weighting windows windowed scores pairs gold snapshot groups",
     "brain": "coverage estimands rules scorer gates judging presets compare alarms canary why",
     "edges": "ingest export exemplars promql reading labels journal",
-    "app": "alarm_log config alerting assembly privacy embedding feedback delivery terms accounts processes "
+    "app": "config alerting assembly privacy embedding feedback delivery terms accounts processes "
     "admission live monitor offline questions parallel baseline arming watching releasing checkup hosts acks judges "
     "installation server remote verifying probes termination dashboards",
     "shell": "cli __main__ demo",

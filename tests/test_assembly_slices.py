@@ -8,9 +8,9 @@ from statistics import median, quantiles
 from time import process_time
 
 import pytest
-from attacking import cpu_seconds
 from command_line import ragmon
 from otlp_requests import export
+from process_usage import cpu_seconds
 from serving import (
     PATIENCE,
     accounted,

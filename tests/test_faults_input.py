@@ -11,9 +11,9 @@ from itertools import chain, permutations
 
 import pytest
 from command_line import ragmon
-from front_desk import peak
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from otlp_requests import as_json, export
+from process_usage import peak
 from prometheus_client.parser import text_string_to_metric_families as parse
 from serving import (
     BEGIN,

@@ -9,8 +9,9 @@ import struct
 import threading
 from contextlib import ExitStack
 
-from front_desk import connect, peak, send, trickling
+from front_desk import connect, send, trickling
 from otlp_requests import export
+from process_usage import peak
 from serving import (
     BEGIN,
     PROTOBUF,

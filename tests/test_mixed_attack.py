@@ -18,10 +18,11 @@ from itertools import count
 from time import monotonic
 
 import pytest
-from attacking import Idlers, Target, cpu_seconds, doses, give, resident, trusting
+from attacking import Idlers, Target, doses, give, trusting
 from command_line import ragmon
 from front_desk import certificate
 from otlp_requests import as_json, export
+from process_usage import cpu_seconds, resident
 from serving import PATIENCE, PROTOBUF, asked, configuration, foreign, journalled, process, wait_for, whole
 
 SECONDS = float(os.environ.get("RAGMON_ATTACK_SECONDS", "20"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keepers import Hand
+from process_usage import cpu_seconds
 from serving import configuration, get, process, send_body, values, wait_for, whole
 
 from ragmon import exposition, names
@@ -69,12 +68,6 @@ def everything(number, ts, rng):
     }
 
 
-def spent(pid):
-    """Seconds of processor time a process took so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @pytest.mark.parametrize("attack", [*ATTACKS, "everything"])
 def test_a_scrape_takes_a_quarter_of_a_second_at_most_whatever_names_are_sent(tmp_path, attack):
     """Of a real server, with a request between two scrapes, so that nothing counted before can be shown again."""
@@ -94,9 +87,9 @@ def test_a_scrape_takes_a_quarter_of_a_second_at_most_whatever_names_are_sent(tm
         for again in range(6):
             send(n + again, n + again + 1)
             wait_for(running.books, lambda books, asked=again: books["received"] == n + asked + 1)
-            before = spent(running.pid)
+            before = cpu_seconds(running.pid)
             page = get(f"{running.admin}/metrics")[1]
-            costs.append(spent(running.pid) - before)
+            costs.append(cpu_seconds(running.pid) - before)
         assert sum(costs) / len(costs) <= CHEAP
         assert len(values(page)) <= MOST
         assert running.stop() == 0
@@ -108,12 +101,12 @@ def test_a_scrape_after_which_nothing_came_costs_nothing_and_says_the_same(tmp_p
         now, rng = running.status()["now"], random.Random(1)
         send_body(running, whole([record(n, now, **everything(n, now, rng)) for n in range(2000)]))
         wait_for(running.books, lambda books: books["received"] == 2000)
-        before = spent(running.pid)
+        before = cpu_seconds(running.pid)
         first = get(f"{running.admin}/metrics")[1]
-        once = spent(running.pid) - before
-        before = spent(running.pid)
+        once = cpu_seconds(running.pid) - before
+        before = cpu_seconds(running.pid)
         pages = {get(f"{running.admin}/metrics")[1] for _ in range(20)}
-        assert spent(running.pid) - before < 20 * once / 4
+        assert cpu_seconds(running.pid) - before < 20 * once / 4
         assert (
             len({tuple(values(page).items()) for page in (first, *pages)}) <= 3
         )  # edges of windows are ten seconds apart

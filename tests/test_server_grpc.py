@@ -11,7 +11,7 @@ import threading
 
 import grpc
 import pytest
-from front_desk import PATIENCE, FrontDesk, certificate, connect, names_in, peak, rest, traced
+from front_desk import PATIENCE, FrontDesk, certificate, connect, names_in, rest, traced
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from hypothesis import HealthCheck, given, settings
@@ -32,6 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from process_usage import peak
 
 from ragmon.config.kinds import Address
 from ragmon.errors import RagmonError

@@ -12,10 +12,10 @@ import os
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from otlp_requests import export, field
+from process_usage import cpu_seconds, peak, resident
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
 from ragmon.ingest.otlp.protobuf import packed, read
@@ -26,18 +26,6 @@ from ragmon.server.doors.refusals import TurnedAwayError
 MIB = 1 << 20
 LARGE = 7_500_000
 AT_ONCE = 16
-
-
-def memory(running, what):
-    """MiB of a process."""
-    lines = Path(f"/proc/{running.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
-
-
-def spent(running):
-    """Seconds of the processor's time a process took so far."""
-    told = Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def large(number):
@@ -75,14 +63,14 @@ def test_sixteen_large_requests_at_once_plain_and_then_compressed(tmp_path):
     configuration(tmp_path)
     bodies = [large(number) for number in range(AT_ONCE)]
     with process(tmp_path) as running, ThreadPoolExecutor(AT_ONCE) as threads:
-        begun, left = memory(running, "VmRSS"), []
+        begun, left = resident(running.pid) / MIB, []
         for wave, encoding in enumerate(("identity", "gzip")):
             sent = [threads.submit(hand_in, running, body, encoding) for body in bodies]
             assert longest_beside(running, sent, wave) < 0.5
             assert all(future.result() for future in sent)
             wait_for(running.books, lambda found: not found["pending"])
-            left.append(wait_for(lambda: memory(running, "VmRSS"), lambda found: found < begun + 80))
-        assert memory(running, "VmHWM") < 400
+            left.append(wait_for(lambda: resident(running.pid) / MIB, lambda found: found < begun + 80))
+        assert peak(running.pid) / MIB < 400
         assert left[1] < left[0] + 30
         assert running.books()["residual"] == 0
 
@@ -91,10 +79,10 @@ def longest_beside(running, sent, wave):
     """Seconds of the server's time until a small request was answered, at most, while large ones are."""
     longest, small = 0.0, 0
     while not all(future.done() for future in sent):
-        begun, small = spent(running), small + 1
+        begun, small = cpu_seconds(running.pid), small + 1
         body = whole([asked(1_000_000 * wave + small)])
         assert post(f"{running.otlp}/v1/traces", body, PROTOBUF)[0] == 200
-        longest = max(longest, spent(running) - begun)
+        longest = max(longest, cpu_seconds(running.pid) - begun)
     return longest
 
 
@@ -161,12 +149,12 @@ def test_labels_that_are_refused_leave_nothing_in_memory(tmp_path):
     body = json.dumps(told).encode()
     with process(tmp_path) as running:
         post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)
-        before = memory(running, "VmRSS")
+        before = resident(running.pid) / MIB
         with ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: post(f"{running.otlp}/v1/labels", body)[0], range(8)))
         assert set(answers) <= {413, 429}
         assert 413 in answers
-        wait_for(lambda: memory(running, "VmRSS"), lambda held: held <= before + 30)
+        wait_for(lambda: resident(running.pid) / MIB, lambda held: held <= before + 30)
 
 
 @pytest.mark.parametrize("part", [b"\x5a\x00", b"\x6a\x00"], ids=["events", "links"])
@@ -176,6 +164,6 @@ def test_a_request_of_empty_parts_takes_little_more_memory_than_its_body(tmp_pat
     span = field(1, b"t" * 16) + field(2, b"s" * 8) + part * (3 * MIB)
     body = field(1, field(2, field(2, span)))
     with process(tmp_path) as running:
-        before = memory(running, "VmHWM")
+        before = peak(running.pid) / MIB
         assert post(f"{running.otlp}/v1/traces", body, PROTOBUF)[0] == 413
-        assert memory(running, "VmHWM") <= before + 60
+        assert peak(running.pid) / MIB <= before + 60

@@ -8,12 +8,12 @@ import ssl
 import time
 import urllib.parse
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from front_desk import FrontDesk, certificate, connect, hung_up, until
 from hypothesis import given
 from hypothesis import strategies as st
+from process_usage import cpu_seconds, open_files, resident
 from serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post, process, wait_for, whole
 
 from ragmon.cli.serve import TEMPORARY
@@ -35,23 +35,6 @@ def address(url):
     """A URL's host and port."""
     place = urllib.parse.urlsplit(url)
     return Address(place.hostname, place.port)
-
-
-def memory(pid):
-    """The memory of a process in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.partition("VmRSS:")[2].split()[0]) << 10
-
-
-def files_of(pid):
-    """How many files a process has open."""
-    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-
-
-def cpu(pid):
-    """CPU seconds a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 def export(place, cert, body=b""):
@@ -122,18 +105,18 @@ def test_a_flood_of_partial_handshakes_keeps_nobody_out(tmp_path, pair, many_fil
         place = address(running.otlp)
         assert export(place, pair[0], whole([asked(0)])) == 200
         assert get(f"{running.admin}/metrics")[0] == 200
-        before, used, usual = memory(running.pid), files_of(running.pid), cpu(running.pid)
+        before, used, usual = resident(running.pid), open_files(running.pid), cpu_seconds(running.pid)
         with ExitStack() as stack:
             for number in range(FLOOD):
                 stack.enter_context(connect(place)).sendall(HELLO)
                 if number % 100 == 99:
-                    assert files_of(running.pid) < FILES - SPARE_FILES
+                    assert open_files(running.pid) < FILES - SPARE_FILES
                     assert get(f"{running.admin}/healthz")[0] == 200
                     assert get(f"{running.admin}/metrics")[0] == 200
                     assert export(place, pair[0], whole([asked(number)])) == 200
-            assert cpu(running.pid) - usual < 5.0
-        wait_for(lambda: files_of(running.pid), lambda found: found <= used + 2)
-        assert memory(running.pid) - before < 30 * MIB
+            assert cpu_seconds(running.pid) - usual < 5.0
+        wait_for(lambda: open_files(running.pid), lambda found: found <= used + 2)
+        assert resident(running.pid) - before < 30 * MIB
         assert running.stop() == 0
     assert len("\n".join(running.lines)) < 2000
 
@@ -145,7 +128,7 @@ def test_idle_connections_leave_files_for_everybody_else(tmp_path, many_files, p
         place = address(getattr(running, port))
         for _ in range(FLOOD):
             stack.enter_context(connect(place))
-        assert files_of(running.pid) < FILES - SPARE_FILES
+        assert open_files(running.pid) < FILES - SPARE_FILES
         assert get(f"{running.admin}/metrics")[0] == 200
         assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 200
 
@@ -155,13 +138,13 @@ def test_what_cannot_be_accepted_is_one_line_a_minute_and_is_served_once_there_a
     configuration(tmp_path)
     with process(tmp_path) as running, ExitStack() as stack:
         place, limits = address(running.otlp), resource.prlimit(running.pid, resource.RLIMIT_NOFILE)
-        used, before = cpu(running.pid), len(running.lines)
-        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (files_of(running.pid), limits[1]))
+        used, before = cpu_seconds(running.pid), len(running.lines)
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (open_files(running.pid), limits[1]))
         for _ in range(100):
             stack.enter_context(connect(place))
         wait_for(lambda: len(running.lines) - before, lambda lines: lines > 0)
         time.sleep(1.5)  # as much as asyncio takes for megabytes
-        assert cpu(running.pid) - used < 1.0
+        assert cpu_seconds(running.pid) - used < 1.0
         resource.prlimit(running.pid, resource.RLIMIT_NOFILE, limits)
         assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 200
         assert running.stop() == 0

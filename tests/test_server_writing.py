@@ -21,7 +21,6 @@ from front_desk import (
     connect,
     hung_up,
     names_in,
-    peak,
     rest,
     send,
     traced,
@@ -43,6 +42,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from process_usage import peak
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.config.kinds import Address

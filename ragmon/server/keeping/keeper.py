@@ -9,10 +9,10 @@ from threading import Condition, RLock, Thread
 from time import sleep
 from typing import Any, Final
 
-from ragmon.alarm_log import log_acknowledged
 from ragmon.contract import Record
 from ragmon.errors import RagmonError
 from ragmon.journal import Journal, JournalError
+from ragmon.live import log_acknowledged
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping import accepting
