@@ -222,7 +222,7 @@ class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", 
 Line = Record | Totals | Label
 """What a line of a trace log holds."""
 
-_encoder = msgspec.json.Encoder()
+_encoder: Final = msgspec.json.Encoder()
 
 
 def encode(line: Line) -> bytes:

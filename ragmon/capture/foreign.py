@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragmon.spans import Event, Span
+from ragmon.spans.model import Event, Span
 
 
 def neutral(span: Any) -> Span:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from grafana_foundation_sdk.builders import dashboard as building
+from grafana_foundation_sdk.builders import dashboard as dashboard_builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
@@ -74,21 +74,21 @@ class Frame:
     """
 
     def __init__(self, name: str, title: str, says: str, settings: Settings, variables: Sequence[str]) -> None:
-        found = building.Dashboard(title).uid(f"{TAG}-{name}").description(says).tags([TAG]).readonly()
+        found = dashboard_builder.Dashboard(title).uid(f"{TAG}-{name}").description(says).tags([TAG]).readonly()
         found = found.tooltip(DashboardCursorSync.CROSSHAIR).time("now-6h", "now").refresh("1m").timezone("browser")
         found = found.with_variable(_datasource())
         for variable in ("job", "instance", *variables):
             found = found.with_variable(_window(settings) if variable == "window" else _several(variable))
         for title_, (expr, colour, _) in _ANNOTATIONS.items():
-            asked = building.AnnotationQuery().name(title_).datasource(DATASOURCE).enable(True).hide(False)
+            asked = dashboard_builder.AnnotationQuery().name(title_).datasource(DATASOURCE).enable(True).hide(False)
             found = found.annotation(asked.icon_color(colour).expr(expr))
-        link = building.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
+        link = dashboard_builder.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
         self._built = found.link(link.include_vars(True).keep_time(True))
 
     def row(self, title: str, panels: Sequence[Any]) -> None:
         """A heading, and its panels from left to right; nothing where there are none."""
         if panels:
-            self._built = self._built.with_row(building.Row(title))
+            self._built = self._built.with_row(dashboard_builder.Row(title))
             for panel in panels:
                 self._built = self._built.with_panel(panel)
 
@@ -102,22 +102,22 @@ class Frame:
         return json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _datasource() -> building.DatasourceVariable:
-    return building.DatasourceVariable("datasource").label("Data source").type("prometheus")
+def _datasource() -> dashboard_builder.DatasourceVariable:
+    return dashboard_builder.DatasourceVariable("datasource").label("Data source").type("prometheus")
 
 
-def _asked(name: str) -> building.QueryVariable:
-    found = building.QueryVariable(name).label(name.capitalize()).datasource(DATASOURCE).query(_OPTIONS[name])
+def _asked(name: str) -> dashboard_builder.QueryVariable:
+    found = dashboard_builder.QueryVariable(name).label(name.capitalize()).datasource(DATASOURCE).query(_OPTIONS[name])
     return found.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
 
 
-def _several(name: str) -> building.QueryVariable:
+def _several(name: str) -> dashboard_builder.QueryVariable:
     """A variable of which several values may be chosen; all at first."""
     every = VariableOption(selected=True, text=["All"], value=["$__all"])
     return _asked(name).multi(True).include_all(True).all_value(_EVERYTHING).current(every)
 
 
-def _window(settings: Settings) -> building.QueryVariable:
+def _window(settings: Settings) -> dashboard_builder.QueryVariable:
     """One window: numbers of several would be told as one."""
     first = USUAL_WINDOW if USUAL_WINDOW in settings.windows else next(iter(settings.windows))
     return _asked("window").multi(False).include_all(False).current(VariableOption(True, first, first))

@@ -7,7 +7,7 @@ from string import ascii_uppercase
 from typing import Final, NamedTuple
 
 from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, statetimeline, timeseries
-from grafana_foundation_sdk.builders import dashboard as building
+from grafana_foundation_sdk.builders import dashboard as dashboard_builder
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.variants import Dataquery
 from grafana_foundation_sdk.models import common as kinds
@@ -97,7 +97,7 @@ def lines(
     panel = timeseries.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(8)
     panel = panel.targets(targets(queries)).no_value(NEVER).line_width(1.5).fill_opacity(25 if stacked else 0)
     panel = panel.show_points(kinds.VisibilityMode.AUTO).point_size(4)
-    panel = panel.color_scheme(building.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
+    panel = panel.color_scheme(dashboard_builder.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
     mode = kinds.StackingMode.NORMAL if stacked else kinds.StackingMode.NONE
     panel = panel.stacking(common.StackingConfig().mode(mode))
     if floor is not None:
@@ -166,7 +166,7 @@ def number(
     steps += [] if limit is None else [Threshold(limit, "red")]
     panel = stat.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(4)
     panel = panel.targets(targets([query], instant=True)).no_value("–").graph_mode(kinds.BigValueGraphMode.NONE)
-    panel = panel.thresholds(building.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+    panel = panel.thresholds(dashboard_builder.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
     panel = panel.mappings([mapping(look)] if look else []).color_mode(kinds.BigValueColorMode.VALUE)
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
 
@@ -186,7 +186,7 @@ def bars(title: str, says: str, query: Query, unit: str, *, width: int = 12) -> 
     panel = bargauge.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
     panel = panel.targets([asked.instant().format(PromQueryFormat.HEATMAP)]).no_value(NEVER).unit(unit)
     panel = panel.orientation(kinds.VizOrientation.HORIZONTAL).display_mode(kinds.BarGaugeDisplayMode.BASIC).min(0)
-    panel = panel.color_scheme(building.FieldColor().mode(FieldColorModeId.FIXED).fixed_color("blue"))
+    panel = panel.color_scheme(dashboard_builder.FieldColor().mode(FieldColorModeId.FIXED).fixed_color("blue"))
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"])).decimals(0)
 
 

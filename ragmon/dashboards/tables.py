@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from grafana_foundation_sdk.builders import common
-from grafana_foundation_sdk.builders import table as building
+from grafana_foundation_sdk.builders import table as table_builder
 from grafana_foundation_sdk.models.common import TableCellHeight
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
@@ -63,7 +63,7 @@ def table(
     height: int = 8,
     empty: str = "none",
     first: str = "",
-) -> building.Panel:
+) -> table_builder.Panel:
     """A table of what holds now.
 
     Args:
@@ -76,7 +76,7 @@ def table(
         first: The column whose largest numbers come first.
     """
     asked = [column for column in columns if isinstance(column, Value)]
-    panel = building.Panel().title(title).description(says).datasource(DATASOURCE).unit(NUMBER).no_value(empty)
+    panel = table_builder.Panel().title(title).description(says).datasource(DATASOURCE).unit(NUMBER).no_value(empty)
     panel = panel.span(width).height(height).cell_height(TableCellHeight.SM).show_header(True).filterable(False)
     panel = panel.targets(targets([Query(column.expr, "") for column in asked], table=True))
     if first:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Final
 from collections.abc import Iterator, Mapping
 
 from ragmon import exposition, names
@@ -11,7 +12,7 @@ from ragmon.config.settings import Settings
 from ragmon.export.labels import label
 from ragmon.export.traffic import LATENCY_BOUNDS
 
-_UP = {scraped("up"): "1x600"}
+_UP: Final = {scraped("up"): "1x600"}
 
 
 def cases(settings: Settings) -> list[Case]:
