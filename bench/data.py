@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from ragmon.contract import Answer, Latency, Record, Sampling, encode
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record, Sampling, encode
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 
 ITEMS = 2000
 DOCUMENTS = 700

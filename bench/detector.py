@@ -20,9 +20,9 @@ from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.alarms.steps import Step
 from ragmon.arming import arm
 from ragmon.config.load import defaults
-from ragmon.contract import Answer, Latency, Record, encode
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex
-from ragmon.item import GoldItem
 from ragmon.scorer import Scorer
 
 START = 1_763_683_200.0

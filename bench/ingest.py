@@ -14,11 +14,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench.groundedness import texts
 from bench.otlp import BATCH, records
-from ragmon import attributes as keys
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened, put
+from ragmon.core import semconv
 from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp.requests import Foreign, read
+from ragmon.ingest.otlp.batch import Foreign
+from ragmon.ingest.otlp.requests import read
 from ragmon.spans import Span, to_record
 
 ROUNDS = 31
@@ -37,15 +38,15 @@ def openinference(rng: random.Random, *, alike: bool = True) -> bytes:
     held = opened(request, "spans", {"service.name": "shop"})
     held.scope.name = "openinference.instrumentation.langchain"
     chunks, claims = texts(rng, 200, CHARACTERS), texts(rng, BATCH, 200)
-    shared = {keys.SESSION: "s-1", keys.METADATA: json.dumps({"thread_id": "s-1"}), "user.id": "u-1"}
+    shared = {semconv.SESSION: "s-1", semconv.METADATA: json.dumps({"thread_id": "s-1"}), "user.id": "u-1"}
     for claim in claims[: BATCH // 2]:
         trace, root = rng.randbytes(16), rng.randbytes(8)
-        asked = {keys.INPUT_VALUE: claim[:60], "input.mime_type": "text/plain", **shared}
-        said = {keys.OUTPUT_VALUE: claim, "output.mime_type": "text/plain"}
-        chain = {keys.SPAN_KIND: keys.CHAIN, **asked, **said}
-        found: dict[str, Any] = {keys.SPAN_KIND: keys.RETRIEVER, **asked, "tag.tags": "[]", "llm.framework": "x"}
+        asked = {semconv.INPUT_VALUE: claim[:60], "input.mime_type": "text/plain", **shared}
+        said = {semconv.OUTPUT_VALUE: claim, "output.mime_type": "text/plain"}
+        chain = {semconv.SPAN_KIND: semconv.CHAIN, **asked, **said}
+        found: dict[str, Any] = {semconv.SPAN_KIND: semconv.RETRIEVER, **asked, "tag.tags": "[]", "llm.framework": "x"}
         for place, chunk in enumerate(rng.sample(chunks, DOCUMENTS)):
-            start = f"{keys.RETRIEVED}.{place}.{keys.DOCUMENT}"
+            start = f"{semconv.RETRIEVED}.{place}.{semconv.DOCUMENT}"
             found |= {f"{start}.id": f"handbook#{place}", f"{start}.content": chunk, f"{start}.score": rng.random()}
         if not alike:
             chain, found = (dict(rng.sample([*told.items()], len(told))) for told in (chain, found))

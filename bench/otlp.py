@@ -17,7 +17,7 @@ from opentelemetry.trace import Tracer
 
 from bench.groundedness import texts
 from ragmon.capture.otlp import OtlpSink
-from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
+from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 
 BATCH = 512
 ROUNDS = 31

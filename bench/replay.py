@@ -18,7 +18,7 @@ from time import perf_counter, process_time
 
 from bench import naive
 from bench.data import gold_set, write_traces
-from ragmon.gates import Policy
+from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex
 from ragmon.metrics import Metric, build
 from ragmon.offline import Run

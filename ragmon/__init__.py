@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ragmon.capture.labels import label
     from ragmon.capture.processor import RagmonSpanProcessor
     from ragmon.capture.said import propagate, record, stage, trace_id
-    from ragmon.gates import Policy
+    from ragmon.core.policy import Policy
     from ragmon.gold import GoldSet
     from ragmon.installation import install
     from ragmon.judges.registry import judge
@@ -33,7 +33,7 @@ _HOMES = {
     "GoldSet": "ragmon.gold",
     "Metric": "ragmon.metrics.base",
     "Monitor": "ragmon.monitor",
-    "Policy": "ragmon.gates",
+    "Policy": "ragmon.core.policy",
     "RagmonSpanProcessor": "ragmon.capture.processor",
     "Scorer": "ragmon.scorer",
     "Verdict": "ragmon.judges.results",
@@ -76,7 +76,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        return import_module("ragmon.version").current()
+        return import_module("ragmon.core.version").current()
     if name == "testing":
         return import_module("ragmon.testing")
     if name not in _HOMES:

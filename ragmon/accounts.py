@@ -8,18 +8,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ragmon import names
 from ragmon.capture import runtime, sinks
 from ragmon.capture.adoption import adopt
 from ragmon.capture.labels import DROPPED, Given, Labels
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.pages import Departed
 from ragmon.capture.requests import Requests
 from ragmon.capture.totals import Timings, lines, lines_of_departed
 from ragmon.capture.worker import Worker
-from ragmon.contract import Label
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import MOST, Label, as_label
 from ragmon.judges.panel import Panel
-from ragmon.labels.given import MOST, as_label
 from ragmon.labels.words import REJECTED
 from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
@@ -171,4 +170,4 @@ class Accounts:
         arrived = sinks.holds(self._sink, lost.doubt) if lost.doubt else None
         if arrived is not None:
             missing, doubtful = missing - arrived, doubtful - 1
-        return +Counter({names.PROCESS_DIED: missing - doubtful, names.UNCONFIRMED: doubtful})
+        return +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})

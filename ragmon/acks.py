@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any, Final
 
-from ragmon import names
-from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.hosts import is_plain
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.net import is_plain
 
 PATH: Final = "/v1/ack"
 LONGEST: Final = 64 << 10
@@ -85,7 +85,7 @@ def _asked(environ: dict[str, Any]) -> tuple[str, str, str]:
         raise _RefusedError("413 Content Too Large", f"Content-Length is {length[:20]}", f"at most {LONGEST}")
     try:
         found = json.loads(environ["wsgi.input"].read(int(length)))
-        parts = found["gate"], found.get("pipeline", names.DEFAULT_PIPELINE), found["reason"]
+        parts = found["gate"], found.get("pipeline", constants.DEFAULT_PIPELINE), found["reason"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         hint = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
         raise _RefusedError("400 Bad Request", "this is no acknowledgement", hint) from error
@@ -108,7 +108,7 @@ def _from_here(address: str) -> bool:
     return bool((mapped or found).is_loopback)
 
 
-def split(name: str, usual: str = names.DEFAULT_PIPELINE) -> tuple[str, str]:
+def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
     """The alarm and the pipeline of `[PIPELINE/]ALARM`.
 
     Args:

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
-from ragmon.contract import Record, Totals
-from ragmon.names import GONE, OTHER
+from ragmon.core import constants
+from ragmon.core.constants import GONE, OTHER
+from ragmon.core.record import Record, Totals
 from ragmon.processes import Processes
 
 PAIRS: Final = 32
@@ -32,7 +32,7 @@ _FRESH: Final = 60.0
 """Seconds in which names that were looked up are not looked up again."""
 SILENT: Final = 86_400.0
 """Seconds after which a pipeline nobody configured gives its place back, and a producer may be gone."""
-_USUAL: Final = (names.LIVE, names.MATCH, names.LABEL, names.PROBE)
+_USUAL: Final = (constants.LIVE, constants.MATCH, constants.LABEL, constants.PROBE)
 """Sources under which a configured pipeline always has its series."""
 
 Pair = tuple[str, str]
@@ -76,7 +76,7 @@ class Admission:
 
     Attributes:
         retired: `(pipeline, build, index_hash)` that made room for newer ones since somebody took them away.
-        overflow: How often a name came that is not kept apart, by kind (`ragmon.names.NAME_KINDS`).
+        overflow: How often a name came that is not kept apart, by kind (`ragmon.core.constants.NAME_KINDS`).
     """
 
     def __init__(self, configured: Collection[str], budget: Budget) -> None:
@@ -115,29 +115,29 @@ class Admission:
 
     def known(self, record: Record) -> Record:
         """An answer under the names a label on it is counted under by now; nobody is admitted for it, or makes room."""
-        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         held = self._pipelines.get(pipeline)
-        if pipeline not in self._configured and (held is None or names.LABEL not in held.sources):
+        if pipeline not in self._configured and (held is None or constants.LABEL not in held.sources):
             pipeline = OTHER
         pair = (record.build or "", record.index_hash or "")
         return _under(record, pipeline, pair if pair in self._pairs.get(pipeline, {}) else (OTHER, OTHER))
 
     def _renamed(self, record: Record, now: float) -> Record:
-        source = record.source or names.REPLAY
-        pipeline, pair = self._pipeline(record.pipeline or names.DEFAULT_PIPELINE, source, now), (OTHER, OTHER)
+        source = record.source or constants.REPLAY
+        pipeline, pair = self._pipeline(record.pipeline or constants.DEFAULT_PIPELINE, source, now), (OTHER, OTHER)
         if record.build or record.index_hash:
             pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
         return _under(record, pipeline, pair)
 
     def totals(self, line: Totals, now: float) -> bool:
         """Whether a producer's counts are taken: its pipeline has a name of its own, and it is one of not too many."""
-        told = line.source in names.SOURCES and line.stratum in names.CALL_STRATA
+        told = line.source in constants.SOURCES and line.stratum in constants.CALL_STRATA
         if not told or len(line.instance) > LONGEST_BUILD:
             return False
         if self._pipeline(line.pipeline, line.source, now) != line.pipeline:
             return False
         taken = self._processes.take(line, now)
-        self.overflow[names.PRODUCER_NAMES] += not taken
+        self.overflow[constants.PRODUCER_NAMES] += not taken
         return taken
 
     def silent(self, now: float) -> list[str]:
@@ -169,7 +169,7 @@ class Admission:
             pipelines: Their names.
         """
         asked = sorted(set(pipelines))
-        free = (self._budget.room - self._used) // (self._budget.pipeline + self._budget.sources[names.LIVE])
+        free = (self._budget.room - self._used) // (self._budget.pipeline + self._budget.sources[constants.LIVE])
         new = [name for name in asked if not self.shows(name)]
         return {name for name in asked if self.shows(name)} | set(new[: max(0, free)])
 
@@ -180,7 +180,7 @@ class Admission:
         if held is None or source not in held.sources:
             cost = self._cost(name, source, new=held is None)
             if cost and name != OTHER and (self._used + cost > self._budget.room or len(name) > LONGEST):
-                self.overflow[names.PIPELINE_NAMES if held is None else names.SOURCE_NAMES] += 1
+                self.overflow[constants.PIPELINE_NAMES if held is None else constants.SOURCE_NAMES] += 1
                 return self._pipeline(OTHER, source, now)
             held = self._pipelines.setdefault(name, _Held(now))
             held.sources.add(source)
@@ -191,7 +191,7 @@ class Admission:
 
     def _cost(self, name: str, source: str, *, new: bool) -> int:
         """How many series a source of a pipeline takes from what all share."""
-        reserved = (names.LIVE,) if name == OTHER else _USUAL
+        reserved = (constants.LIVE,) if name == OTHER else _USUAL
         stays = self._stays(name)
         if stays and source in reserved:
             return 0
@@ -220,7 +220,7 @@ class Admission:
             return pair
         lately = self._new[pipeline] = [at for at in self._new.get(pipeline, []) if at > now - _HOUR]
         if len(lately) >= PAIRS or max(map(len, pair)) > LONGEST_BUILD:
-            self.overflow[names.BUILD_NAMES] += 1
+            self.overflow[constants.BUILD_NAMES] += 1
             return OTHER, OTHER
         lately.append(now)
         if len(known) >= (PAIRS if pipeline in self._configured else FEW_PAIRS):
@@ -257,7 +257,7 @@ class Admission:
         self._as_they_are = {tuple(one) for one in names_of}
         told = data["pipelines"]
         if not isinstance(told, dict):  # an older ragmon wrote their names alone
-            told = {name: [heard, [names.LIVE]] for name in told}
+            told = {name: [heard, [constants.LIVE]] for name in told}
         self._pipelines = {name: _Held(last, set(sources)) for name, (last, sources) in told.items()}
         self._count()
 
@@ -273,8 +273,8 @@ def _under(record: Record, pipeline: str, pair: Pair) -> Record:
     sampling = record.sampling
     if record.pipeline is not None and pipeline != record.pipeline:
         record = msgspec.structs.replace(record, pipeline=pipeline)
-    if sampling is not None and sampling.stratum not in names.CALL_STRATA:
-        unknown = msgspec.structs.replace(sampling, stratum=names.UNKNOWN_WEIGHT)
+    if sampling is not None and sampling.stratum not in constants.CALL_STRATA:
+        unknown = msgspec.structs.replace(sampling, stratum=constants.UNKNOWN_WEIGHT)
         record = msgspec.structs.replace(record, sampling=unknown)
     if (record.build or record.index_hash) and pair != (record.build or "", record.index_hash or ""):
         record = msgspec.structs.replace(record, build=pair[0], index_hash=pair[1])

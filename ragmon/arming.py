@@ -13,7 +13,7 @@ from ragmon.alarms import Alarms, AlarmTerms, index_terms, plan
 from ragmon.alarms.frozen import VERSION, FrozenPipeline, version
 from ragmon.alarms.terms import LEARN
 from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
 from ragmon.scores import ScoreTable
 
 TERMS: Final = 1024

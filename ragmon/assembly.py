@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.private_files import read_key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.frozen import check, read_frozen
-from ragmon.keys import read_key
 from ragmon.reader import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ragmon.gates import Gate, Outcome
+from ragmon.core.policy import Gate, Outcome
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import item_sums
 from ragmon.stats import MICRO

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ragmon.names import LIVE, MATCH, UNMATCHED, WAYS
+from ragmon.core.constants import LIVE, MATCH, UNMATCHED, WAYS
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
 HEAD: Final = (

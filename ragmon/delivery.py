@@ -12,8 +12,8 @@ from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.jsonl import JsonlSink
 from ragmon.capture.sinks import BatchSink, BatchTee, Sink, Tee
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record
 from ragmon.feedback import Feedback
 from ragmon.privacy import Redactions
 

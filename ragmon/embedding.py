@@ -6,17 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ragmon import names
 from ragmon.assembly import function_at
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.sinks import BatchSink, Before, Sink
 from ragmon.config.settings import Settings
-from ragmon.contract import Line, Record
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Line, Record, redacted
 from ragmon.feedback import hand_on
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embedding import Nearest
-from ragmon.reader import redacted
 
 
 def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
@@ -67,11 +66,11 @@ class Embeddings:
 
     def __call__(self, record: Record) -> Record:
         """The record, with the qid of the item its question means; it never raises."""
-        asked = record.source in (names.LIVE, None) and record.q is not None and not redacted(record, "q")
+        asked = record.source in (constants.LIVE, None) and record.q is not None and not redacted(record, "q")
         if not asked or record.q is None or self._index.match(record) is not None:
             return record
         for nearest in self._nearest:
-            if not nearest.gold.judges(record.pipeline or names.DEFAULT_PIPELINE, record.source):
+            if not nearest.gold.judges(record.pipeline or constants.DEFAULT_PIPELINE, record.source):
                 continue
             try:
                 item = nearest.find(record.q)
@@ -79,7 +78,7 @@ class Embeddings:
                 warn_once(f"[gold.{nearest.gold.name}] embed failed, such records match nothing: {whereabouts(error)}")
                 continue
             if item is not None:
-                return msgspec.structs.replace(record, qid=item.qid, matched=names.BY_EMBEDDING)
+                return msgspec.structs.replace(record, qid=item.qid, matched=constants.BY_EMBEDDING)
         return record
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ragmon import stats
-from ragmon.names import GOLD_SET, QUESTIONS_LIKE_THESE
+from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.snapshot import SeriesStats
 
 

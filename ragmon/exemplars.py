@@ -6,8 +6,8 @@ import re
 from math import isfinite
 from typing import Final, NamedTuple
 
-from ragmon import names
-from ragmon.contract import Record
+from ragmon.core import constants
+from ragmon.core.record import Record
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -42,7 +42,7 @@ class Exemplars:
         trace = record.trace_id or ""
         total = None if record.latency_ms is None else record.latency_ms.total
         if record.exported and total is not None and isfinite(total) and _ID.fullmatch(trace):
-            key = (record.pipeline or names.DEFAULT_PIPELINE, record.source or names.REPLAY)
+            key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
             self._newest[key] = Exemplar(trace, total / 1000, now)
 
     def forget(self, pipeline: str) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ragmon import names
-from ragmon.errors import Unassessed
-from ragmon.item import (
+from ragmon.core import constants
+from ragmon.core.errors import Unassessed
+from ragmon.core.gold_item import (
     ANSWERABLE,
     BY_TEXT,
     GOLD,
@@ -28,7 +28,7 @@ DEPTH: Final = 1000
 Key = tuple[int, int, int, int, int, int, tuple[int, ...]]
 """Facts as the state counts them."""
 
-# Bits 0 to 7 say what the gold item offers (`ragmon.item`). How the call ended:
+# Bits 0 to 7 say what the gold item offers (`ragmon.core.gold_item`). How the call ended:
 SHIPPED, REFUSED, ERROR, OUTCOME_UNKNOWN = (1 << i for i in range(8, 12))
 # What the claim says:
 CLAIM_KNOWN, CONTAINS_CLAIM, CONTAINS_GOLD_CLAIM, WRONG_GOLD_VERSION, TEXT, REFUSAL_LIKE = (
@@ -40,7 +40,7 @@ COMPLIANT, HITS, IN_SCOPE, CITES_RETRIEVED = (1 << i for i in range(18, 22))
 IDS, EMPTY, RANKED, CANDIDATES, VERDICTS = (1 << i for i in range(22, 27))
 # Time and text measures:
 BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32))
-# Texts that are longer than what is read of them (`ragmon.text.READ`): what was not found may be in the rest.
+# Texts that are longer than what is read of them (`ragmon.core.text.READ`): what was not found may be in the rest.
 CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
 
 
@@ -88,7 +88,7 @@ class Facts(NamedTuple):
     def answered(self) -> bool:
         """There is an answer at all, refusal or not."""
         if self.has(OUTCOME_UNKNOWN):
-            raise Unassessed(names.NO_TEXT)
+            raise Unassessed(constants.NO_TEXT)
         return self.flags & (SHIPPED | REFUSED) != 0
 
     @property
@@ -107,74 +107,74 @@ class Facts(NamedTuple):
         if self.flags & (SHIPPED | REFUSED):
             return
         if self.has(ERROR):
-            raise Unassessed(names.ERROR)
-        raise Unassessed(names.NO_TEXT if self.has(OUTCOME_UNKNOWN) else names.NO_ANSWER)
+            raise Unassessed(constants.ERROR)
+        raise Unassessed(constants.NO_TEXT if self.has(OUTCOME_UNKNOWN) else constants.NO_ANSWER)
 
     @property
     def refusal_like(self) -> bool:
         """The refusal matcher, not the token, calls it a refusal."""
         self._require_answer()
         if not self.has(TEXT):
-            raise Unassessed(names.NO_TEXT)
+            raise Unassessed(constants.NO_TEXT)
         return self.has(REFUSAL_LIKE)
 
     @property
     def contains_claim(self) -> bool:
         """C: a gold phrase occurs in the claim."""
-        self._require(HAS_PHRASES, names.NO_GOLD_CLAIM)
+        self._require(HAS_PHRASES, constants.NO_GOLD_CLAIM)
         return self._in_claim(CONTAINS_CLAIM)
 
     @property
     def contains_gold_claim(self) -> bool:
         """A phrase of the gold claim occurs in the claim, or C holds."""
         if not self.flags & (HAS_PHRASES | HAS_GOLD_CLAIM):
-            raise Unassessed(names.NO_GOLD_CLAIM)
+            raise Unassessed(constants.NO_GOLD_CLAIM)
         return self._in_claim(CONTAINS_GOLD_CLAIM | CONTAINS_CLAIM)
 
     def _in_claim(self, wanted: int) -> bool:
         """Whether one of the wanted phrases was found; in a claim that was cut, not to find it says nothing."""
         if not self.has(CLAIM_KNOWN):
-            raise Unassessed(names.GOLD_VERSION if self.has(WRONG_GOLD_VERSION) else names.NO_TEXT)
+            raise Unassessed(constants.GOLD_VERSION if self.has(WRONG_GOLD_VERSION) else constants.NO_TEXT)
         found = self.flags & wanted != 0
         if not found and self.has(CLAIM_CUT):
-            raise Unassessed(names.TEXT_CUT)
+            raise Unassessed(constants.TEXT_CUT)
         return found
 
     @property
     def cites_gold(self) -> bool:
         """The citations meet the gold citations, wherever they were found (hit_only)."""
-        self._require(HAS_GOLD_IDS, names.NO_GOLD_CITATIONS)
+        self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
         return self.has(HITS)
 
     @property
     def citation_hit(self) -> bool:
         """H: the citations meet the gold citations and all were retrieved."""
-        self._require(HAS_GOLD_IDS, names.NO_GOLD_CITATIONS)
+        self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
         return self.cites_only_retrieved and self.has(HITS)
 
     @property
     def cites_only_retrieved(self) -> bool:
         """Every citation was retrieved."""
-        self._require(IDS, names.NO_IDS)
+        self._require(IDS, constants.NO_IDS)
         return self.has(IN_SCOPE)
 
     @property
     def cites_retrieved(self) -> bool:
         """At least one citation was retrieved."""
-        self._require(IDS, names.NO_IDS)
+        self._require(IDS, constants.NO_IDS)
         return self.has(CITES_RETRIEVED)
 
     @property
     def compliant(self) -> bool:
         """The answer has a citation list or is the exact refusal token."""
         if self.has(OUTCOME_UNKNOWN):
-            raise Unassessed(names.NO_TEXT)
+            raise Unassessed(constants.NO_TEXT)
         return self.has(COMPLIANT)
 
     @property
     def empty(self) -> bool:
         """Retrieval ran and found nothing."""
-        self._require(IDS, names.NO_IDS)
+        self._require(IDS, constants.NO_IDS)
         return self.has(EMPTY)
 
     @property
@@ -185,7 +185,7 @@ class Facts(NamedTuple):
     @property
     def within(self) -> bool:
         """The call took no longer than the declared bound."""
-        self._require(TIMED, names.NO_LATENCY)
+        self._require(TIMED, constants.NO_LATENCY)
         return self.has(WITHIN)
 
     @property
@@ -196,11 +196,13 @@ class Facts(NamedTuple):
 
     def require_grounding(self) -> None:
         """Raises `Unassessed` where claim or contexts were not captured, or not read to the end."""
-        self._require(GROUNDED_KNOWN, names.TEXT_CUT if self.flags & (CLAIM_CUT | CONTEXTS_CUT) else names.NO_TEXT)
+        self._require(
+            GROUNDED_KNOWN, constants.TEXT_CUT if self.flags & (CLAIM_CUT | CONTEXTS_CUT) else constants.NO_TEXT
+        )
 
     def require_documents(self) -> None:
         """Raises `Unassessed` where the gold item names no document, by id, text or section."""
-        self._require(HAS_RELEVANT, names.NO_GOLD_CITATIONS)
+        self._require(HAS_RELEVANT, constants.NO_GOLD_CITATIONS)
 
     @property
     def has_verdicts(self) -> bool:
@@ -214,8 +216,8 @@ class Facts(NamedTuple):
 
     def relevant(self, k: int | None = None) -> int:
         """The ranks of relevant documents as bits, cut at k; None means the whole list."""
-        lacking = names.TEXT_CUT if self.has(CONTEXTS_CUT) else names.NO_TEXT
-        self._require(RANKED, lacking if self.has(BY_TEXT) else names.NO_IDS)
+        lacking = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
+        self._require(RANKED, lacking if self.has(BY_TEXT) else constants.NO_IDS)
         return cut(self.ranks, self.retrieved, k)
 
     def gains(self, k: int | None = None) -> int:
@@ -233,7 +235,7 @@ class Facts(NamedTuple):
     def total(self) -> int:
         """How many gold documents there are."""
         if self.has(TOTAL_UNKNOWN):
-            raise Unassessed(names.TOTAL_UNKNOWN)
+            raise Unassessed(constants.TOTAL_UNKNOWN)
         return self.wanted
 
     def candidates(self, k: int | None = None) -> int:
@@ -250,7 +252,7 @@ def cut(ranks: int, length: int, k: int | None) -> int:
     if k is not None:
         return ranks & ((1 << k) - 1)
     if length > DEPTH:
-        raise Unassessed(names.BEYOND_DEPTH)
+        raise Unassessed(constants.BEYOND_DEPTH)
     return ranks
 
 

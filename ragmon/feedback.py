@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ragmon import names
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.sinks import BatchSink, Before, Sink
-from ragmon.contract import Record
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Record
 from ragmon.metrics import Metric
 from ragmon.scorer import Scorer
 
@@ -50,7 +50,7 @@ class Feedback(Before):
     def _scores(self, record: Record) -> Scored | None:
         from ragmon.capture.otlp import Scored  # noqa: PLC0415 - loaded where a backend is configured
 
-        gated, metrics = self._gated(record.pipeline or names.DEFAULT_PIPELINE), self._scorer.table.metrics
+        gated, metrics = self._gated(record.pipeline or constants.DEFAULT_PIPELINE), self._scorer.table.metrics
         told = [
             (name, value, _label(metrics[name], value))
             for name, value in self._scorer.scores(record).items()
@@ -74,7 +74,7 @@ def hand_on(sink: Sink | BatchSink, records: Sequence[Record]) -> Mapping[str, i
         except Exception as error:  # noqa: BLE001 - counted
             failed += 1
             warn_once(f"a record could not be delivered and is dropped: {whereabouts(error)}")
-    return {names.EXPORT_FAILED: failed} if failed else {}
+    return {constants.EXPORT_FAILED: failed} if failed else {}
 
 
 def _label(metric: Metric, value: float) -> str | None:

@@ -15,15 +15,15 @@ from ragmon.accounts import Accounts
 from ragmon.capture import labels, runtime, sinks
 from ragmon.capture.calls import active, here
 from ragmon.capture.convert import to_record
-from ragmon.capture.folders import default_folder
 from ragmon.capture.forked import Forked
 from ragmon.capture.requests import Requests
 from ragmon.capture.sinks import BatchSink, Sink
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.private_files import default_folder
 from ragmon.delivery import identity, server, together, trace_log, with_embeddings, with_feedback
-from ragmon.errors import RagmonError, shorten
 from ragmon.feedback import Feedback
 from ragmon.judges.panel import Panel
 from ragmon.monitor import Monitor

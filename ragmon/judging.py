@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ragmon import names, stats
-from ragmon.gates import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
+from ragmon import stats
+from ragmon.core import constants
+from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.strata import Estimate
@@ -108,14 +109,14 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if evidence.series is None or value is None:
         return without_data(evidence)
     here = snapshot.maturity.get(evidence.series.pipeline, 1.0)
-    if evidence.source == names.LABEL and here < MATURE:
+    if evidence.source == constants.LABEL and here < MATURE:
         reason = f"{here:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
-    if whole_run and evidence.estimand == names.GOLD_SET:
+    if whole_run and evidence.estimand == constants.GOLD_SET:
         return _judge_exact(evidence, evidence.series, value, snapshot)
-    if evidence.estimand == names.QUESTIONS_LIKE_THESE:
+    if evidence.estimand == constants.QUESTIONS_LIKE_THESE:
         return _judge_clustered(evidence, evidence.series)
     found = evidence.weighted or evidence.stat.estimate
     if found.unobserved > UNOBSERVED:
@@ -166,7 +167,7 @@ def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
         return ""
     if gate.estimand:
         return gate.estimand
-    return names.GOLD_SET if source in (names.PROBE, names.REPLAY) else names.QUESTIONS_LIKE_THESE
+    return constants.GOLD_SET if source in (constants.PROBE, constants.REPLAY) else constants.QUESTIONS_LIKE_THESE
 
 
 def without_data(evidence: Evidence) -> Outcome:
@@ -260,7 +261,7 @@ def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:
 
 
 def _observations(evidence: Evidence) -> str:
-    return "gold items" if evidence.estimand == names.QUESTIONS_LIKE_THESE else "samples"
+    return "gold items" if evidence.estimand == constants.QUESTIONS_LIKE_THESE else "samples"
 
 
 def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float | None) -> Outcome:

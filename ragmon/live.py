@@ -13,30 +13,29 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
 from ragmon.admission import Admission
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.series import BUILDS, CODES, budget
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Record, Totals
-from ragmon.errors import UnknownNameError
+from ragmon.core import constants
+from ragmon.core.constants import HOUR
+from ragmon.core.errors import UnknownNameError
+from ragmon.core.escaping import printable
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.policy import Outcome, Policy
+from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.exemplars import Exemplars
-from ragmon.gates import Outcome, Policy
 from ragmon.groups import retrieved
-from ragmon.journal.entries import Ack, Entry
 from ragmon.judging import evaluate
 from ragmon.labels.hearing import Hearing
 from ragmon.pairs import Prediction, predictions
-from ragmon.printing import printable
 from ragmon.reading import Books, Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
-from ragmon.tables import HOUR
 from ragmon.windows import State
 
-_log = logging.getLogger(names.ALARM_LOG)
+_log = logging.getLogger(constants.ALARM_LOG)
 
 EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
@@ -99,15 +98,15 @@ class Live:
             scored = self.scorer.observe(record)
         except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
             dropped = self.scorer.dropped
-            dropped[names.SCORER_ERROR] = dropped.get(names.SCORER_ERROR, 0) + 1
+            dropped[constants.SCORER_ERROR] = dropped.get(constants.SCORER_ERROR, 0) + 1
             warn_once(f"a record could not be scored and is dropped: {whereabouts(error)}")
             return False
         if scored:
             self.last_scored = now
             self._see(record)
             self._exemplars.see(record, now)
-            if record.error is not None and record.source not in (names.PROBE, names.LABEL):
-                self._erred(record.pipeline or names.DEFAULT_PIPELINE, record.error)
+            if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
+                self._erred(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
             self.labels.see(record, now)
         except Exception as error:  # noqa: BLE001 - as above
@@ -204,7 +203,7 @@ class Live:
         """Remember the build that answered."""
         if not (record.build or record.index_hash):
             return
-        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         key = (pipeline, record.build or "", record.index_hash or "")
         new = key not in self._builds
         self._builds.pop(key, None)
@@ -216,8 +215,8 @@ class Live:
         """Count an error by its kind."""
         key = (pipeline, code)
         if key not in self.errors and sum(held == pipeline for held, _ in self.errors) >= CODES:
-            key = (pipeline, names.OTHER)
-            self._admission.overflow[names.CODE_NAMES] += 1
+            key = (pipeline, constants.OTHER)
+            self._admission.overflow[constants.CODE_NAMES] += 1
         self.errors[key] += 1
 
     def snapshot(self, now: float) -> Snapshot:
@@ -254,7 +253,7 @@ class Live:
         Where pipelines have names, the one without is shown once something came from it.
         """
         seen = sorted({series.pipeline for series in snapshot.series})
-        named = [name for name in self.settings.pipelines if name != names.DEFAULT_PIPELINE]
+        named = [name for name in self.settings.pipelines if name != constants.DEFAULT_PIPELINE]
         pipelines = dict.fromkeys((*(named or self.settings.pipelines), *seen))
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
@@ -305,7 +304,7 @@ class Live:
 
 def _log_edge(edge: Edge) -> None:
     """Log that an alarm began or ended: a page that begins is a warning."""
-    level = logging.WARNING if (edge.severity, edge.state) == (names.PAGE, "firing") else logging.INFO
+    level = logging.WARNING if (edge.severity, edge.state) == (constants.PAGE, "firing") else logging.INFO
     _log.log(level, "alarm %s (%s): %s", _named(edge.pipeline, edge.alert), edge.severity, edge.state)
 
 

@@ -14,20 +14,20 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from pydantic_core import PydanticCustomError
 
-from ragmon import names
 from ragmon.acks import with_acks
 from ragmon.alarms import Edge
 from ragmon.config.kinds import Address
 from ragmon.config.kinds import address as parse_address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Record, Totals
-from ragmon.errors import RagmonError, shorten
+from ragmon.core import constants
+from ragmon.core.constants import STEP
+from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.policy import Outcome
+from ragmon.core.record import Label, Record, Totals
 from ragmon.export.prometheus import Collector
-from ragmon.gates import Outcome
 from ragmon.live import Live
 from ragmon.reading import Books, Captured, Reading
-from ragmon.tables import STEP
 
 PATIENCE: Final = 10.0
 """Seconds a client may take to send a request."""
@@ -52,7 +52,7 @@ class Monitor:
         GoldError: A gold file is.
 
     Example:
-        >>> from ragmon.contract import Answer, Record
+        >>> from ragmon.core.record import Answer, Record
         >>> from ragmon.config.load import defaults
         >>> monitor = Monitor(defaults())
         >>> monitor.submit(Record(source="live", answer_json=Answer(claim="not in context", citations=[])))
@@ -120,7 +120,7 @@ class Monitor:
             self._live.advance(self._clock())
             return list(self._live.edges)
 
-    def acknowledge(self, alert: str, pipeline: str = names.DEFAULT_PIPELINE, reason: str = "") -> bool:
+    def acknowledge(self, alert: str, pipeline: str = constants.DEFAULT_PIPELINE, reason: str = "") -> bool:
         """Silence an alarm that fires, and arm it again.
 
         Args:

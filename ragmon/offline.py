@@ -11,11 +11,13 @@ import msgspec
 
 from ragmon.alarms import Reach
 from ragmon.alarms.reach import reach
-from ragmon.bounds import bounded
-from ragmon.contract import Label, Line, Record, Totals
-from ragmon.errors import InputError
+from ragmon.core.bounds import bounded
+from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.errors import InputError
+from ragmon.core.policy import Outcome, Policy, verdict_of
+from ragmon.core.record import Label, Line, Record, Totals
+from ragmon.core.version import current
 from ragmon.export.report import Report
-from ragmon.gates import Outcome, Policy, verdict_of
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake
@@ -27,9 +29,7 @@ from ragmon.presets import default
 from ragmon.questions import questions_of, repeated, unscorable
 from ragmon.scorer import Scorer
 from ragmon.snapshot import ALL, Snapshot
-from ragmon.tables import STEP
-from ragmon.version import current
-from ragmon.windows import FOLDED, State
+from ragmon.windows import State
 
 SHORTEST: Final = 60.0
 """Minutes a run must span before its rate says something about live traffic."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.facts import OUTCOME_UNKNOWN
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.rows import Row
@@ -19,7 +19,7 @@ from ragmon.windows import State
 
 METRIC: Final = AnswerCorrect.name
 """The metric whose labels are made more certain."""
-_SOURCES: Final = (names.LIVE, names.LABEL)
+_SOURCES: Final = (constants.LIVE, constants.LABEL)
 _LABEL, _PROXY, _BOTH = (f"~{METRIC}", f"~{METRIC}~proxy", f"~{METRIC}~both")
 
 
@@ -93,7 +93,7 @@ def predictions(
         proxy: The score to go by, by pipeline.
     """
     found = []
-    labelled = sorted({key.pipeline for key in state.series if key.source == names.LABEL} - {names.GONE})
+    labelled = sorted({key.pipeline for key in state.series if key.source == constants.LABEL} - {constants.GONE})
     for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled):
         for window, span in windows.items():
             parts = _parts(state, table, pipeline, name, span, now)
@@ -113,8 +113,8 @@ def _parts(state: State, table: ScoreTable, pipeline: str, proxy: str, span: int
                 row.merge(found)
     parts = []
     for stratum, by_source in sorted(rows.items()):
-        answers = by_source[names.LIVE]
-        sums = sums_of(by_source[names.LABEL], answers, proxy, table)
+        answers = by_source[constants.LIVE]
+        sums = sums_of(by_source[constants.LABEL], answers, proxy, table)
         known = sum(n for facts, n in answers.cells.items() if not facts[0] & OUTCOME_UNKNOWN)
         parts.append(Part(stratum, answers.count, max(known, sums.records, sums.labels), sums))
     return [part for part in parts if part.total or part.sums.labels]

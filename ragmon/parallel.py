@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from threading import active_count
 
-from ragmon.contract import Line
+from ragmon.core.record import Line
 from ragmon.ingest.files import Intake, Progress, read_file, read_files, splittable
 from ragmon.ingest.lines import byte_ranges
 from ragmon.offline import Counted, Duplicates, Run

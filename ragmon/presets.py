@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from ragmon.gates import Gate
+from ragmon.core.policy import Gate
 from ragmon.metrics import families
 
 Threshold = tuple[str, Literal["at_least", "at_most"], float]

@@ -11,10 +11,10 @@ from ragmon.capture.patterns import redact
 from ragmon.capture.redact import Redaction
 from ragmon.config.sampling import Capture
 from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.contract import Record
+from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.private_files import read_key
+from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.keys import read_key
-from ragmon.names import DEFAULT_PIPELINE
 
 KEY_NAME: Final = "[capture] hash_key_file"
 

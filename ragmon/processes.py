@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ragmon.contract import Totals
+from ragmon.core.record import Totals
 
 PRODUCERS: Final = 5000
 """Pipelines, sources and strata of all processes whose totals are kept apart, from which on there is no new process."""

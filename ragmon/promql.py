@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from ragmon.export.labels import label
+from ragmon.core.series_names import label
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 """What means something in Prometheus' regular expressions."""

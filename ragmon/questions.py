@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ragmon import facts
+from ragmon.core.constants import LABEL
 from ragmon.export.report import Question
 from ragmon.facts import Facts
-from ragmon.names import LABEL
 from ragmon.scorer import Scorer
 
 

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ragmon.contract import Record, TextFacts
+from ragmon.core.gold_item import HAS_GOLD_IDS, GoldItem
+from ragmon.core.record import Record, TextFacts, redacted
+from ragmon.core.refusal import RefusalRule
+from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 from ragmon.facts import (
     BOUNDED,
     CANDIDATES,
@@ -37,9 +40,6 @@ from ragmon.facts import (
     WRONG_GOLD_VERSION,
     Key,
 )
-from ragmon.item import HAS_GOLD_IDS, GoldItem
-from ragmon.refusal import RefusalRule
-from ragmon.text import READ, fold, head, is_cut, normalise_context
 
 FEW: Final = 2
 """Gold ids up to which searching each beats walking the list."""
@@ -182,12 +182,6 @@ class FactReader:
             return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
         relevant, found = ranks
         return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, found)
-
-
-def redacted(record: Record, text: str) -> bool:
-    """Whether a text of a record (`q`, `claim`, `contexts`) is for people to read: redaction changed it."""
-    told = record.facts
-    return told is not None and told.redacted is not None and text in told.redacted
 
 
 def _cut(record: Record) -> int:

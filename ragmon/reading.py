@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ragmon.alarms import AlarmState
+from ragmon.core.policy import Outcome
 from ragmon.exemplars import Exemplar
-from ragmon.gates import Outcome
 from ragmon.pairs import Prediction
 from ragmon.snapshot import Snapshot
 

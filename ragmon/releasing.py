@@ -8,8 +8,8 @@ from functools import cache
 
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import By, Clusters, Release, part
-from ragmon.contract import Line, Record
-from ragmon.gates import Gate
+from ragmon.core.policy import Gate
+from ragmon.core.record import Line, Record
 
 
 class Releases:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ragmon.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError, shorten
 from ragmon.reading import Books
 
 TIMEOUT: Final = 10.0

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from ragmon.contract import Latency
+from ragmon.core.constants import STAGES
+from ragmon.core.record import Latency
 from ragmon.facts import Key
-from ragmon.names import STAGES
 from ragmon.stats import buckets
 
 CELLS: Final = 4096

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 
-from ragmon import names, stats
+from ragmon import stats
 from ragmon.alarms.steps import Steps
-from ragmon.contract import Record, Sampling
+from ragmon.core import constants
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record, Sampling
 from ragmon.facts import SHIPPED, Key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.groups import take
-from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.pairs import pairs
@@ -49,7 +50,7 @@ class Scorer:
         watch: Told of every request that is counted.
 
     Example:
-        >>> from ragmon.contract import Answer, Record
+        >>> from ragmon.core.record import Answer, Record
         >>> scorer = Scorer()
         >>> scorer.observe(Record(qid="a", answer_json=Answer(claim="not in context", citations=[])))
         True
@@ -94,7 +95,7 @@ class Scorer:
             stream = self._stream(record)
         ts = record.ts
         if self._clock is not None and ts is not None and ts > self._clock() + FUTURE:
-            return self._drop(names.TOO_FUTURE)
+            return self._drop(constants.TOO_FUTURE)
         item = stream.items.by_qid.get(record.qid)
         if item is None and (record.q is not None or record.facts is not None):
             item = stream.items.by_text(record)
@@ -103,18 +104,18 @@ class Scorer:
         if record.contexts is not None or record.measures is not None or self._always:
             measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        if stream.source == names.LIVE and item is not None:
+        if stream.source == constants.LIVE and item is not None:
             # A matched user question stays user traffic without its gold, and is a gold draw in a series of its own.
             plain = stream.rules.facts.read(record, None, grounded)
-            counted = self._count(stream, names.LIVE, record, None, plain, measured) and self._count(
-                stream, names.MATCH, record, item, key, measured
+            counted = self._count(stream, constants.LIVE, record, None, plain, measured) and self._count(
+                stream, constants.MATCH, record, item, key, measured
             )
             if counted and (record.sampling is None or record.sampling.drawn):
                 self.state.matched[stream.pipeline, stream.items.how(record)] += 1
         else:
             counted = self._count(stream, stream.source, record, item, key, measured)
         if not counted:
-            return self._drop(names.TOO_OLD)
+            return self._drop(constants.TOO_OLD)
         self.scored += 1
         if item is None:
             self.unmatched += 1
@@ -134,7 +135,7 @@ class Scorer:
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
         beside = pairs(measured) if key[0] & SHIPPED else {}
-        return self._count(stream, names.LABEL, record, item, key, {**measured, **beside})
+        return self._count(stream, constants.LABEL, record, item, key, {**measured, **beside})
 
     def scores(self, record: Record) -> dict[str, float]:
         """What each metric says of one record, by metric; nothing is counted."""
@@ -148,10 +149,10 @@ class Scorer:
 
     def _stream(self, record: Record) -> Stream:
         """The stream a record belongs to, opened when it is the first of it."""
-        rules = self._by_pipeline.get(record.pipeline or names.DEFAULT_PIPELINE, self._rules)
+        rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
         stream = Stream(
-            pipeline=record.pipeline or names.DEFAULT_PIPELINE,
-            source=record.source or names.REPLAY,
+            pipeline=record.pipeline or constants.DEFAULT_PIPELINE,
+            source=record.source or constants.REPLAY,
             build=record.build or "",
             index_hash=record.index_hash or "",
             rules=rules,
@@ -293,5 +294,7 @@ def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Colle
     """The slices a record belongs to, by its own tags and its gold item's."""
     tags = {**(item.tags if item is not None else {}), **(record.tags or {})}
     return [
-        f"{tag}={tags[tag] if tags[tag] in allowed else names.OTHER}" for tag, allowed in slices.items() if tag in tags
+        f"{tag}={tags[tag] if tags[tag] in allowed else constants.OTHER}"
+        for tag, allowed in slices.items()
+        if tag in tags
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ragmon import stats
-from ragmon.errors import Unassessed
+from ragmon.core.errors import Unassessed
 from ragmon.facts import Facts, Key
 from ragmon.metrics.base import Metric
 from ragmon.rows import Row

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
+from ragmon.core.constants import HOUR, STEP
 from ragmon.facts import Key
 from ragmon.rows import add_counts, key_text, text_key
 
 Table = dict[str, dict[Key, int]]
 """Facts by gold item."""
-STEP: Final = 10
-"""Seconds of a fresh row, and of the table beside it."""
-HOUR: Final = 3600
 
 
 class ItemTables:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ragmon.capture.paths import parse
 from ragmon.capture.requests import Asked
 from ragmon.capture.runtime import Terms
 from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.names import DEFAULT_PIPELINE
+from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.paths import parse
+from ragmon.core.text import fold
 from ragmon.privacy import probe_key
-from ragmon.text import fold
 
 
 def terms(settings: Settings) -> Callable[[str], Terms]:

@@ -15,12 +15,12 @@ from typing import Any
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
 from ragmon.config.settings import Settings
-from ragmon.contract import Answer, Record
-from ragmon.errors import Unassessed
+from ragmon.core.errors import Unassessed
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
 from ragmon.facts import Facts
 from ragmon.gold import GoldSet
 from ragmon.installation import Installation
-from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric
 from ragmon.reader import FactReader
 
@@ -40,7 +40,7 @@ def make_record(
         claim: The answer's text; None for no answer.
         citations: The ids it cites; None for no citation list.
         retrieved: The retrieved ids; None where retrieval was not captured.
-        fields: Any other field of `ragmon.contract.Record`.
+        fields: Any other field of `ragmon.core.record.Record`.
     """
     return Record(
         qid=qid,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from ragmon import names
-from ragmon.contract import Totals
-from ragmon.tables import STEP
+from ragmon.core import constants
+from ragmon.core.constants import STEP
+from ragmon.core.record import Totals
 
 FOLDED: Final = 300
 """Seconds between two counts that are kept for long."""
@@ -206,5 +206,5 @@ def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> di
     return {
         key.stratum: count
         for key, count in calls.items()
-        if (key.pipeline, key.source) == (pipeline, source) and key.stratum != names.UNKNOWN_WEIGHT and count.calls
+        if (key.pipeline, key.source) == (pipeline, source) and key.stratum != constants.UNKNOWN_WEIGHT and count.calls
     }

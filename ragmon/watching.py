@@ -13,9 +13,9 @@ from ragmon.alarms.frozen import freeze
 from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.arming import arm, frozen_file
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Line
-from ragmon.errors import RagmonError
-from ragmon.printing import printable_json
+from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import printable_json
+from ragmon.core.record import Label, Line
 from ragmon.scorer import Scorer
 
 HOLD: Final = 600.0

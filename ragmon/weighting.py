@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragmon import names, stats
+from ragmon import stats
+from ragmon.core import constants
 from ragmon.metrics.base import Metric
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
@@ -19,7 +20,7 @@ def weighted(rows: Mapping[str, Row], calls: Mapping[str, int], table: ScoreTabl
         calls: By stratum, all calls.
         table: The metrics.
     """
-    rows = {name: row for name, row in rows.items() if name != names.UNKNOWN_WEIGHT}
+    rows = {name: row for name, row in rows.items() if name != constants.UNKNOWN_WEIGHT}
     known = {name: (table.of(row), row.count) for name, row in rows.items()}
     strata = sorted({*rows, *calls})
     return {

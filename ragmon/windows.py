@@ -12,16 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from ragmon.core.constants import FOLDED, FRESH, GONE, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
 from ragmon.facts import Key
-from ragmon.names import GONE, OTHER, UNKNOWN_WEIGHT
 from ragmon.rows import Row
-from ragmon.tables import HOUR, STEP, ItemTables, Table
+from ragmon.tables import ItemTables, Table
 from ragmon.traffic import CallKey, Calls, Count
 
-FOLDED: Final = 300
-"""Seconds of an old row."""
-FRESH: Final = 3600 + FOLDED
-"""How long rows stay fresh: windows up to an hour have edges every `STEP` seconds."""
 UNTIMED: Final = -1
 """The step of records that carry no time: in the totals, in no window."""
 

@@ -12,9 +12,9 @@ from ragmon.alarms import plain
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan
 from ragmon.config.load import defaults
-from ragmon.contract import Answer, Latency, Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 from ragmon.monitor import Monitor
 from ragmon.testing import FakeClock
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otlp_requests import as_json, export
 from serving import PROTOBUF, asked, foreign, whole
 
-from ragmon.contract import Latency
+from ragmon.core.record import Latency
 from ragmon.spans import Span
 
 JSON = "application/json"

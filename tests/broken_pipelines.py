@@ -8,10 +8,11 @@ from dataclasses import replace
 import msgspec
 from alarming import GOLD, NOON, Traffic
 
-from ragmon.contract import Latency
-from ragmon.gates import Gate, Policy
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Latency
 from ragmon.judging import evaluate
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.why import explain
 from ragmon.windows import State
 

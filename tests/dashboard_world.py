@@ -12,8 +12,8 @@ import msgspec
 from alarming import NOON, Traffic, write_config
 from prometheus_client import CollectorRegistry, start_http_server
 
-from ragmon import names
-from ragmon.contract import Label, Latency
+from ragmon.core import constants
+from ragmon.core.record import Label, Latency
 from ragmon.export.prometheus import Collector
 from ragmon.monitor import Monitor
 from ragmon.reading import Captured, Served
@@ -96,14 +96,14 @@ class Replica:
         return msgspec.structs.replace(record, **changed)
 
     def _captured(self):
-        n, user = self.fed, ("harbour", names.LIVE)
+        n, user = self.fed, ("harbour", constants.LIVE)
         return Captured(
-            calls={(*user, "rest"): 20 * n, (*user, "error"): n, ("harbour", names.PROBE, "rest"): n},
+            calls={(*user, "rest"): 20 * n, (*user, "error"): n, ("harbour", constants.PROBE, "rest"): n},
             errors={("harbour", "TimeoutError"): n},
             orphans=n,
             withheld=n,
             spans={"orphan": n},
-            judged={("tone", names.SCORED): n, ("tone", names.TIMEOUT): n},
+            judged={("tone", constants.SCORED): n, ("tone", constants.TIMEOUT): n},
         )
 
     def _read(self):

@@ -20,7 +20,7 @@ from recorded_spans import from_sdk
 
 import ragmon
 from ragmon.capture.gathering import Limits
-from ragmon.contract import encode
+from ragmon.core.record import encode
 from ragmon.testing import Collected
 
 QUESTION = "Who ruled Normandy?"

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from ragmon.contract import Answer, Record
-from ragmon.item import GoldItem
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
 from ragmon.judges import endpoint as asking
 from ragmon.judges.endpoint import Endpoint
 from ragmon.judges.judge import Judge, Terms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ragmon import stats
-from ragmon.gates import Gate, Policy
+from ragmon.core.policy import Gate, Policy
 from ragmon.judging import evaluate
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, GoldInfo, SeriesStats, Snapshot

@@ -20,8 +20,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from ragmon import attributes as keys
-from ragmon.contract import Record
+from ragmon.core import semconv
+from ragmon.core.record import Record
 
 PROTOBUF = "application/x-protobuf"
 PATIENCE = 30.0
@@ -132,7 +132,9 @@ class Receiver(ThreadingHTTPServer):
         """The records of all root spans, read with the contract's own decoder."""
         found = [attributes(span) for span in self.spans()]
         return [
-            msgspec.json.decode(held[keys.RAGMON_RECORD], type=Record) for held in found if keys.RAGMON_RECORD in held
+            msgspec.json.decode(held[semconv.RAGMON_RECORD], type=Record)
+            for held in found
+            if semconv.RAGMON_RECORD in held
         ]
 
     def metrics(self):

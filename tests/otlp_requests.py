@@ -8,8 +8,8 @@ import json
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from ragmon.core.text import clean
 from ragmon.spans import Event
-from ragmon.text import clean
 
 UNWANTED = {"thread.id": 7, "code.function.name": "f"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from oracle.draw import drawn
 from oracle.generators import AROUND, GOLD_CLAIMS, REFUSALS, SUBSTRINGS, TEXTS
 
-from ragmon import names
-from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
+from ragmon.core import constants
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 
 IDS = tuple(f"p{number}#{part}" for number in (1, 2, 3) for part in (1, 2))
 QIDS = ("a", "b", "c", "d")
@@ -63,7 +63,7 @@ def record(draw, spread=7200):
     return Record(
         ts=seconds(draw, spread),
         pipeline=draw.one((None, "support", "sales")),
-        source=draw.one((None, *names.SOURCES)),
+        source=draw.one((None, *constants.SOURCES)),
         qid=draw.one((None, *QIDS)),
         q=draw.one((None, "question a", "Question B!", "another")),
         retrieved_ids=draw.one((draw.some(IDS, 8), None, [])),

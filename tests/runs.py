@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from ragmon.gates import Policy
+from ragmon.core.policy import Policy
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.offline import Run

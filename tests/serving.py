@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
 from ragmon.config.load import load
-from ragmon.contract import Record, Totals
+from ragmon.core.record import Record, Totals
 from ragmon.journal import open_readonly
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.opening import entries

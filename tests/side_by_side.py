@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ragmon.compat import Options, run
-from ragmon.gates import Policy
+from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.parallel import run_files
 from ragmon.scorer import Scorer

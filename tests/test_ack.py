@@ -12,8 +12,8 @@ from command_line import ragmon
 
 from ragmon.acks import split, with_acks
 from ragmon.config.load import load
-from ragmon.contract import Answer, Record
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Answer, Record
 from ragmon.monitor import Monitor
 from ragmon.testing import FakeClock
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ragmon.alarms.baselines import DELAY, Baseline
 from ragmon.alarms.latency import LatencyBaseline
 from ragmon.alarms.observations import Observations
-from ragmon.contract import Record
+from ragmon.core.record import Record
 from ragmon.stats import wilson
 
 LEARN = 60

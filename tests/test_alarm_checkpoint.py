@@ -17,7 +17,7 @@ from ragmon.alarms.steps import Steps
 from ragmon.arming import frozen_file
 from ragmon.assembly import ScorerPlan
 from ragmon.config.load import defaults
-from ragmon.contract import Answer, Latency, Record
+from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer

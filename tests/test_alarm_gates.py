@@ -7,17 +7,17 @@ from alarming import GOOD, NOON, Traffic, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon import names
 from ragmon.alarms import plan
 from ragmon.arming import arm
-from ragmon.contract import Answer, Record
-from ragmon.gates import Gate
+from ragmon.core import constants
+from ragmon.core.policy import Gate
+from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
 from ragmon.presets import PRESETS
 from ragmon.scores import ScoreTable
 from ragmon.testing import make_record
 
-PAGE, LOOK, TICKET = names.PAGE, names.LOOK, names.TICKET
+PAGE, LOOK, TICKET = constants.PAGE, constants.LOOK, constants.TICKET
 METRICS = build()
 MONTH, DAY = 43_200, 1_440
 """Minutes."""
@@ -221,7 +221,7 @@ def thresholds(settings, pipeline):
 def test_configured_pipelines_share_the_budget_and_others_have_one_each(configured):
     """How many pipelines nobody named will appear, nobody knows."""
     budget = "[alarms]\nfalse_pages_per_30d = 0.5\nlooks_per_day = 2.0\n"
-    alone = thresholds(configured(budget), names.DEFAULT_PIPELINE)
+    alone = thresholds(configured(budget), constants.DEFAULT_PIPELINE)
     assert alone[PAGE] == 14 * MONTH / 0.5
     pipelines = "[pipelines.a]\n[pipelines.b]\n[pipelines.c.alarms]\nlooks_per_day = 8.0\n"
     three = configured(budget + pipelines)

@@ -11,12 +11,12 @@ from functools import cache
 import pytest
 from alarming import FAULTS, GOOD, NOON, Traffic, World, shown
 
-from ragmon import names
 from ragmon.alarms.watches import GOLD
-from ragmon.contract import Record
-from ragmon.errors import UnknownNameError
+from ragmon.core import constants
+from ragmon.core.errors import UnknownNameError
+from ragmon.core.record import Record
 
-PAGE, LOOK, TICKET = names.PAGE, names.LOOK, names.TICKET
+PAGE, LOOK, TICKET = constants.PAGE, constants.LOOK, constants.TICKET
 LONGER = "How is that, if one looks at it from the other side of the river?"
 INCIDENTS = {  # what breaks, how, and what must be told of it
     "hallucination": ({"wrong": 0.5}, {"answer_precision": PAGE, "answer_precision:look": LOOK}),

@@ -14,10 +14,10 @@ from ragmon.alarms.observations import NONE
 from ragmon.alarms.sight import Sight
 from ragmon.alarms.steps import Steps
 from ragmon.alarms.watches import Watch
-from ragmon.contract import Record
-from ragmon.gates import FREE_SOURCES, GOLD_SOURCES
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
+from ragmon.core.record import Record
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 from ragmon.scorer import Scorer
 
 WRONG = said("quite something else", ["d1"])

@@ -12,9 +12,9 @@ from random_records import NOON, worlds
 
 from ragmon.alarms.observations import observe
 from ragmon.alarms.steps import SHAPES, Place, Steps, cluster_of
-from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.stats import buckets

@@ -15,8 +15,8 @@ from random_records import NOON, worlds
 
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.config.load import defaults, load
-from ragmon.contract import Record
-from ragmon.errors import UnknownNameError
+from ragmon.core.errors import UnknownNameError
+from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
 from ragmon.metrics import Metric, base
 from ragmon.monitor import Monitor

@@ -15,8 +15,8 @@ from ragmon.alerting import every_case, render, render_tests, rule_groups
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.cases import Case
 from ragmon.config.load import load
-from ragmon.errors import RagmonError
-from ragmon.gates import Gate
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Gate
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

@@ -12,8 +12,8 @@ import pytest
 import zstandard
 from trace_files import GOLD, good, scorer, write
 
-from ragmon.errors import InputError
-from ragmon.gates import Policy
+from ragmon.core.errors import InputError
+from ragmon.core.policy import Policy
 from ragmon.parallel import run_files
 
 CORE = b'"qid":"q1","q":"Question 1?","retrieved_ids":["d1"],"answer_json":{"claim":"answer","citations":["d1"]}'

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.baseline import Baseline, against
-from ragmon.contract import Latency, Sampling, encode
-from ragmon.errors import InputError
+from ragmon.core.errors import InputError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.gates import markdown, text
-from ragmon.gates import Gate, Policy
 from ragmon.ingest.files import Intake, read_files
-from ragmon.item import GoldItem
 from ragmon.offline import Run
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer

@@ -11,10 +11,10 @@ from command_line import ragmon
 
 from ragmon.alarms.frozen import version
 from ragmon.config.load import load
-from ragmon.contract import Answer, Latency, Record, encode
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.item import GoldItem
 from ragmon.offline import Run
 from ragmon.scorer import Scorer
 from ragmon.watching import Watching

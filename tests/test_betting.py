@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.stats import betting
 from ragmon.stats.betting import ALPHA, BETS, shares
 

@@ -16,13 +16,11 @@ from recorded_spans import START, made
 from serving import accounted, asked, digest, foreign, replayed, send_body, serving, values, whole
 
 import ragmon
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
-from ragmon.capture import notices
 from ragmon.capture.documents import read_documents
 from ragmon.capture.otlp.metrics import metrics_request
-from ragmon.contract import Answer, Latency, Record, Totals, encode
+from ragmon.core import constants, log, semconv
+from ragmon.core.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
+from ragmon.core.record import Answer, Latency, Record, Totals, encode
 from ragmon.facts import DEPTH
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake, read_files
@@ -64,12 +62,12 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("stage", names.STAGES)
+@pytest.mark.parametrize("stage", constants.STAGES)
 @pytest.mark.parametrize(("ms", "known"), LATENCIES.values(), ids=LATENCIES)
 def test_a_latency_that_is_none_is_unknown_and_the_record_stays(shape, stage, ms, known):
     record, unknown = told(shape(stage, ms))
     assert getattr(record.latency_ms, stage) == (ms if known else None)
-    assert unknown == ({} if known else {f"latency_ms.{stage}": names.OUT_OF_RANGE})
+    assert unknown == ({} if known else {f"latency_ms.{stage}": constants.OUT_OF_RANGE})
     assert record.qid == "q1"
     assert record.ended == ("cut" if record.v else None), "the rest of the record is as it was"
 
@@ -77,7 +75,7 @@ def test_a_latency_that_is_none_is_unknown_and_the_record_stays(shape, stage, ms
 def test_a_total_is_not_added_up_from_stages_that_are_none():
     record, unknown = told(b'{"qid":"q1","q":"?","retrieval_ms":-5,"generation_ms":900}')
     assert record.latency_ms == Latency(generate=900.0)
-    assert unknown == {"latency_ms.retrieve": names.OUT_OF_RANGE}
+    assert unknown == {"latency_ms.retrieve": constants.OUT_OF_RANGE}
 
 
 def test_a_replay_counts_what_is_unknown_and_its_sums_stay_what_they_were(tmp_path):
@@ -165,7 +163,7 @@ def test_a_record_keeps_as_many_documents_as_are_ranked_and_one_that_says_there_
     assert found.retrieved_ids == found.candidate_ids == IDS[:KEPT]
     assert found.contexts[:3] == ["0", "2", "3"], "what stands beside a document stays beside it"
     assert len(found.scores) == len(found.contexts) == KEPT
-    assert unknown == dict.fromkeys(("retrieved_ids", "candidate_ids"), names.TOO_MANY_DOCUMENTS)
+    assert unknown == dict.fromkeys(("retrieved_ids", "candidate_ids"), constants.TOO_MANY_DOCUMENTS)
 
 
 def test_what_is_cut_off_changes_no_metric_at_a_rank_and_leaves_whole_lists_unassessed():
@@ -175,7 +173,7 @@ def test_what_is_cut_off_changes_no_metric_at_a_rank_and_leaves_whole_lists_unas
     whole_lists, short = (ragmon.replay(map(encode_decode, found), gold) for found in (records, cut))
     assert short.digest == whole_lists.digest
     assert short.metric("recall@10").value == 0.5
-    assert short.metric("mrr").unassessed == {names.BEYOND_DEPTH: 2}
+    assert short.metric("mrr").unassessed == {constants.BEYOND_DEPTH: 2}
 
 
 def encode_decode(record):
@@ -191,16 +189,24 @@ def test_what_was_cut_once_is_not_cut_again(before, length, more):
 
 
 LISTED = "[" + ",".join(f'{{"id":"{number}"}}' for number in range(MILLION)) + "]"
-FLAT = {f"{keys.RETRIEVED}.{number}.document.id": str(number) for number in range(MILLION // 10)}
+FLAT = {f"{semconv.RETRIEVED}.{number}.document.id": str(number) for number in range(MILLION // 10)}
 MANY = {
-    "a million in one attribute": ({keys.OPERATION: "retrieval", keys.DOCUMENTS: LISTED}, None, names.OVERSIZE),
-    "a million in an output": ({keys.SPAN_KIND: "RETRIEVER", keys.OUTPUT_VALUE: LISTED}, None, names.OVERSIZE),
-    "a mebibyte of them": (
-        {keys.OPERATION: "retrieval", keys.DOCUMENTS: LISTED[: LISTED.rindex(",", 0, LONGEST - 1)] + "]"},
-        KEPT,
-        names.TOO_MANY_DOCUMENTS,
+    "a million in one attribute": (
+        {semconv.OPERATION: "retrieval", semconv.DOCUMENTS: LISTED},
+        None,
+        constants.OVERSIZE,
     ),
-    "a hundred thousand, flattened": ({keys.SPAN_KIND: "RETRIEVER", **FLAT}, KEPT, names.TOO_MANY_DOCUMENTS),
+    "a million in an output": (
+        {semconv.SPAN_KIND: "RETRIEVER", semconv.OUTPUT_VALUE: LISTED},
+        None,
+        constants.OVERSIZE,
+    ),
+    "a mebibyte of them": (
+        {semconv.OPERATION: "retrieval", semconv.DOCUMENTS: LISTED[: LISTED.rindex(",", 0, LONGEST - 1)] + "]"},
+        KEPT,
+        constants.TOO_MANY_DOCUMENTS,
+    ),
+    "a hundred thousand, flattened": ({semconv.SPAN_KIND: "RETRIEVER", **FLAT}, KEPT, constants.TOO_MANY_DOCUMENTS),
 }
 
 
@@ -209,7 +215,7 @@ MANY = {
 def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_says_why_they_are_cut(
     form, held, length, reason
 ):
-    request = export([made({keys.INPUT_VALUE: "Is it?", keys.QUERY_TEXT: "Is it?", **held})])
+    request = export([made({semconv.INPUT_VALUE: "Is it?", semconv.QUERY_TEXT: "Is it?", **held})])
     body = as_json(request) if form is Form.JSON else request.SerializeToString()
     tracemalloc.start()
     mapped = mapped_from(body, form)
@@ -238,7 +244,11 @@ def crowd(size, kind, shape):
     spans = []
     for number in range(1, size + 1):
         parent = {"under": 1, "inside": number - 1, "beside": None}[shape] if number > 1 else None
-        told = {keys.SPAN_KIND: kind if number > 1 else "CHAIN", keys.INPUT_VALUE: "Is it?", keys.OUTPUT_VALUE: "yes"}
+        told = {
+            semconv.SPAN_KIND: kind if number > 1 else "CHAIN",
+            semconv.INPUT_VALUE: "Is it?",
+            semconv.OUTPUT_VALUE: "yes",
+        }
         spans.append(
             made(told)._replace(
                 span_id=f"{number:016x}",
@@ -286,7 +296,7 @@ def test_a_root_that_comes_last_is_kept_however_many_came_before():
 def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
     """What the trace's spans retrieved is unknown then, as it is on a server."""
     monkeypatch.setattr(assembly, "SPANS", 3)
-    told = {keys.OPERATION: "retrieval", keys.QUERY_TEXT: "Is it?", keys.DOCUMENTS: '[{"id": "d1"}]'}
+    told = {semconv.OPERATION: "retrieval", semconv.QUERY_TEXT: "Is it?", semconv.DOCUMENTS: '[{"id": "d1"}]'}
     spans = [made(told)._replace(span_id=f"{number:016x}", parent_id=f"{1:016x}") for number in range(2, 7)]
     path = tmp_path / "spans.jsonl"
     path.write_bytes(as_json(export([*spans, made(told)._replace(span_id=f"{1:016x}")])))
@@ -304,13 +314,15 @@ def test_documents_of_more_retrievals_than_are_followed_are_unknown():
 
 def test_an_answer_that_is_too_long_to_be_decoded_is_unknown_for_its_length():
     answer = json.dumps({"answer": "x" * LONGEST})
-    mapped = to_record([made({keys.SPAN_KIND: "CHAIN", keys.INPUT_VALUE: "Is it?", keys.OUTPUT_VALUE: answer})])
-    assert mapped.reason or mapped.missing["answer_json"] == names.OVERSIZE
+    mapped = to_record(
+        [made({semconv.SPAN_KIND: "CHAIN", semconv.INPUT_VALUE: "Is it?", semconv.OUTPUT_VALUE: answer})]
+    )
+    assert mapped.reason or mapped.missing["answer_json"] == constants.OVERSIZE
 
 
 def test_capture_reads_the_first_thousand_documents_and_says_that_it_cut(monkeypatch, caplog):
     """In the time that those take, however many there are."""
-    monkeypatch.setattr(notices, "_said", set(), raising=False)
+    monkeypatch.setattr(log, "_said", set(), raising=False)
     found = [{"id": name, "text": "one", "score": 0.5} for name in IDS] * 300
     read_documents(found[:DOCUMENTS], None)
     began = process_time()

@@ -11,7 +11,7 @@ import pytest
 
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.promql import Z999
-from ragmon.gates import MIN_SAMPLES, Gate
+from ragmon.core.policy import MIN_SAMPLES, Gate
 
 BURN = burn_of(Gate("precision", "answer_precision", 0.80, "at_least"))
 MONTH = 30 * 24 * 60

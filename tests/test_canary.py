@@ -14,9 +14,9 @@ from random_records import worlds
 
 from ragmon.alarms.steps import CLUSTER
 from ragmon.canary import Clusters, Release, compare, judge, part
-from ragmon.contract import Latency, Sampling
-from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.gates import Gate, Policy
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Latency, Sampling
 from ragmon.scorer import Scorer
 from ragmon.stats import betting, two_samples
 from ragmon.testing import make_gold, make_record

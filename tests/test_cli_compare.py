@@ -8,7 +8,7 @@ from guarded import beside
 from serving import accounted, asked, send_body, serving, whole
 from test_cli_why import serving as answering
 
-from ragmon.journal.entries import encode
+from ragmon.core.record import encode_entry
 
 CONFIG = "[gates]\nanswer_precision.at_least = 0.8\nunder_refusal_rate.at_most = 0.05\n"
 ANSWERABLE, UNANSWERABLE = 400, 320
@@ -266,7 +266,7 @@ def monitor(tmp_path_factory):
         for number, item in enumerate(items)
     ]
     users = [asked(10_000 + n, build="ab"[n % 2], session=f"s{n // 4}" if n % 3 else None) for n in range(200)]
-    (folder / "traces.jsonl").write_bytes(b"".join(map(encode, [*sent, *users])))
+    (folder / "traces.jsonl").write_bytes(b"".join(map(encode_entry, [*sent, *users])))
     with serving(folder, GATED) as running:
         for batch in (sent, users):
             send_body(running, whole(batch))

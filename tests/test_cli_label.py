@@ -19,7 +19,7 @@ import ragmon as library
 from ragmon.capture import labels as giving
 from ragmon.cli.http import TRIES
 from ragmon.config.load import load
-from ragmon.contract import Label, Record, Sampling, encode
+from ragmon.core.record import Label, Record, Sampling, encode
 from ragmon.ingest.decode import decode
 from ragmon.installation import Installation
 from ragmon.testing import make_record

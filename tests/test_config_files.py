@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import check, load
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import check, load
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
 from ragmon.presets import PRESETS
 
 GOLD = '[gold.g]\npath = "g.jsonl"\ntags = { product = "x" }\n'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ragmon.config.load import defaults, load
-from ragmon.refusal import DEFAULT_PATTERNS
+from ragmon.core.refusal import DEFAULT_PATTERNS
 
 EVERY_TABLE = """\
 windows = ["10m", "6h"]

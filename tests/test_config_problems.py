@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import check, load
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ragmon.config.load import check, load
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
 
 CASES = {
     "a gold set without a file": ('[gold.g]\ntags = { a = "b" }\n', 1, "gold.g.path", "is missing", 'path = "gold'),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture.convert import to_record
-from ragmon.contract import encode
+from ragmon.core.record import encode
 from ragmon.ingest.decode import decode
 
 MEMBERS = (

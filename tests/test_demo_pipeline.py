@@ -17,8 +17,8 @@ pytest.importorskip("bm25s")
 
 from ragmon.demo.expected import expected
 from ragmon.demo.incidents import INCIDENTS
-from ragmon.demo.index import Index
-from ragmon.demo.pipeline import REFUSAL, Passage, Pipeline, load_corpus
+from ragmon.demo.index import Index, Passage, load_corpus
+from ragmon.demo.pipeline import REFUSAL, Pipeline
 from ragmon.demo.terms import sentences, term
 from ragmon.demo.traffic import load_questions, user_questions
 

@@ -41,16 +41,16 @@ from otlp_receiver import attributes as held_by
 from otlp_receiver import receiving
 from recorded_spans import made, recorded
 
-from ragmon import attributes, names
 from ragmon.alarms import plan
 from ragmon.assembly import load_gold
 from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.cli import BAD_INPUT
 from ragmon.config import environment
 from ragmon.config.load import check, load
-from ragmon.contract import Totals
-from ragmon.errors import ConfigError
-from ragmon.hosts import is_known
+from ragmon.core import constants, semconv
+from ragmon.core.errors import ConfigError
+from ragmon.core.net import is_known
+from ragmon.core.record import Totals
 from ragmon.server.doors import exposure
 from ragmon.server.doors.sockets import CONNECTIONS, shares
 from ragmon.spans import roles, to_record
@@ -111,7 +111,7 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
 
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():
-    known = {*environment.OVERRIDES, environment.CONFIG, environment.BUILD, names.DISABLED}
+    known = {*environment.OVERRIDES, environment.CONFIG, environment.BUILD, constants.DISABLED}
     for path in filter(Path.is_file, DEPLOY.rglob("*")):
         assert set(re.findall(r"\bRAGMON_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
 
@@ -306,7 +306,7 @@ def test_the_demos_application_delivers_with_the_token_and_is_healthy(demo, tmp_
         program = SERVICES["application"]["healthcheck"]["test"][-1]
         run(sys.executable, "-c", program.replace("/tmp/delivered", str(tmp_path / "delivered")))
         assert {request.headers["Authorization"] for request in server.requests} == {"Bearer s3cret"}
-        assert {record.source for record in server.records()} == {names.LIVE, names.PROBE}
+        assert {record.source for record in server.records()} == {constants.LIVE, constants.PROBE}
         assert all(routed(held_by(span), OWN_SCOPE) and routed(held_by(span), "") for span in server.spans())
         assert {metric.name for metric in server.metrics()} <= TOTALS
 
@@ -482,7 +482,7 @@ def test_nothing_is_lost_while_ragmon_is_away():
 
 def test_the_conditions_name_keys_ragmon_reads():
     assert all(CLAUSES)
-    known = {value for value in vars(attributes).values() if isinstance(value, str)}
+    known = {value for value in vars(semconv).values() if isinstance(value, str)}
     assert {clause[1] for clause in CLAUSES if clause[1]} <= known
     assert {clause[2] for clause in CLAUSES if clause[2]} == {OWN_SCOPE}
     assert [table["context"] for table in TABLES.values()] == ["span", "metric"]
@@ -504,11 +504,11 @@ def test_what_is_routed_of_a_recorded_trace_makes_the_same_record(path):
 
 
 def test_the_totals_that_pass_are_those_producers_send():
-    counted = {"calls": 3, "kept": 1, "dropped": {names.QUEUE_FULL: 1}, "latency_ms": {100: 3}}
-    told = Totals(ts=2.0, started=1.0, instance="i", pipeline="p", source=names.LIVE, **counted)
+    counted = {"calls": 3, "kept": 1, "dropped": {constants.QUEUE_FULL: 1}, "latency_ms": {100: 3}}
+    told = Totals(ts=2.0, started=1.0, instance="i", pipeline="p", source=constants.LIVE, **counted)
     request = ExportMetricsServiceRequest.FromString(metrics_request([told], {}))
     sent = {m.name for found in request.resource_metrics for scope in found.scope_metrics for m in scope.metrics}
-    assert sent == TOTALS == {attributes.REQUESTS, attributes.E2E_LATENCY, attributes.RECORDS_DROPPED}
+    assert sent == TOTALS == {semconv.REQUESTS, semconv.E2E_LATENCY, semconv.RECORDS_DROPPED}
 
 
 # The words.

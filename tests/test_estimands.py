@@ -11,14 +11,15 @@ from command_line import gold, lines, ragmon, traces
 from prometheus_client import CollectorRegistry, generate_latest
 from serving import accounted, asked, send_body, serving, values, whole
 
-from ragmon import names, stats
+from ragmon import stats
 from ragmon.config.load import load
-from ragmon.contract import Answer, Record
+from ragmon.core import constants
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Answer, Record
 from ragmon.estimands import bounds
 from ragmon.export.prometheus import Collector
-from ragmon.gates import Gate, Policy
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 from ragmon.judging import evaluate
 from ragmon.monitor import Monitor
 from ragmon.scorer import Scorer
@@ -29,7 +30,7 @@ ALPHA, BETA = 0.58, 0.15
 GOLD = GoldSet("gold", tuple(GoldItem(f"a{k}", f"{k}?", True, ["right"], citations=["d"]) for k in range(ITEMS)))
 GATES = {
     estimand: Gate(estimand, "answer_precision", 0.5, "at_least", source="probe", estimand=estimand)
-    for estimand in (names.GOLD_SET, names.QUESTIONS_LIKE_THESE)
+    for estimand in (constants.GOLD_SET, constants.QUESTIONS_LIKE_THESE)
 }
 
 
@@ -65,28 +66,28 @@ def simulated():
             widths[estimand] += (outcome.upper - outcome.lower) / RUNS
             for truth, value in truths.items():
                 covered[estimand, truth] += outcome.lower <= value <= outcome.upper
-        most = max(most, outcomes[names.QUESTIONS_LIKE_THESE].n_eff)
+        most = max(most, outcomes[constants.QUESTIONS_LIKE_THESE].n_eff)
     return {key: n / RUNS for key, n in covered.items()}, widths, most
 
 
 def test_questions_like_these_covers_the_questions_the_items_stand_for():
     """And knows no more than fifty things, however often they were asked."""
     covered, widths, most = simulated()
-    assert covered[names.QUESTIONS_LIKE_THESE, "population"] >= 0.93
+    assert covered[constants.QUESTIONS_LIKE_THESE, "population"] >= 0.93
     assert most <= ITEMS
-    assert widths[names.QUESTIONS_LIKE_THESE] > 5 * widths[names.GOLD_SET]
+    assert widths[constants.QUESTIONS_LIKE_THESE] > 5 * widths[constants.GOLD_SET]
 
 
 def test_this_gold_set_covers_these_items():
     covered, _, _ = simulated()
-    assert covered[names.GOLD_SET, "items"] >= 0.95
+    assert covered[constants.GOLD_SET, "items"] >= 0.95
 
 
 def test_taken_for_the_other_the_interval_of_this_gold_set_is_wrong_four_times_in_five():
     """That is why both have a name: counting draws as if each were another question promises far too much."""
     covered, widths, _ = simulated()
-    assert covered[names.GOLD_SET, "population"] < 0.3
-    assert widths[names.GOLD_SET] < 0.03
+    assert covered[constants.GOLD_SET, "population"] < 0.3
+    assert widths[constants.GOLD_SET] < 0.03
 
 
 # --- exported and named -----------------------------------------------------------------------------------------------
@@ -135,15 +136,15 @@ def test_both_intervals_are_exported_under_their_names(monitor, source):
 
     items = [(10, 10.0)] * 3 + [(10, 0.0)] * 2
     expected = {
-        names.GOLD_SET: (*stats.wilson(30, 50), 50),
-        names.QUESTIONS_LIKE_THESE: stats.clustered(items),
+        constants.GOLD_SET: (*stats.wilson(30, 50), 50),
+        constants.QUESTIONS_LIKE_THESE: stats.clustered(items),
     }
     for estimand, (lower, upper, n_eff) in expected.items():
         assert told("lower", estimand) == pytest.approx(lower)
         assert told("upper", estimand) == pytest.approx(upper)
         assert told("n_eff", estimand) == pytest.approx(n_eff)
     bare = f'gold="gold",pipeline="support",source="{source}",window="1h"'
-    assert found[f"rag_answer_precision_lower{{{bare}}}"] == told("lower", names.GOLD_SET)
+    assert found[f"rag_answer_precision_lower{{{bare}}}"] == told("lower", constants.GOLD_SET)
 
 
 def test_a_gate_says_what_its_interval_is_about(monitor):
@@ -152,7 +153,7 @@ def test_a_gate_says_what_its_interval_is_about(monitor):
         for line in page(monitor)
         if line.startswith("ragmon_gate_info") and 'source="' in line
     }
-    assert (estimands["probed"], estimands["matched"]) == (names.GOLD_SET, names.QUESTIONS_LIKE_THESE)
+    assert (estimands["probed"], estimands["matched"]) == (constants.GOLD_SET, constants.QUESTIONS_LIKE_THESE)
     assert estimands["compliance"] == ""
 
 
@@ -165,7 +166,7 @@ def test_the_status_and_its_page_say_it_too(tmp_path):
         send_body(running, whole(records))
         accounted(running)
         gates = {one["gate"]: one["estimand"] for one in running.status()["gates"]}
-        assert gates["probed"] == names.GOLD_SET
+        assert gates["probed"] == constants.GOLD_SET
         assert "probe, of this gold set" in running.get("/")[1]
 
 
@@ -175,8 +176,8 @@ def test_a_report_has_both_intervals_of_every_gated_gold_metric(tmp_path):
     done = ragmon("replay", "traces.jsonl", "--gold", "gold.jsonl", "--format", "json", cwd=tmp_path)
     (series,) = (one for one in done.json["series"] if one["gold"])
     found = series["metrics"]["answer_precision"]["estimands"]
-    assert set(found) == {names.GOLD_SET, names.QUESTIONS_LIKE_THESE}
-    assert found[names.GOLD_SET]["lower"] == series["metrics"]["answer_precision"]["lower"]
+    assert set(found) == {constants.GOLD_SET, constants.QUESTIONS_LIKE_THESE}
+    assert found[constants.GOLD_SET]["lower"] == series["metrics"]["answer_precision"]["lower"]
     assert json.dumps(found)
 
 

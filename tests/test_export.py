@@ -14,7 +14,7 @@ from otlp_receiver import Answer, attributes, receiving
 
 import ragmon
 from ragmon.capture import runtime
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.installation import Installation
 from ragmon.testing import Collected
 

@@ -13,7 +13,7 @@ from capturing import found, record_of
 from pydantic import BaseModel
 
 import ragmon
-from ragmon.capture import notices
+from ragmon.core import log
 
 
 @dataclasses.dataclass
@@ -198,7 +198,7 @@ def test_what_cannot_be_read_is_dropped_and_counted_and_never_reaches_the_applic
     told, result, caplog, monkeypatch
 ):
     """The calls before and after it are recorded; the log says where it failed, not what was asked."""
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     sink = ragmon.testing.Collected()
     installation = ragmon.install(ragmon.testing.defaults(), sink=sink)
     results = iter(["before", result, "after"])

@@ -25,7 +25,7 @@ from serving import (
 
 from ragmon.alarms import plain
 from ragmon.capture.otlp import OtlpSink
-from ragmon.contract import Totals
+from ragmon.core.record import Totals
 from ragmon.journal import open_readonly
 from ragmon.server.keeping.clock import BELIEVED
 from ragmon.server.keeping.waiting import Limits

@@ -36,8 +36,8 @@ from serving import (
 )
 from test_bad_input import REJECTED
 
-from ragmon import attributes as keys
-from ragmon.contract import encode
+from ragmon.core import semconv
+from ragmon.core.record import encode
 from ragmon.server.keeping.waiting import Limits
 
 PATIENT = Limits(idle=30.0, rootless=60.0)
@@ -122,7 +122,7 @@ def holding(line, number):
     """An export of a span of ragmon's whose record is this line."""
     message = ExportTraceServiceRequest.FromString(whole([asked(number)]))
     for pair in message.resource_spans[0].scope_spans[0].spans[0].attributes:
-        if pair.key == keys.RAGMON_RECORD:
+        if pair.key == semconv.RAGMON_RECORD:
             pair.value.string_value = line
     return message.SerializeToString()
 

@@ -23,9 +23,9 @@ from serving import (
     whole,
 )
 
-from ragmon import names
 from ragmon.config.load import load
-from ragmon.contract import Answer, Record, Sampling, Totals
+from ragmon.core import constants
+from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.prometheus import Collector
 from ragmon.journal import open_readonly
 from ragmon.live import Live
@@ -64,16 +64,18 @@ def series(live):
     found = defaultdict(set)
     for key in live.scorer.state.series:
         found[key.pipeline].add((key.build, key.index_hash))
-        assert key.stratum in (*names.STRATA, names.UNKNOWN_WEIGHT)
-        assert key.slice in ("", "lang=de", f"lang={names.OTHER}")
+        assert key.stratum in (*constants.STRATA, constants.UNKNOWN_WEIGHT)
+        assert key.slice in ("", "lang=de", f"lang={constants.OTHER}")
     return found
 
 
 def check(live):
     """Whether what is kept apart is as little as was promised."""
     found = series(live)
-    assert len(found.keys() - {"support", names.OTHER}) <= PIPELINES
-    assert max(len(pairs - {(names.OTHER, names.OTHER)}) for pairs in found.values()) <= PAIRS + 1  # one without a name
+    assert len(found.keys() - {"support", constants.OTHER}) <= PIPELINES
+    assert (
+        max(len(pairs - {(constants.OTHER, constants.OTHER)}) for pairs in found.values()) <= PAIRS + 1
+    )  # one without a name
     return found
 
 
@@ -95,14 +97,14 @@ def test_of_any_label_only_so_many_values_are_kept_apart(live, kind):
     found = check(live)
     assert live.scorer.scored == 50_000
     if kind == "pipelines":
-        assert names.OTHER in found
+        assert constants.OTHER in found
         assert 10 < len(found.keys()) <= PIPELINES + 1
     else:
         assert found.keys() == {"support"}
     if kind == "strata":
-        assert {key.stratum for key in live.scorer.state.series} == {names.UNKNOWN_WEIGHT}
+        assert {key.stratum for key in live.scorer.state.series} == {constants.UNKNOWN_WEIGHT}
     if kind == "tags":
-        assert {key.slice for key in live.scorer.state.series} == {"", f"lang={names.OTHER}"}
+        assert {key.slice for key in live.scorer.state.series} == {"", f"lang={constants.OTHER}"}
 
 
 def test_a_million_requests_with_nothing_in_common_take_little_memory_and_no_long_page(live):
@@ -112,7 +114,7 @@ def test_a_million_requests_with_nothing_in_common_take_little_memory_and_no_lon
     feed(live, lambda n: everything(n + 200_000), 800_000, 140)
     assert held() - before < 48 << 20
     found = check(live)
-    assert names.OTHER in found
+    assert constants.OTHER in found
     assert live.scorer.scored == 1_000_000
     page = exposed(live)
     small(page.decode())
@@ -124,8 +126,8 @@ def small(page):
     assert len(page) < 4 << 20
     assert sum(not line.startswith("#") for line in page.splitlines()) <= SERIES
     shown = {sample.labels.get("pipeline") for family in parse(page) for sample in family.samples}
-    assert len(shown - {None, "support", names.OTHER}) <= PIPELINES
-    assert names.OTHER in shown
+    assert len(shown - {None, "support", constants.OTHER}) <= PIPELINES
+    assert constants.OTHER in shown
 
 
 def counted(page, name):

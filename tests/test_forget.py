@@ -17,8 +17,8 @@ from test_serve_spans import fresh, message
 from test_verify import database
 
 from ragmon.cli.forget import forget
+from ragmon.core.record import Label
 from ragmon.journal import Journal, forgetting
-from ragmon.journal.entries import Label
 from ragmon.server.keeping.waiting import Limits
 
 SECRET = "the-lady-with-the-dog"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from one_gate import FLOOR, PRECISION, SET, gold_run, judge, matched, series, stat
 
 from ragmon import stats
-from ragmon.gates import Gate, Policy
+from ragmon.core.policy import Gate, Policy
 from ragmon.judging import evaluate
 from ragmon.metrics import Metric
 from ragmon.scorer import Scorer

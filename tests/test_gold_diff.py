@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from ragmon.cli.gold import gold as gold_commands
-from ragmon.errors import GoldError
+from ragmon.core.errors import GoldError
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold.diff import Change, diff
 from ragmon.gold.sets import GoldSet
-from ragmon.item import GoldItem
 
 A = GoldItem("a", "Who led?", answerable=True, claim_substrings=("Rollo",), citations=("n#1",))
 B = GoldItem("b", "Where?", answerable=False)

@@ -19,13 +19,13 @@ from ragmon import coverage
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture import runtime
 from ragmon.config.load import load
-from ragmon.contract import Record, TextFacts, encode
+from ragmon.core.errors import RagmonError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record, TextFacts, encode
 from ragmon.embedding import Embeddings, nearest_of
-from ragmon.errors import RagmonError
 from ragmon.gold import GoldSet
 from ragmon.gold.embedding import Nearest
 from ragmon.installation import Installation
-from ragmon.item import GoldItem
 from ragmon.monitor import Monitor
 
 DIMENSIONS = 2048

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragmon.errors import GoldError
+from ragmon.core.errors import GoldError
 from ragmon.gold.files import load
 
 ROW = {

@@ -15,11 +15,11 @@ from serving import serving
 
 from ragmon.assembly import load_gold
 from ragmon.config.load import load
-from ragmon.errors import GoldError, RagmonError
+from ragmon.core.errors import GoldError, RagmonError
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold.diff import diff
 from ragmon.gold.frozen import check, freeze, read_frozen
 from ragmon.gold.sets import GoldSet
-from ragmon.item import GoldItem
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions
 

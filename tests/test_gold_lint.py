@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 from ragmon import presets, stats
 from ragmon.cli.gold import gold as gold_commands
-from ragmon.errors import GoldError
+from ragmon.core.errors import GoldError
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold.files import load
 from ragmon.gold.lint import CEILINGS, FLOORS, SEVERITIES, UNDER_REFUSAL, lint
 from ragmon.gold.sets import GoldSet
 from ragmon.gold.summary import stats as count
-from ragmon.item import GoldItem
 
 
 def answerable(qid, **fields):

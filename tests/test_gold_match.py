@@ -15,14 +15,14 @@ from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.canary.parts import part
 from ragmon.capture.redact import Redaction
 from ragmon.config.load import load
-from ragmon.contract import Record, Sampling, TextFacts, encode
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.private_files import keyed_hash
+from ragmon.core.record import Record, Sampling, TextFacts, encode
+from ragmon.core.text import normalise_question
 from ragmon.coverage import HEAD
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.item import GoldItem
-from ragmon.keys import keyed_hash
 from ragmon.parallel import run_files
 from ragmon.scorer import Scorer
-from ragmon.text import normalise_question
 
 KEY = b"sixteen bytes of a secret"
 GOLD = GoldSet(

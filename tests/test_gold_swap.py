@@ -19,10 +19,10 @@ from ragmon.alarms.sight import Sight
 from ragmon.alarms.steps import Steps
 from ragmon.alarms.watches import Watch
 from ragmon.config.load import load
-from ragmon.contract import Answer, Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 from ragmon.journal import open_readonly
 from ragmon.scorer import Scorer
 from ragmon.server.keeping.counts import Counts

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmon.core.text import fold
 from ragmon.metrics.grounding import (
     STOP_WORDS,
     Groundedness,
@@ -19,7 +20,6 @@ from ragmon.metrics.grounding import (
     words,
 )
 from ragmon.offline import replay
-from ragmon.text import fold
 
 WORDS = ("ferry", "Ferry", "nine", "the", "leaves", "a", "7", "42", "Röntgen", "straße", "STRASSE", "東京", "of")
 TEXTS = st.lists(st.sampled_from([*WORDS, ",", "-", "_", "x_7"]), max_size=12).map(" ".join)

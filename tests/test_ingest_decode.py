@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ragmon.contract import Answer, Latency, Record
+from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import as_flag
 from ragmon.ingest.rejected import Rejected

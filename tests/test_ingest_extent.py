@@ -16,9 +16,9 @@ from otlp_requests import as_json, export, field
 from recorded_spans import made
 
 from ragmon.ingest.otlp import extent
-from ragmon.ingest.otlp.extent import MOST, POINTS, SPANS, is_crowded
+from ragmon.ingest.otlp.extent import MOST, POINTS, SPANS, TOO_MANY, is_crowded
 from ragmon.server.desk import Form, RefusedError
-from ragmon.server.keeping.accepting import TOO_MANY, of_metrics, of_traces
+from ragmon.server.keeping.accepting import of_metrics, of_traces
 
 MANY = MOST * 2
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trace_files import GOLD, NOON, good
 
-from ragmon import names
-from ragmon.contract import Record, Totals, encode
+from ragmon.core import constants
+from ragmon.core.record import Record, Totals, encode
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake, read_file
 from ragmon.ingest.rejected import Rejected
@@ -22,13 +22,13 @@ from ragmon.ingest.shapes import AnyShape
 from ragmon.scorer import Scorer
 
 REASONS = {
-    names.MALFORMED_JSON,
-    names.INVALID_UTF8,
-    names.INVALID_SCHEMA,
-    names.NON_FINITE,
-    names.DEPTH,
-    names.OVERSIZE,
-    names.TRUNCATED,
+    constants.MALFORMED_JSON,
+    constants.INVALID_UTF8,
+    constants.INVALID_SCHEMA,
+    constants.NON_FINITE,
+    constants.DEPTH,
+    constants.OVERSIZE,
+    constants.TRUNCATED,
 }
 LIVE = json.dumps(
     {

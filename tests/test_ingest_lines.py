@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_files import good, take, write
 
-from ragmon.errors import InputError, RagmonError
+from ragmon.core.errors import InputError, RagmonError
 from ragmon.ingest import inflate, lines
 from ragmon.ingest.files import Intake, read_files
 from ragmon.ingest.lines import Lines, byte_ranges, open_bytes

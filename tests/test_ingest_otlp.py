@@ -13,9 +13,9 @@ from google.protobuf.json_format import MessageToDict
 from otlp_receiver import receiving
 from recorded_spans import made, recorded
 
-from ragmon.attributes import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.capture.otlp import OtlpSink
-from ragmon.contract import encode
+from ragmon.core.record import encode
+from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import Intake, read_files
 from ragmon.ingest.otlp import assembly
 from ragmon.spans import to_record

@@ -15,14 +15,15 @@ from otlp_requests import as_json, carried, export, field
 from recorded_spans import START, TRACE, made, recorded
 from test_spans_fuzz import OPTIONS, SPANS
 
-from ragmon import attributes as keys
-from ragmon import names
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
-from ragmon.contract import Record
+from ragmon.core import constants, semconv
+from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import wanted
-from ragmon.ingest.otlp.requests import MALFORMED_PROTOBUF, Batch, read
+from ragmon.ingest.otlp.batch import Batch
+from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp.requests import read
 from ragmon.ingest.rejected import Rejected
 from ragmon.spans import Event, Span, to_record
 from ragmon.spans.remembered import KEYS, LONGEST
@@ -120,7 +121,7 @@ def asked():
     """Every key the mapper asked for by its name."""
     found = set()
     yield found
-    assert {keys.SPAN_KIND, keys.METADATA, keys.RERANKER_QUERY, f"{keys.ASSOCIATION}.thread_id"} <= found
+    assert {semconv.SPAN_KIND, semconv.METADATA, semconv.RERANKER_QUERY, f"{semconv.ASSOCIATION}.thread_id"} <= found
 
 
 @settings(max_examples=200)
@@ -133,13 +134,13 @@ def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
 
 
 BELOW = {
-    keys.RETRIEVED: ("RETRIEVER", {"0.document.id": "d1"}),
-    keys.RERANKER_OUTPUT: ("RERANKER", {"0.document.id": "d1"}),
-    keys.RERANKER_INPUT: ("RERANKER", {"0.document.id": "d1", "1.document.id": "d2"}),
-    keys.LLM_INPUT: ("RETRIEVER", {"0.message.role": "user", "0.message.content": "Is it?"}),
-    keys.LLM_OUTPUT: ("LLM", {"0.message.role": "assistant", "0.message.content": "It is."}),
-    keys.LEGACY_COMPLETIONS: ("LLM", {"0.role": "assistant", "0.content": "It is."}),
-    keys.ASSOCIATION: ("LLM", {"session_id": "s-1"}),
+    semconv.RETRIEVED: ("RETRIEVER", {"0.document.id": "d1"}),
+    semconv.RERANKER_OUTPUT: ("RERANKER", {"0.document.id": "d1"}),
+    semconv.RERANKER_INPUT: ("RERANKER", {"0.document.id": "d1", "1.document.id": "d2"}),
+    semconv.LLM_INPUT: ("RETRIEVER", {"0.message.role": "user", "0.message.content": "Is it?"}),
+    semconv.LLM_OUTPUT: ("LLM", {"0.message.role": "assistant", "0.message.content": "It is."}),
+    semconv.LEGACY_COMPLETIONS: ("LLM", {"0.role": "assistant", "0.content": "It is."}),
+    semconv.ASSOCIATION: ("LLM", {"session_id": "s-1"}),
 }
 
 
@@ -147,21 +148,21 @@ BELOW = {
 def test_lists_and_objects_in_flattened_attributes_are_read_whole(name):
     """Nobody asks for those by their keys; a record that needs one shows that it is there."""
     kind, members = BELOW[name]
-    span = made({keys.SPAN_KIND: kind, **{f"{name}.{member}": value for member, value in members.items()}})
+    span = made({semconv.SPAN_KIND: kind, **{f"{name}.{member}": value for member, value in members.items()}})
     mapped = to_record(spans_of(received(export([span]))))
     assert mapped == to_record([span])
-    assert mapped != to_record([span._replace(attributes={keys.SPAN_KIND: kind})])
+    assert mapped != to_record([span._replace(attributes={semconv.SPAN_KIND: kind})])
 
 
 def test_what_nobody_asks_for_is_not_read():
-    spans = [made({keys.QUERY_TEXT: "Is it?", "http.request.header.cookie": "secret", "llm.token_count.total": 7})]
+    spans = [made({semconv.QUERY_TEXT: "Is it?", "http.request.header.cookie": "secret", "llm.token_count.total": 7})]
     (span,) = spans_of(received(export(spans)))
-    assert span.attributes == {keys.QUERY_TEXT: "Is it?"}
+    assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
 
 
 def test_of_events_hits_are_read_whole_and_of_exceptions_their_type_alone():
     events = [
-        Event(keys.QUERY_RESULT, {"db.query.result.id": "d1", "db.query.result.colour": "red"}),
+        Event(semconv.QUERY_RESULT, {"db.query.result.id": "d1", "db.query.result.colour": "red"}),
         Event("exception", {"exception.type": "TimeoutError", "exception.stacktrace": "..."}),
         Event("log", {"message": "m"}),
     ]
@@ -171,11 +172,11 @@ def test_of_events_hits_are_read_whole_and_of_exceptions_their_type_alone():
 
 def test_keys_without_end_do_not_fill_the_memory():
     request = export(
-        [made({f"tag.{number}": "x" for number in range(20_000)} | {"long" * 99: 1} | {keys.QUERY_TEXT: "Is it?"})]
+        [made({f"tag.{number}": "x" for number in range(20_000)} | {"long" * 99: 1} | {semconv.QUERY_TEXT: "Is it?"})]
     )
     for _ in range(2):
         (span,) = spans_of(received(request))
-        assert span.attributes == {keys.QUERY_TEXT: "Is it?"}
+        assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
     assert len(wanted.ON_SPAN) <= KEYS
     assert max(map(len, wanted.ON_SPAN)) <= LONGEST
 
@@ -198,7 +199,7 @@ VALUES = {
 
 @ENCODINGS
 def test_values_of_every_kind_arrive(as_json_too):
-    attributes = {f"{keys.ASSOCIATION}.{name}": value for name, value in VALUES.items()}
+    attributes = {f"{semconv.ASSOCIATION}.{name}": value for name, value in VALUES.items()}
     (span,) = spans_of(received(export([made(attributes)]), as_json_too))
     assert {key: span.attributes[key] for key in attributes} == attributes
     assert [type(value) for value in span.attributes.values()][-len(VALUES) :] == list(map(type, VALUES.values()))
@@ -206,15 +207,15 @@ def test_values_of_every_kind_arrive(as_json_too):
 
 @ENCODINGS
 def test_bytes_are_text_in_base64_whatever_the_encoding(as_json_too):
-    (span,) = spans_of(received(export([made({keys.METADATA: b"\x00\x01"})]), as_json_too))
-    assert span.attributes[keys.METADATA] == "AAE="
+    (span,) = spans_of(received(export([made({semconv.METADATA: b"\x00\x01"})]), as_json_too))
+    assert span.attributes[semconv.METADATA] == "AAE="
 
 
 @ENCODINGS
 @pytest.mark.parametrize("sampled", [None, True, False])
 def test_a_span_arrives_whole(as_json_too, sampled):
     root = made({}, start=1, end=9)
-    attributes = {keys.SPAN_KIND: "CHAIN"}
+    attributes = {semconv.SPAN_KIND: "CHAIN"}
     child = made(attributes, parent=root, start=2, end=3, failed=True, dropped=2, scope="s", sampled=sampled)
     (one,) = received(export([child]), as_json_too).foreign
     found = one.span()
@@ -267,8 +268,8 @@ def test_a_record_another_program_passes_on_as_its_own_span_is_whole_too(as_json
 
 @ENCODINGS
 def test_a_record_that_is_no_text_is_rejected(as_json_too):
-    batch = received(export([made({keys.RAGMON_RECORD: 7})], scope="ragmon"), as_json_too)
-    assert (batch.own, batch.rejected, batch.first) == ([], {names.INVALID_SCHEMA: 1}, "ragmon.record is text")
+    batch = received(export([made({semconv.RAGMON_RECORD: 7})], scope="ragmon"), as_json_too)
+    assert (batch.own, batch.rejected, batch.first) == ([], {constants.INVALID_SCHEMA: 1}, "ragmon.record is text")
 
 
 @ENCODINGS
@@ -289,14 +290,14 @@ def test_a_span_whose_id_is_none_is_rejected_and_the_others_are_read(as_json_too
     spans = [made({}), made({})._replace(**ids), made({})]
     batch = received(export(spans), as_json_too)
     assert [one.span_id.hex() for one in batch.foreign] == [spans[0].span_id, spans[2].span_id]
-    assert (batch.spans, batch.rejected) == (3, {names.INVALID_SCHEMA: 1})
+    assert (batch.spans, batch.rejected) == (3, {constants.INVALID_SCHEMA: 1})
     assert next(iter(ids)).split("_")[0] in batch.first
 
 
 def test_the_first_rejection_is_told_and_all_are_counted():
     spans = [made({})._replace(span_id=f"{number:02x}") for number in range(1, 4)]
     batch = received(export(spans))
-    assert batch.rejected == {names.INVALID_SCHEMA: 3}
+    assert batch.rejected == {constants.INVALID_SCHEMA: 3}
     assert batch.first == r"span_id is 8 bytes, not all zero, not b'\x01'"
 
 
@@ -325,7 +326,7 @@ def test_a_body_that_broke_off_is_no_request():
 
 def nested(depth):
     """The value of an attribute, lists in each other."""
-    request = export([made({keys.METADATA: "x"})])
+    request = export([made({semconv.METADATA: "x"})])
     value = b"\x0a\x01x"
     for _ in range(depth):
         value = b"\x2a" + varint(len(value) + 1 + len(varint(len(value)))) + b"\x0a" + varint(len(value)) + value
@@ -352,12 +353,12 @@ def test_lists_in_lists_are_read_and_a_span_of_a_depth_that_no_one_means_is_none
 
 
 ODD_JSON = [
-    (b"", names.MALFORMED_JSON),
-    (b"[]", names.INVALID_SCHEMA),
-    (b'{"resourceSpans": 7}', names.INVALID_SCHEMA),
-    (b'{"resourceSpans": [', names.MALFORMED_JSON),
-    (b'{"x": ' + b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000 + b"}", names.DEPTH),
-    (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", names.DEPTH),
+    (b"", constants.MALFORMED_JSON),
+    (b"[]", constants.INVALID_SCHEMA),
+    (b'{"resourceSpans": 7}', constants.INVALID_SCHEMA),
+    (b'{"resourceSpans": [', constants.MALFORMED_JSON),
+    (b'{"x": ' + b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000 + b"}", constants.DEPTH),
+    (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", constants.DEPTH),
 ]
 
 
@@ -398,7 +399,7 @@ def test_a_span_of_other_types_is_rejected_and_its_neighbours_are_read(wrong):
     found = json.loads(as_json(export([made({}), made({})])))
     found["resourceSpans"][0]["scopeSpans"][0]["spans"][0].update(wrong)
     batch = read(json.dumps(found).encode(), json=True)
-    assert (batch.spans, len(batch.foreign), batch.rejected) == (2, 1, {names.INVALID_SCHEMA: 1})
+    assert (batch.spans, len(batch.foreign), batch.rejected) == (2, 1, {constants.INVALID_SCHEMA: 1})
 
 
 def test_an_attribute_whose_key_is_written_twice_spoils_no_request():
@@ -425,7 +426,7 @@ def test_a_time_in_json_that_the_protocol_cannot_hold_is_rejected(time):
     found = json.loads(as_json(export([made({})])))
     found["resourceSpans"][0]["scopeSpans"][0]["spans"][0]["endTimeUnixNano"] = time
     batch = read(json.dumps(found).encode(), json=True)
-    assert (batch.foreign, batch.rejected) == ([], {names.INVALID_SCHEMA: 1})
+    assert (batch.foreign, batch.rejected) == ([], {constants.INVALID_SCHEMA: 1})
 
 
 def survives(body, as_json_too):
@@ -479,11 +480,11 @@ def test_damaged_json_is_a_request_or_refused(body):
 @ENCODINGS
 def test_numbers_that_are_none_and_very_many_attributes_are_survived(as_json_too):
     documents = {
-        f"{keys.RETRIEVED}.{n}.document.{part}": v
+        f"{semconv.RETRIEVED}.{n}.document.{part}": v
         for n in range(3000)
         for part, v in (("id", f"d{n}"), ("score", float("nan")), ("content", "x"))
     }
-    spans = [made({keys.SPAN_KIND: "RETRIEVER", keys.VECTOR_TOP_K: float("-inf"), **documents})]
+    spans = [made({semconv.SPAN_KIND: "RETRIEVER", semconv.VECTOR_TOP_K: float("-inf"), **documents})]
     record = to_record(spans_of(received(export(spans), as_json_too))).record
     assert record.retrieved_ids == [f"d{n}" for n in range(1001)]
     assert record.scores is None

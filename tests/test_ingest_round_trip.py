@@ -7,9 +7,9 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon import names
-from ragmon.bounds import LARGEST, LONGEST_MS
-from ragmon.contract import LATEST, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
+from ragmon.core import constants
+from ragmon.core.bounds import LARGEST, LONGEST_MS
+from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
 from ragmon.ingest.decode import decode
 from ragmon.ingest.shapes import AnyShape, adapt
 
@@ -27,15 +27,19 @@ def maybe(strategy):
 
 
 sampling = st.builds(
-    Sampling, audit=flags, stratum=st.sampled_from(names.STRATA), p_audit=shares, p=st.floats(0, 1, exclude_min=True)
+    Sampling,
+    audit=flags,
+    stratum=st.sampled_from(constants.STRATA),
+    p_audit=shares,
+    p=st.floats(0, 1, exclude_min=True),
 )
 records = st.builds(
     Record,
-    v=st.just(names.CONTRACT_VERSION),
+    v=st.just(constants.CONTRACT_VERSION),
     trace_id=maybe(text),
     ts=maybe(times),
     pipeline=maybe(text),
-    source=maybe(st.sampled_from(names.SOURCES)),
+    source=maybe(st.sampled_from(constants.SOURCES)),
     qid=maybe(text),
     q=maybe(text),
     retrieved_ids=maybe(texts),
@@ -62,8 +66,8 @@ totals = st.builds(
     instance=text,
     started=times,
     pipeline=text,
-    source=st.sampled_from(names.SOURCES),
-    stratum=st.sampled_from(names.STRATA),
+    source=st.sampled_from(constants.SOURCES),
+    stratum=st.sampled_from(constants.STRATA),
     calls=st.integers(0, LARGEST),
     kept=st.integers(0, LARGEST),
     dropped=st.dictionaries(text, st.integers(0, 99), max_size=3),

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from trace_files import take
 
-from ragmon.contract import Answer, Latency, Record, TextFacts
+from ragmon.core.record import Answer, Latency, Record, TextFacts
 from ragmon.facts import OUTCOME_UNKNOWN, Facts
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode

@@ -14,8 +14,7 @@ from otlp_requests import add, as_json, field, put
 from recorded_spans import START, made
 from serving import PROTOBUF, accounted, post, serving
 
-from ragmon import attributes as keys
-from ragmon import names
+from ragmon.core import constants, semconv
 from ragmon.ingest.files import Intake, read_files
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
@@ -42,8 +41,8 @@ def request(count=SPANS, *, first=1, now=False, **bad):
     scope = process.scope_spans.add()
     scope.scope.name = "retriever"
     for number in range(count):
-        told = {keys.OPERATION: "retrieval", keys.DOCUMENTS: f'[{{"id": "d{number}"}}]'}
-        told[keys.QUERY_TEXT] = f"Is it {'MARK' if number == BAD else number}?"
+        told = {semconv.OPERATION: "retrieval", semconv.DOCUMENTS: f'[{{"id": "d{number}"}}]'}
+        told[semconv.QUERY_TEXT] = f"Is it {'MARK' if number == BAD else number}?"
         span = made(told)._replace(trace_id=f"{first + number:032x}", start_ns=end - 10**9, end_ns=end)
         add(scope.spans, span._replace(**bad) if number == BAD else span)
     return found
@@ -100,7 +99,7 @@ PROTOBUF_FAULTS = {
     ),
     "a length that is too long": (in_protobuf(b"\x0a\x0bIs it MARK", b"\x0a\x7fIs it MARK"), {MALFORMED_PROTOBUF: 1}),
     "lists in lists": (nested(1000), {MALFORMED_PROTOBUF: 1}),
-    "an id that is none": (in_protobuf((BAD + 1).to_bytes(16, "big"), bytes(16)), {names.INVALID_SCHEMA: 1}),
+    "an id that is none": (in_protobuf((BAD + 1).to_bytes(16, "big"), bytes(16)), {constants.INVALID_SCHEMA: 1}),
 }
 JSON_FAULTS = {
     "the first half of a surrogate pair": (in_json(b"MARK", rb"so \ud83d"), {}),
@@ -116,13 +115,13 @@ JSON_FAULTS = {
     "a line break in a text": (in_json(b"MARK", b"one\ttwo"), {}),
     "a number that is none": (in_json(QUESTION, b'{"doubleValue": NaN}'), {}),
     "a number that no float holds": (in_json(QUESTION, b'{"doubleValue": 1e999}'), {}),
-    "an escape there is not": (in_json(b"MARK", rb"\x41"), {names.MALFORMED_JSON: 1}),
-    "a comma too many": (in_json(QUESTION, QUESTION + b","), {names.MALFORMED_JSON: 1}),
-    "lists in lists": (in_json(QUESTION, DEEP), {names.DEPTH: 1}),
-    "a name that is no text": (in_span(name=5), {names.INVALID_SCHEMA: 1}),
-    "an id that is none": (in_span(spanId="xyz"), {names.INVALID_SCHEMA: 1}),
-    "a time that is none": (in_span(startTimeUnixNano="soon"), {names.INVALID_SCHEMA: 1}),
-    "a bad span beside half of a pair": (in_span(name=5).replace(b"shop", rb"\ud800"), {names.INVALID_SCHEMA: 1}),
+    "an escape there is not": (in_json(b"MARK", rb"\x41"), {constants.MALFORMED_JSON: 1}),
+    "a comma too many": (in_json(QUESTION, QUESTION + b","), {constants.MALFORMED_JSON: 1}),
+    "lists in lists": (in_json(QUESTION, DEEP), {constants.DEPTH: 1}),
+    "a name that is no text": (in_span(name=5), {constants.INVALID_SCHEMA: 1}),
+    "an id that is none": (in_span(spanId="xyz"), {constants.INVALID_SCHEMA: 1}),
+    "a time that is none": (in_span(startTimeUnixNano="soon"), {constants.INVALID_SCHEMA: 1}),
+    "a bad span beside half of a pair": (in_span(name=5).replace(b"shop", rb"\ud800"), {constants.INVALID_SCHEMA: 1}),
 }
 FAULTS = {f"protobuf: {name}": (Form.PROTOBUF, *fault) for name, fault in PROTOBUF_FAULTS.items()}
 FAULTS |= {f"json: {name}": (Form.JSON, *fault) for name, fault in JSON_FAULTS.items()}
@@ -175,16 +174,21 @@ def test_a_request_that_was_repaired_is_journalled_as_it_was_read():
 
 BROKEN = {
     "protobuf that breaks off": (Form.PROTOBUF, request().SerializeToString()[:-7], SPANS, MALFORMED_PROTOBUF),
-    "json that breaks off": (Form.JSON, as_json(request())[:-7], SPANS, names.MALFORMED_JSON),
-    "json that breaks off in a text": (Form.JSON, as_json(request()).partition(b"MARK")[0], BAD, names.MALFORMED_JSON),
-    "json with brackets that do not match": (Form.JSON, as_json(request()) + b"]", SPANS, names.MALFORMED_JSON),
+    "json that breaks off": (Form.JSON, as_json(request())[:-7], SPANS, constants.MALFORMED_JSON),
+    "json that breaks off in a text": (
+        Form.JSON,
+        as_json(request()).partition(b"MARK")[0],
+        BAD,
+        constants.MALFORMED_JSON,
+    ),
+    "json with brackets that do not match": (Form.JSON, as_json(request()) + b"]", SPANS, constants.MALFORMED_JSON),
     "no protobuf": (Form.PROTOBUF, b"\x0b\xff", 1, MALFORMED_PROTOBUF),
-    "no json": (Form.JSON, b"nothing", 1, names.MALFORMED_JSON),
+    "no json": (Form.JSON, b"nothing", 1, constants.MALFORMED_JSON),
     "a resource of another type": (
         Form.JSON,
         in_json(b'"resource": {', b'"resource": 7, "x": {'),
         SPANS,
-        names.INVALID_SCHEMA,
+        constants.INVALID_SCHEMA,
     ),
 }
 
@@ -204,7 +208,7 @@ def test_a_resource_whose_numbers_are_none_costs_its_own_spans_and_no_others():
     other[0]["resource"]["attributes"].append({"key": "host.cpus", "value": {"intValue": "many"}})
     found["resourceSpans"] += other
     taken = of_traces(json.dumps(found).encode(), Form.JSON)
-    assert (len(taken.foreign), taken.counts.dropped) == (SPANS, {names.INVALID_SCHEMA: 10})
+    assert (len(taken.foreign), taken.counts.dropped) == (SPANS, {constants.INVALID_SCHEMA: 10})
 
 
 def flipped(body, chance):
@@ -245,7 +249,7 @@ def test_a_server_scores_the_rest_and_accounts_for_every_span(tmp_path, kind):
     repaired, refused = request(now=True), request(now=True, first=1000)
     if kind == JSON:
         bodies = as_json(repaired).replace(b"MARK", rb"\ud83d"), as_json(refused).replace(QUESTION, QUESTION + b",")
-        broken, reason = b'{"resourceSpans":[', names.MALFORMED_JSON
+        broken, reason = b'{"resourceSpans":[', constants.MALFORMED_JSON
     else:
         bodies = tuple(one.SerializeToString() for one in (repaired, refused))
         bodies = bodies[0].replace(b"MARK", b"MAR\xc3"), bodies[1].replace(b"\x0a\x0bIs it MARK", b"\x0a\x7fIs it MARK")

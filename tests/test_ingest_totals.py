@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from ragmon import attributes as keys
-from ragmon import names
 from ragmon.capture.otlp.metrics import metrics_request
-from ragmon.contract import Totals
-from ragmon.ingest.otlp.requests import MALFORMED_PROTOBUF
+from ragmon.core import constants, semconv
+from ragmon.core.record import Totals
+from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.stats import bucket, buckets
@@ -37,8 +36,8 @@ TOTALS = st.builds(
     started=MOMENTS,
     instance=LABELS,
     pipeline=LABELS,
-    source=st.sampled_from(names.SOURCES),
-    stratum=st.sampled_from(names.CALL_STRATA),
+    source=st.sampled_from(constants.SOURCES),
+    stratum=st.sampled_from(constants.CALL_STRATA),
     dropped=st.dictionaries(LABELS, COUNTS, max_size=3),
 )
 
@@ -144,7 +143,7 @@ def test_empty_counts_a_collector_left_out_count_nothing():
     request = message(counted(calls=7, kept=0, dropped={"queue_full": 1}))
     for metric in request.resource_metrics[0].scope_metrics[0].metrics:
         for place, point in reversed(list(enumerate(points(metric)))):
-            if metric.name == keys.REQUESTS and point.as_int == 0:
+            if metric.name == semconv.REQUESTS and point.as_int == 0:
                 del points(metric)[place]
     assert read(request) == ([counted(calls=7, kept=0, dropped={"queue_full": 1})], 0, "")
 
@@ -155,7 +154,7 @@ def test_other_programs_metrics_are_passed_over(as_json):
     other = request.resource_metrics.add()
     scope = other.scope_metrics.add()
     scope.scope.name = "somebody else"
-    scope.metrics.add(name=keys.REQUESTS).gauge.data_points.add(as_double=1.0)
+    scope.metrics.add(name=semconv.REQUESTS).gauge.data_points.add(as_double=1.0)
     request.resource_metrics[0].scope_metrics[0].metrics.add(name="process.cpu.time").sum.data_points.add(as_int=1)
     assert read(request, as_json) == ([TOLD], 0, "")
 
@@ -169,7 +168,7 @@ def test_counts_since_the_last_report_are_rejected():
     """Only what a producer counted since it started survives a report that got lost."""
     request = message(TOLD)
     delta = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-    metric_of(request, keys.REQUESTS).sum.aggregation_temporality = delta
+    metric_of(request, semconv.REQUESTS).sum.aggregation_temporality = delta
     found, rejected, first = read(request)
     assert [one.calls for one in found] == [0]
     assert rejected == 2
@@ -178,7 +177,7 @@ def test_counts_since_the_last_report_are_rejected():
 
 def test_a_temporality_nobody_knows_is_rejected():
     request = message(TOLD)
-    metric_of(request, keys.E2E_LATENCY).exponential_histogram.aggregation_temporality = 99
+    metric_of(request, semconv.E2E_LATENCY).exponential_histogram.aggregation_temporality = 99
     found, rejected, first = read(request)
     assert (found[0].latency_ms, rejected) == ({}, 1)
     assert "rag.e2e_latency is cumulative, not 99" in first
@@ -186,7 +185,7 @@ def test_a_temporality_nobody_knows_is_rejected():
 
 def test_a_sum_that_may_fall_is_rejected():
     request = message(TOLD)
-    metric_of(request, keys.RECORDS_DROPPED).sum.is_monotonic = False
+    metric_of(request, semconv.RECORDS_DROPPED).sum.is_monotonic = False
     found, rejected, first = read(request)
     assert (found[0].dropped, rejected) == ({}, 1)
     assert "only grows" in first
@@ -194,7 +193,7 @@ def test_a_sum_that_may_fall_is_rejected():
 
 def test_a_metric_of_another_kind_is_rejected_point_by_point():
     request = message(TOLD)
-    metric = metric_of(request, keys.E2E_LATENCY)
+    metric = metric_of(request, semconv.E2E_LATENCY)
     metric.histogram.data_points.add()
     metric.histogram.data_points.add()
     found, rejected, first = read(request)
@@ -205,7 +204,7 @@ def test_a_metric_of_another_kind_is_rejected_point_by_point():
 def altered(change):
     """A report whose first count of calls was changed."""
     request = message(TOLD)
-    change(points(metric_of(request, keys.REQUESTS))[0])
+    change(points(metric_of(request, semconv.REQUESTS))[0])
     return request
 
 
@@ -231,10 +230,10 @@ def assigned(**fields):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (relabelled(keys.PIPELINE), "a point has no pipeline"),
-        (relabelled(keys.STRATUM), "a point has no stratum"),
-        (relabelled(keys.OUTCOME), "a point has no outcome"),
-        (relabelled(keys.OUTCOME, "lost"), "outcome is one of kept, unkept, not 'lost'"),
+        (relabelled(semconv.PIPELINE), "a point has no pipeline"),
+        (relabelled(semconv.STRATUM), "a point has no stratum"),
+        (relabelled(semconv.OUTCOME), "a point has no outcome"),
+        (relabelled(semconv.OUTCOME, "lost"), "outcome is one of kept, unkept, not 'lost'"),
         (assigned(as_int=-1), "a count is a whole number of at least 0, not -1"),
         (assigned(as_double=1.5), "a count is a whole number of at least 0, not 1.5"),
         (assigned(as_double=math.nan), "a count is a whole number of at least 0, not nan"),
@@ -272,7 +271,7 @@ def test_without_the_producer_nothing_counts():
 
 def histogram(change):
     request = message(TOLD)
-    (point,) = points(metric_of(request, keys.E2E_LATENCY))
+    (point,) = points(metric_of(request, semconv.E2E_LATENCY))
     change(point)
     return request
 
@@ -315,12 +314,12 @@ def test_a_coarser_histogram_keeps_its_counts():
     ("body", "as_json", "reason"),
     [
         (b"\x0a\xff", False, MALFORMED_PROTOBUF),
-        (b"", True, names.MALFORMED_JSON),
-        (b"[]", True, names.MALFORMED_JSON),
-        (b'{"resourceMetrics": 7}', True, names.MALFORMED_JSON),
-        (b'{"resourceMetrics": [{"schemaUrl": "\\ud800"}]}', True, names.MALFORMED_JSON),
-        (b'{"x": "\xff"}', True, names.INVALID_UTF8),
-        (b'{"x": ' + b"[" * 100_000, True, names.MALFORMED_JSON),
+        (b"", True, constants.MALFORMED_JSON),
+        (b"[]", True, constants.MALFORMED_JSON),
+        (b'{"resourceMetrics": 7}', True, constants.MALFORMED_JSON),
+        (b'{"resourceMetrics": [{"schemaUrl": "\\ud800"}]}', True, constants.MALFORMED_JSON),
+        (b'{"x": "\xff"}', True, constants.INVALID_UTF8),
+        (b'{"x": ' + b"[" * 100_000, True, constants.MALFORMED_JSON),
     ],
     ids=["broken off", "empty", "list", "number", "surrogate", "no utf-8", "deep"],
 )

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_files import take, write
 
-from ragmon.contract import Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.ingest.trec import is_run
-from ragmon.item import GoldItem
 from ragmon.metrics.base import build
 from ragmon.scorer import Scorer
 

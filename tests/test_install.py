@@ -19,7 +19,7 @@ import ragmon
 from ragmon import installation
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
-from ragmon.errors import ConfigError, RagmonError
+from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.installation import Installation
 from ragmon.monitor import Monitor
 from ragmon.testing import Collected, capture_traces

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.journal import Body, Books, Checkpoint, Journal, JournalError, Row, open_readonly, schema
 from ragmon.testing import FakeClock
 

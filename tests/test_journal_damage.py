@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.journal import Failure, Journal, JournalError, Limits, Query, open_readonly, opening
 from ragmon.testing import FakeClock
 

@@ -6,9 +6,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ragmon.errors import RagmonError
+from ragmon.core.constants import OTHER
+from ragmon.core.errors import RagmonError
 from ragmon.journal import Failure, Journal, Query, failures, open_readonly
-from ragmon.names import OTHER
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import threading
 import pytest
 from small_disk import fill
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.journal import Journal, JournalError, open_readonly
 
 LINES = b"x" * 5000 + b"\n"

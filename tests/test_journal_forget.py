@@ -11,10 +11,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from serving import wait_for
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Ack, Forgotten, Label, decode_entry, encode_entry
 from ragmon.journal import Failure, Journal, Query, forget, forgetting, open_readonly
 from ragmon.journal.bodies import without
-from ragmon.journal.entries import Ack, Forgotten, Label, decode, encode
 from ragmon.testing import make_record
 
 MEANT, OTHER = "ab" * 16, "cd" * 16
@@ -34,11 +34,11 @@ def record(trace_id, question="?", **told):
 
 def append(journal, *entries):
     with journal.begin() as batch:
-        return batch.append(100.0, len(entries), b"{}", b"".join(map(encode, entries)))
+        return batch.append(100.0, len(entries), b"{}", b"".join(map(encode_entry, entries)))
 
 
 def entries(journal):
-    return [decode(line) for row in journal.rows() for line in row.lines.splitlines()]
+    return [decode_entry(line) for row in journal.rows() for line in row.lines.splitlines()]
 
 
 def on_disk(folder, text):
@@ -237,7 +237,7 @@ for n in range(100_000):
 
 
 def test_a_server_goes_on_writing_while_somebody_is_forgotten(tmp_path):
-    lines = [encode(record(MEANT, SECRET)).decode().strip(), encode(record(OTHER)).decode().strip()]
+    lines = [encode_entry(record(MEANT, SECRET)).decode().strip(), encode_entry(record(OTHER)).decode().strip()]
     writer = subprocess.Popen([sys.executable, "-c", WRITE, str(tmp_path), *lines], stdout=subprocess.PIPE)
     with writer:
         assert writer.stdout.readline() == b"going\n"

@@ -14,10 +14,9 @@ import pytest
 from keepers import Hand, body, fingerprint
 from serving import foreign, whole
 
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record, decode_entry, encode_entry
 from ragmon.journal import Journal, open_readonly
-from ragmon.journal.entries import decode, encode
 from ragmon.journal.opening import files_set_aside
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.keeping.opening import entries
@@ -58,7 +57,7 @@ def folder(tmp_path, stored):
 @pytest.fixture
 def sent(stored):
     """The records that were sent to it, by trace."""
-    records = [decode(line) for line in stored("jsonl").splitlines()]
+    records = [decode_entry(line) for line in stored("jsonl").splitlines()]
     return {record.trace_id: record for record in records}
 
 
@@ -83,8 +82,8 @@ def test_it_counts_what_the_ragmon_that_wrote_it_counted(hand, stored):
 
 def test_it_holds_every_record_as_it_was_sent(hand, sent):
     there = [entry for _, found in held(hand) for entry in found if isinstance(entry, Record)]
-    mine = {record.trace_id: encode(record) for record in there if record.trace_id in sent}
-    assert mine == {trace_id: encode(record) for trace_id, record in sent.items()}
+    mine = {record.trace_id: encode_entry(record) for record in there if record.trace_id in sent}
+    assert mine == {trace_id: encode_entry(record) for trace_id, record in sent.items()}
     others = {record.trace_id for record in there if record.trace_id not in sent}
     assert others == {foreign(n)[0].trace_id for n in range(4)}
 

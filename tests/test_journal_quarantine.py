@@ -7,10 +7,9 @@ from keepers import Hand
 from otlp_requests import as_json, export
 from serving import foreign
 
-from ragmon.contract import Label
+from ragmon.core.record import Label, Quarantined, decode_entry, encode_entry
 from ragmon.journal import Journal, Limits, forget, open_readonly, quarantine
 from ragmon.journal.attempts import Attempts, body_key
-from ragmon.journal.entries import Quarantined, decode, encode
 from ragmon.journal.quarantine import ASSEMBLING, READING
 from ragmon.testing import make_record
 
@@ -115,7 +114,7 @@ def test_a_trace_that_is_forgotten_is_forgotten_there_as_well(journal, tmp_path,
     ],
 )
 def test_in_the_place_of_a_line_stays_that_it_was(journal, tmp_path, entry, was):
-    lines = [encode(make_record("before")), encode(entry), encode(make_record("behind"))]
+    lines = [encode_entry(make_record("before")), encode_entry(entry), encode_entry(make_record("behind"))]
     with journal.begin() as batch:
         seq = batch.append(5.0, 3, b"{}", b"".join(lines))
     for expected in (True, False):
@@ -127,6 +126,6 @@ def test_in_the_place_of_a_line_stays_that_it_was(journal, tmp_path, entry, was)
     (row,) = journal.rows()
     found = row.lines.split(b"\n")
     assert (found[0] + b"\n", found[2] + b"\n", found[3]) == (lines[0], lines[2], b"")
-    assert decode(found[1]) == Quarantined(was)
+    assert decode_entry(found[1]) == Quarantined(was)
     (one,) = kept(tmp_path)
     assert (one.body + b"\n", one.trace_id, one.step) == (lines[1], entry.trace_id, "scoring")

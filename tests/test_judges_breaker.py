@@ -9,9 +9,9 @@ import pytest
 from chat_model import serving, status
 from model_judges import ITEM, judged, record, short_pauses  # noqa: F401 - a fixture
 
-from ragmon import names
+from ragmon.core import constants
+from ragmon.core.quota import Budget
 from ragmon.judges.breaker import FAILURES, FIRST, LONGEST, Breaker
-from ragmon.judges.budget import Budget
 from ragmon.judges.endpoint import Endpoint
 from ragmon.judges.judge import Judge, Terms
 from ragmon.reader import FactReader
@@ -57,7 +57,7 @@ class Case:
 def test_a_server_that_says_it_cannot_is_asked_no_more(model, code):
     model.script = [status(code)] * 1000
     case = Case(model.url)
-    assert case.results(50) == [names.JUDGE_ERROR] * 50
+    assert case.results(50) == [constants.JUDGE_ERROR] * 50
     assert (len(model.asked), case.spent()) == (FAILURES, FAILURES)
 
 
@@ -80,10 +80,10 @@ def test_an_answer_to_the_trial_is_the_end_of_it(model):
     case = Case(model.url)
     case.results(5)
     case.clock.advance(FIRST)
-    assert case.results(4) == [names.SCORED] * 4
+    assert case.results(4) == [constants.SCORED] * 4
     case.clock.advance(1.0)
     model.script = [status(500), status(500)]
-    assert case.results(1) == [names.SCORED], "what failed before is forgotten"
+    assert case.results(1) == [constants.SCORED], "what failed before is forgotten"
 
 
 @pytest.mark.parametrize("code", [401, 404, 429])
@@ -99,7 +99,7 @@ def test_a_server_that_is_gone_costs_no_budget():
     with serving() as gone:
         pass
     case = Case(gone.url)
-    assert case.results(20) == [names.JUDGE_ERROR] * 20
+    assert case.results(20) == [constants.JUDGE_ERROR] * 20
     assert case.endpoint.breaker.is_open
     assert case.spent() == 0
 
@@ -109,7 +109,7 @@ def test_a_server_that_never_answers_in_time_is_left_alone_as_well(model):
     model.script = [lambda handler, _: over.wait(30)] * 100
     case = Case(model.url, timeout=0.2)
     try:
-        assert case.results(FAILURES + 3) == [names.TIMEOUT] * FAILURES + [names.JUDGE_ERROR] * 3
+        assert case.results(FAILURES + 3) == [constants.TIMEOUT] * FAILURES + [constants.JUDGE_ERROR] * 3
     finally:
         over.set()
     assert case.spent() == FAILURES

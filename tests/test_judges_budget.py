@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ragmon.judges.budget import DAY, Budget
-from ragmon.spent import Spent
+from ragmon.core.quota import DAY, Budget, Spent
 from ragmon.testing import FakeClock
 
 NOON = 20_000.5 * DAY
@@ -35,7 +34,7 @@ def test_a_restart_goes_on_from_what_was_spent(tmp_path):
 
 def test_processes_share_it(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from ragmon.judges.budget import Budget\n"
+        "import sys; from pathlib import Path; from ragmon.core.quota import Budget\n"
         f"b = Budget(50, clock=lambda: {NOON}, folder=Path(sys.argv[1]))\n"
         "print(sum(b.spend() for _ in range(30)))"
     )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.contract import Record
+from ragmon.core.record import Record
 from ragmon.judges.judge import Judge, Terms
 
 

@@ -11,7 +11,7 @@ import pytest
 from chat_model import completion, send, serving, status, verdicts
 from model_judges import faithful, judged, precision, record, short_pauses  # noqa: F401 - a fixture
 
-from ragmon import names
+from ragmon.core import constants
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def model():
 class TestGoodVerdicts:
     def test_contexts_are_judged_in_rank_order(self, model):
         found = judged(precision(model))
-        assert (found.result, found.score) == (names.SCORED, (1 + 2 / 3) / 2)
+        assert (found.result, found.score) == (constants.SCORED, (1 + 2 / 3) / 2)
         assert [one.verdict for one in found.opinion.findings] == ["yes", "no", "yes"]
         assert found.opinion.context_count == 3
 
@@ -48,7 +48,7 @@ class TestGoodVerdicts:
 
     def test_every_claim_of_the_answer_is_held_against_all_contexts(self, model):
         found = judged(faithful(model), record("x", "y", claim="good 1. good 2. bad 3. good 4."))
-        assert (found.result, found.score) == (names.SCORED, 0.75)
+        assert (found.result, found.score) == (constants.SCORED, 0.75)
         assert model.asked[0].texts("ANSWER") == ["good 1. good 2. bad 3. good 4."]
         assert model.asked[1].texts("CLAIM") == ["good 1", "good 2", "bad 3", "good 4"]
         assert model.asked[1].texts("CONTEXT") == ["x", "y"]
@@ -88,7 +88,7 @@ class TestGoodVerdicts:
     def test_what_was_judged_before_is_not_asked_again(self, model):
         judge = precision(model)
         results = [judged(judge).result, judged(judge).result, judged(judge, record("good a", "b")).result]
-        assert results == [names.SCORED, names.CACHED, names.SCORED]
+        assert results == [constants.SCORED, constants.CACHED, constants.SCORED]
         assert len(model.asked) == 2
 
 
@@ -114,32 +114,32 @@ class TestNeverAPass:
     def test_a_reply_that_is_not_what_was_asked_for_is_a_judge_error(self, model, reply):
         model.script = [reply]
         found = judged(precision(model))
-        assert (found.result, found.score, found.success) == (names.JUDGE_ERROR, None, None)
+        assert (found.result, found.score, found.success) == (constants.JUDGE_ERROR, None, None)
         assert len(model.asked) == 1, "a model that answers is not asked again until it says yes"
 
     @pytest.mark.parametrize("reply", ['{"claims": "one"}', '{"claims": [1]}', '{"claims": [" "]}', "{}"])
     def test_claims_that_cannot_be_read_are_a_judge_error(self, model, reply):
         model.script = [reply]
-        assert judged(faithful(model)).result == names.JUDGE_ERROR
+        assert judged(faithful(model)).result == constants.JUDGE_ERROR
 
     def test_verdicts_that_do_not_match_the_claims_are_a_judge_error(self, model):
         model.script = ['{"claims": ["a", "b", "c"]}', verdicts("yes", "yes")]
-        assert judged(faithful(model)).result == names.JUDGE_ERROR
+        assert judged(faithful(model)).result == constants.JUDGE_ERROR
 
     def test_an_answer_without_claims_has_no_score(self, model):
         model.script = ['{"claims": []}']
         found = judged(faithful(model))
-        assert (found.result, found.score) == (names.SKIPPED, None)
+        assert (found.result, found.score) == (constants.SKIPPED, None)
 
     @pytest.mark.parametrize("choice", [{"finish_reason": "length"}, {"message": {"content": None, "refusal": "no"}}])
     def test_a_reply_that_was_cut_or_refused_is_a_judge_error(self, model, choice):
         model.script = [lambda handler, _: completion(handler, verdicts("yes", "yes", "yes"), **choice)]
-        assert judged(precision(model)).result == names.JUDGE_ERROR
+        assert judged(precision(model)).result == constants.JUDGE_ERROR
 
     @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b'{"choices": []}', b'{"choices": "yes"}', b"\xff\xfe"])
     def test_an_answer_that_is_no_completion_is_a_judge_error(self, model, body):
         model.script = [lambda handler, _: send(handler, 200, body)]
-        assert judged(precision(model)).result == names.JUDGE_ERROR
+        assert judged(precision(model)).result == constants.JUDGE_ERROR
 
     def test_a_huge_answer_is_not_read_to_its_end(self, model):
         def flood(handler, _):
@@ -150,7 +150,7 @@ class TestNeverAPass:
                 handler.wfile.write(b" " * 65_536)
 
         model.script = [flood]
-        assert judged(precision(model)).result == names.JUDGE_ERROR
+        assert judged(precision(model)).result == constants.JUDGE_ERROR
 
     @pytest.mark.parametrize("slow", ["silent", "dripping", "dripping headers"])
     def test_a_server_that_takes_too_long_is_a_timeout_however_it_does_so(self, model, slow):
@@ -172,17 +172,17 @@ class TestNeverAPass:
             found = judged(precision(model, timeout=0.5))
         finally:
             over.set()
-        assert (found.result, found.score, found.success) == (names.TIMEOUT, None, None)
+        assert (found.result, found.score, found.success) == (constants.TIMEOUT, None, None)
 
     def test_nobody_there_is_a_judge_error(self):
         with serving() as gone:
             pass
-        assert judged(precision(gone)).result == names.JUDGE_ERROR
+        assert judged(precision(gone)).result == constants.JUDGE_ERROR
 
     @pytest.mark.parametrize("code", [401, 403, 404, 418])
     def test_a_refusal_of_the_server_is_not_tried_again(self, model, code):
         model.script = [status(code)]
-        assert judged(precision(model)).result == names.JUDGE_ERROR
+        assert judged(precision(model)).result == constants.JUDGE_ERROR
         assert len(model.asked) == 1
 
 
@@ -190,12 +190,12 @@ class TestAskingAgain:
     @pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
     def test_what_may_pass_is_tried_again(self, model, code):
         model.script = [status(code)]
-        assert judged(precision(model)).result == names.SCORED
+        assert judged(precision(model)).result == constants.SCORED
         assert len(model.asked) == 2
 
     def test_three_attempts_are_all(self, model):
         model.script = [status(500)] * 5
-        assert judged(precision(model)).result == names.JUDGE_ERROR
+        assert judged(precision(model)).result == constants.JUDGE_ERROR
         assert len(model.asked) == 3
 
     @pytest.mark.parametrize("pause", ["0.3", "date"])
@@ -203,25 +203,25 @@ class TestAskingAgain:
         soon = format_datetime(datetime.now(UTC) + timedelta(seconds=2), usegmt=True)
         model.script = [status(429, Retry_After=soon if pause == "date" else pause)]
         found = judged(precision(model))
-        assert found.result == names.SCORED
+        assert found.result == constants.SCORED
         assert found.latency_ms >= 300
 
     @pytest.mark.parametrize("pause", ["3600", "1e400", "-1", "nan", "soon"])
     def test_a_wait_that_is_too_long_is_not_begun_and_nonsense_is_none(self, model, pause):
         model.script = [status(429, Retry_After=pause)]
         found = judged(precision(model))
-        assert found.result == (names.RATE_LIMITED if pause in ("3600", "1e400") else names.SCORED)
+        assert found.result == (constants.RATE_LIMITED if pause in ("3600", "1e400") else constants.SCORED)
 
     def test_while_the_server_wants_to_be_left_alone_nobody_asks_it(self, model):
         model.script = [status(429, Retry_After="3600")]
         judge = precision(model)
-        assert [judged(judge).result for _ in range(3)] == [names.RATE_LIMITED] * 3
+        assert [judged(judge).result for _ in range(3)] == [constants.RATE_LIMITED] * 3
         assert len(model.asked) == 1
 
     def test_a_server_that_does_not_know_schemas_is_asked_without_and_so_ever_after(self, model):
         model.script = [status(400)]
         judge = precision(model)
-        assert judged(judge).result == judged(judge, record("good")).result == names.SCORED
+        assert judged(judge).result == judged(judge, record("good")).result == constants.SCORED
         assert [sorted(asked.body) for asked in model.asked] == [
             ["messages", "model", "response_format", "temperature"],
             ["messages", "model"],

@@ -19,7 +19,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
-from ragmon.contract import Answer, Record
+from ragmon.core.record import Answer, Record
 from ragmon.installation import Installation
 from ragmon.judges.panel import Panel
 from ragmon.monitor import Monitor
@@ -256,20 +256,20 @@ def ended(folder, model, program):
 
 
 def test_a_key_that_cannot_be_read_is_said_at_the_start(configured):
-    with pytest.raises(ragmon.errors.RagmonError, match="the key cannot be read") as caught:
+    with pytest.raises(ragmon.core.errors.RagmonError, match="the key cannot be read") as caught:
         Installation(configured(TABLE.format(url="http://127.0.0.1:1") + 'api_key_file = "nowhere"'), Collected())
     assert "[judges.faithfulness] api_key_file" in caught.value.hint
 
 
 def test_an_address_with_a_password_is_refused_and_not_repeated(configured):
-    with pytest.raises(ragmon.errors.RagmonError, match="names a user") as caught:
+    with pytest.raises(ragmon.core.errors.RagmonError, match="names a user") as caught:
         Installation(configured(TABLE.format(url="http://me:hunter2@127.0.0.1:1")), Collected())
     assert "hunter2" not in f"{caught.value} {caught.value.hint}"
 
 
 def test_without_httpx_it_is_said_what_to_install(configured, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
-    with pytest.raises(ragmon.errors.RagmonError, match="needs the package httpx") as caught:
+    with pytest.raises(ragmon.core.errors.RagmonError, match="needs the package httpx") as caught:
         Installation(configured(TABLE.format(url="http://127.0.0.1:1")), Collected())
     assert "ragmon[judge]" in caught.value.hint
 

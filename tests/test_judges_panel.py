@@ -12,9 +12,9 @@ import pytest
 from chat_model import TABLE, status
 
 import ragmon
-from ragmon import names
-from ragmon.contract import Answer, Record
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Answer, Record
 from ragmon.judges.judge import Judge, Terms
 from ragmon.judges.panel import Panel
 from ragmon.judges.seat import WAITING
@@ -276,7 +276,7 @@ class TestNobodyIsLost:
         """It cannot be interrupted, and its word comes too late."""
         slow = Judge("slow", Terms(timeout=0.05), lambda _: threading.Event().wait(0.1) or 1.0)
         found = asyncio.run(slow.judge(record(), None, FactReader()))
-        assert (found.result, found.score) == (names.TIMEOUT, None)
+        assert (found.result, found.score) == (constants.TIMEOUT, None)
 
 
 class TestAnyThread:

@@ -10,8 +10,8 @@ from chat_model import Asked, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.contract import Answer, Record
-from ragmon.item import GoldItem
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
 from ragmon.judges import prompts
 from ragmon.judges.cache import digest
 from ragmon.judges.endpoint import Endpoint

@@ -8,7 +8,7 @@ from functools import partial
 from keepers import NO_ERRORS, Hand, body, inside
 from serving import asked, foreign, journalled, whole
 
-from ragmon.contract import Latency
+from ragmon.core.record import Latency
 from ragmon.journal import journal, keys
 from ragmon.server.keeping.assembling import drawn
 from ragmon.server.keeping.traces import IN_MEMORY

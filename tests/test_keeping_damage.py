@@ -9,8 +9,8 @@ from keepers import Hand
 from serving import BEGIN, asked, whole
 from small_disk import fill
 
-from ragmon import names
-from ragmon.contract import Totals
+from ragmon.core import constants
+from ragmon.core.record import Totals
 from ragmon.metrics import Metric, base
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import Request, of_traces
@@ -70,11 +70,11 @@ def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
             raise ConnectionError
 
     gate = '[gates.errors]\nmetric = "error_rate"\nat_most = 0.05\n'
-    log = logging.getLogger(names.ALARM_LOG)
+    log = logging.getLogger(constants.ALARM_LOG)
     broken = Broken()
     log.addHandler(broken)
     try:
-        with caplog.at_level(logging.INFO, names.ALARM_LOG), Hand(tmp_path, gate) as hand:
+        with caplog.at_level(logging.INFO, constants.ALARM_LOG), Hand(tmp_path, gate) as hand:
             for minute in range(30):
                 told = {"error": "X"} if minute >= 5 else {}
                 hand.send(whole([asked(20 * minute + n, ts=hand.time.now, **told) for n in range(20)]))

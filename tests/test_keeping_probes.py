@@ -11,9 +11,9 @@ from serving import BEGIN, asked, foreign, journalled, whole
 
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
-from ragmon.contract import Answer, Record, Sampling, TextFacts
+from ragmon.core.constants import PROBE_TAG
+from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.journal import forget
-from ragmon.names import PROBE_TAG
 from ragmon.server.keeping.opening import replay
 from ragmon.server.keeping.replies import is_a_probers, joined
 

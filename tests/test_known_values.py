@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
-from ragmon.contract import Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Policy
+from ragmon.core.record import Record
 from ragmon.facts import Facts
-from ragmon.gates import Policy
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
-from ragmon.item import GoldItem
 from ragmon.metrics import build
 from ragmon.offline import Run
 from ragmon.parallel import run_files

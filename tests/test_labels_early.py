@@ -8,7 +8,7 @@ from hypothesis import given
 from keepers import Hand
 from serving import asked, replayed, whole
 
-from ragmon.contract import Label
+from ragmon.core.record import Label
 from ragmon.labels.book import Book
 from ragmon.labels.early import SHARE, Early
 from ragmon.labels.words import JOINED, NO_ROOM

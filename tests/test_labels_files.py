@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from ragmon.errors import InputError, RagmonError
+from ragmon.core.errors import InputError, RagmonError
 from ragmon.labels.files import Words, read_labels, template
 
 A, B = "a" * 32, "b" * 32

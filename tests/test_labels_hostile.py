@@ -8,19 +8,17 @@ from serving import asked, configuration, replayed, whole
 
 from ragmon.alarms.steps import Steps
 from ragmon.config.load import load
-from ragmon.contract import Label, Latency
+from ragmon.core.constants import LABELS
+from ragmon.core.policy import Policy
+from ragmon.core.record import Label, Latency, as_label, decode_entry
 from ragmon.export.traffic import latency
-from ragmon.gates import Policy
 from ragmon.journal import forget, open_readonly
-from ragmon.journal.entries import decode
 from ragmon.labels.book import RATERS, Book
 from ragmon.labels.files import Words, read_labels
-from ragmon.labels.given import as_label
 from ragmon.labels.joining import labelled
 from ragmon.labels.settled import Settled
 from ragmon.labels.words import CROWDED, DUPLICATE, JOINED, ORPHAN, Verdict
 from ragmon.live import Live
-from ragmon.names import LABELS
 from ragmon.offline import Run
 from ragmon.scorer import Scorer
 from ragmon.server.desk import Form
@@ -135,7 +133,7 @@ def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_repl
     with open_readonly(tmp_path / "state") as journal:
         *_, row = journal.rows()
     assert len(row.lines) < 2 * len(text)
-    held = [one.answer for line in row.lines.splitlines() if isinstance(one := decode(line), Label)]
+    held = [one.answer for line in row.lines.splitlines() if isinstance(one := decode_entry(line), Label)]
     assert [one is not None for one in held] == [True] + 49 * [False]
     assert results.total() == 50
     assert replayed(tmp_path) == counted

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.config.load import defaults
-from ragmon.contract import Label, Sampling
+from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
 from ragmon.live import Live
 from ragmon.pairs import METRIC, pairs, predictions, sums_of

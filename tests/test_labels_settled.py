@@ -12,8 +12,8 @@ from keepers import Hand
 from serving import whole
 
 from ragmon.admission import FEW_PAIRS
-from ragmon.contract import Label, encode
-from ragmon.gates import Gate, Policy
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Label, encode
 from ragmon.ingest.decode import decode
 from ragmon.journal import open_readonly
 from ragmon.judging import MATURE

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.contract import Label
+from ragmon.core.record import Label
 from ragmon.labels.book import LARGEST, LARGEST_ANSWER, MOST, Book
 from ragmon.labels.words import (
     CHANGED,

@@ -19,21 +19,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon import printing
-from ragmon import text as texts
 from ragmon.capture import documents, extract, patterns
 from ragmon.compat import seed_002
-from ragmon.contract import Answer, Record
+from ragmon.core import escaping
+from ragmon.core import text as texts
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
+from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
 from ragmon.export import markdown
 from ragmon.ingest import decode
 from ragmon.ingest.otlp import lines
-from ragmon.item import GoldItem
 from ragmon.judges import replies
 from ragmon.labels import files
 from ragmon.metrics import grounding
 from ragmon.probes import cache_headers
 from ragmon.reader import FactReader, match_texts
-from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
 from ragmon.spans import answers, entries, evaluations, marks, values
 
 SECONDS = 10
@@ -191,9 +191,9 @@ FUNCTIONS = {
     values.is_json: values.is_json,
     values.too_long: values.too_long,
     values.cut_off: values.cut_off,
-    printing.printable: printing.printable,
-    printing.printable_line: printing.printable_line,
-    printing.printable_json: printing.printable_json,
+    escaping.printable: escaping.printable,
+    escaping.printable_line: escaping.printable_line,
+    escaping.printable_json: escaping.printable_json,
     values.mapping: values.mapping,
     values.plain: values.plain,
     values.number: values.number,
@@ -258,7 +258,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, patterns, answers, entries, marks, values, replies, cache_headers, markdown, printing)
+READERS = (texts, grounding, patterns, answers, entries, marks, values, replies, cache_headers, markdown, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 

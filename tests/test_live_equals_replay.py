@@ -14,7 +14,7 @@ import ragmon
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.said import probe
 from ragmon.config.load import load
-from ragmon.contract import Record
+from ragmon.core.record import Record
 from ragmon.ingest.files import Intake, read_files
 from ragmon.installation import Installation
 from ragmon.monitor import Monitor

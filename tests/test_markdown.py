@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from runs import GOLD, small_report
 
-from ragmon.contract import Latency
+from ragmon.core.escaping import printable
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Latency
 from ragmon.export.gates import text
 from ragmon.export.markdown import escape, render, render_gates
 from ragmon.export.report import Question
-from ragmon.gates import Gate, Policy
-from ragmon.item import GoldItem
 from ragmon.offline import replay
 from ragmon.presets import PRESETS
-from ragmon.printing import printable
 from ragmon.testing import make_gold, make_record
 
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from oracle.draw import drawn
 from random_records import IDS, item, pairs, record, worlds
 
-from ragmon import names
-from ragmon.contract import Record
-from ragmon.errors import Unassessed
+from ragmon.core import constants
+from ragmon.core.errors import Unassessed
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
+from ragmon.core.refusal import RefusalRule
 from ragmon.facts import DEPTH, Facts
-from ragmon.item import GoldItem
 from ragmon.metrics import build, families
 from ragmon.reader import FactReader
-from ragmon.refusal import RefusalRule
 
 READERS = (
     FactReader(within_ms=1000),
@@ -49,7 +49,7 @@ def test_a_score_is_a_share_or_nothing_or_a_known_reason(pair, reader, grounded,
     found = outcomes(METRICS, Facts._make(reader.read(pair[1], pair[0] if matched else None, grounded)))
     for key, score in found.items():
         if isinstance(score, str):
-            assert score in names.REASONS, key
+            assert score in constants.REASONS, key
         else:
             assert score is None or 0.0 <= score <= 1.0, key
 
@@ -118,7 +118,7 @@ def test_documents_appended_below_rank_k_never_change_a_metric_at_k(case, times)
 def test_a_list_longer_than_the_ranks_that_are_kept_leaves_only_whole_lists_unassessed():
     fillers = [f"filler {number}" for number in range(DEPTH)]
     found = outcomes(METRICS, read_ranking(["gold"], [*fillers, "gold"]))
-    assert {key for key, score in found.items() if score == names.BEYOND_DEPTH} == {
+    assert {key for key, score in found.items() if score == constants.BEYOND_DEPTH} == {
         *(name for name in CUT if name != "candidate_recall"),
         *("mrr", "average_precision", "contextual_precision"),
     }
@@ -153,7 +153,7 @@ def test_a_metric_says_what_it_is(name):
     assert family.better in ("higher", "lower")
     assert re.fullmatch(r"[A-Z][^\n]+[.?]", family().help)
     assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
-    assert not name.endswith(names.RESERVED_ENDINGS)
+    assert not name.endswith(constants.RESERVED_ENDINGS)
     if family.default_gate is not None:
         direction, threshold = family.default_gate
         assert direction == {"higher": "at_least", "lower": "at_most"}[family.better]

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from ragmon import names
-from ragmon.contract import Answer, Record
-from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Answer, Record
 from ragmon.export.markdown import render
-from ragmon.gates import Gate, Policy
 from ragmon.metrics import Metric, base, build, families, register
 from ragmon.offline import Run, replay
 from ragmon.scorer import Scorer
@@ -36,14 +36,14 @@ def test_a_name_prometheus_could_not_use_is_refused(registry, name):
     assert "lower-case" in refused.value.hint
 
 
-@pytest.mark.parametrize("ending", names.RESERVED_ENDINGS)
+@pytest.mark.parametrize("ending", constants.RESERVED_ENDINGS)
 def test_a_name_with_a_reserved_ending_is_refused(registry, ending):
     with pytest.raises(RagmonError, match=f"ends in '{ending}'"):
         registry(metric_named(f"mine{ending}"))
     assert registry(metric_named(f"mine{ending}_of_it"))
 
 
-@pytest.mark.parametrize("name", names.RESERVED_NAMES)
+@pytest.mark.parametrize("name", constants.RESERVED_NAMES)
 def test_a_name_that_another_series_has_is_refused(registry, name):
     with pytest.raises(RagmonError, match="is taken"):
         registry(metric_named(name))

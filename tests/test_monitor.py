@@ -12,12 +12,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import ragmon
-from ragmon.capture import notices
 from ragmon.config.load import defaults
-from ragmon.contract import Latency, Sampling
-from ragmon.errors import RagmonError
+from ragmon.config.series import BUILDS
+from ragmon.core import log
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Latency, Sampling
 from ragmon.export.prometheus import Collector
-from ragmon.live import BUILDS
 from ragmon.metrics import Metric, base
 from ragmon.monitor import Monitor
 from ragmon.testing import FakeClock, make_record
@@ -89,7 +89,7 @@ def failing():
 
 @pytest.mark.usefixtures("failing")
 def test_a_metric_that_fails_costs_the_record_is_counted_and_does_not_raise(clock, caplog, monkeypatch):
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     monitor = Monitor(defaults(), clock=clock)
     with caplog.at_level(logging.WARNING, logger="ragmon"):
         for question in ("fine", "poison", "poison", "fine"):

@@ -12,11 +12,11 @@ from keepers import Hand
 from process_usage import cpu_seconds
 from serving import configuration, get, process, send_body, values, wait_for, whole
 
-from ragmon import exposition, names
 from ragmon.admission import SILENT
 from ragmon.config.load import load
 from ragmon.config.series import budget
-from ragmon.contract import Latency, Sampling, Totals
+from ragmon.core import constants, series_names
+from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export.prometheus import families
 from ragmon.live import Live
 from ragmon.monitor import Monitor
@@ -41,7 +41,7 @@ def record(number, at, **fields):
 
 
 def stratum(rng):
-    return Sampling(rng.random() < 0.5, rng.choice((*names.STRATA, "x", "y")), 1.0, 1.0)
+    return Sampling(rng.random() < 0.5, rng.choice((*constants.STRATA, "x", "y")), 1.0, 1.0)
 
 
 SOURCES = ("live", "probe", "match", "replay")
@@ -112,7 +112,7 @@ def test_a_scrape_after_which_nothing_came_costs_nothing_and_says_the_same(tmp_p
         )  # edges of windows are ten seconds apart
         send_body(running, whole([record(5000, now)]))
         wait_for(running.books, lambda books: books["received"] == 2001)
-        received = f'{exposition.RECEIVED}{{stage="ingest"}}'
+        received = f'{series_names.RECEIVED}{{stage="ingest"}}'
         assert values(get(f"{running.admin}/metrics")[1])[received] == 2001
 
 
@@ -158,8 +158,8 @@ def test_a_small_budget_has_room_for_configured_pipelines_alone(tmp_path):
     live = Live(load(path, environ={}))
     for n, pipeline in enumerate(("a stranger", "support")):
         assert live.observe(record(n, NOW, pipeline=pipeline), NOW)
-    assert shown(live, NOW + 60)[0] == {"support", names.OTHER}
-    assert total(live, NOW + 60, exposition.NAMES_OVERFLOW, kind="pipeline") == 1
+    assert shown(live, NOW + 60)[0] == {"support", constants.OTHER}
+    assert total(live, NOW + 60, series_names.NAMES_OVERFLOW, kind="pipeline") == 1
 
 
 def test_names_that_do_not_fit_are_counted_by_their_kind(live):
@@ -167,11 +167,11 @@ def test_names_that_do_not_fit_are_counted_by_their_kind(live):
         live.observe(record(n, NOW, pipeline=f"pod-{n}"), NOW)
     for n in range(100):
         live.observe(record(n, NOW, build=f"b{n}", error=f"E{n}"), NOW)
-    admitted = len(shown(live, NOW)[0] - {"support", names.OTHER})
+    admitted = len(shown(live, NOW)[0] - {"support", constants.OTHER})
     assert 10 <= admitted < 100
-    assert total(live, NOW, exposition.NAMES_OVERFLOW, kind="pipeline") == 300 - admitted
-    assert total(live, NOW, exposition.NAMES_OVERFLOW, kind="build") == 100 - 32
-    assert total(live, NOW, exposition.NAMES_OVERFLOW, kind="error_code") == 100 - 32
+    assert total(live, NOW, series_names.NAMES_OVERFLOW, kind="pipeline") == 300 - admitted
+    assert total(live, NOW, series_names.NAMES_OVERFLOW, kind="build") == 100 - 32
+    assert total(live, NOW, series_names.NAMES_OVERFLOW, kind="error_code") == 100 - 32
     assert live.scorer.scored == 400
 
 
@@ -183,7 +183,7 @@ def test_a_pipeline_silent_for_a_day_gives_its_place_to_one_that_comes_later(liv
     live.observe(record(401, NOW + DAY - 120, pipeline="pod-0"), NOW + DAY - 120)
     later = NOW + DAY + 120
     live.observe(record(402, later, pipeline="late"), later)
-    assert shown(live, later)[0] == {"support", "pod-0", "late", names.OTHER}
+    assert shown(live, later)[0] == {"support", "pod-0", "late", constants.OTHER}
     assert total(live, later, "rag_retrieved_documents_count", pipeline="late") == 1
 
 
@@ -204,7 +204,7 @@ def test_no_counter_rises_by_what_is_given_up_and_sums_over_all_pipelines_never_
         return {
             (one.name, *one.labels.items()): one.value
             for one in samples
-            if one.name.endswith(lasting) and one.labels.get("pipeline") in (None, names.OTHER)
+            if one.name.endswith(lasting) and one.labels.get("pipeline") in (None, constants.OTHER)
         }
 
     before, later = sums(NOW + 60), NOW + 2 * DAY
@@ -213,13 +213,13 @@ def test_no_counter_rises_by_what_is_given_up_and_sums_over_all_pipelines_never_
     assert before.keys() <= after.keys()
     risen = {key: after[key] - value for key, value in before.items() if after[key] != value}
     assert min(risen.values()) > 0
-    assert {key[0] for key in risen} == {exposition.UNASSESSED}
+    assert {key[0] for key in risen} == {series_names.UNASSESSED}
     assert max(risen.values()) == 1
     assert live.scorer.scored == 301
 
 
 def test_the_alarms_of_a_pipeline_that_is_given_up_end_and_the_log_says_so(live, caplog):
-    caplog.set_level(logging.INFO, names.ALARM_LOG)
+    caplog.set_level(logging.INFO, constants.ALARM_LOG)
     for minute in range(30):
         at = NOW + 60 * minute
         for n in range(100):
@@ -257,7 +257,7 @@ def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clo
         assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in keeper.replayed().live.edges][-len(edges) :]
         held = {key.pipeline for key in keeper.ledger.live.scorer.state.series}
         assert {name.split("-")[1] for name in held if name.startswith("pod")} == {"3"}
-        assert names.GONE in held
+        assert constants.GONE in held
         assert keeper.books.residual == 0
         assert not keeper.verified().problems if hasattr(keeper.verified(), "problems") else True
 
@@ -278,7 +278,7 @@ def test_totals_with_names_of_their_own_make_no_series(tmp_path):
             tell(n, dropped={f"reason {n}": 1})
         reading = keeper.ledger.reading(NOW, 0)
         assert set(reading.captured.calls) == {("support", "live", "rest")}
-        assert dict(keeper.ledger.producers.dropped()) == {names.OTHER: 50}
+        assert dict(keeper.ledger.producers.dropped()) == {constants.OTHER: 50}
 
 
 def test_what_the_budget_leaves_is_what_configured_pipelines_do_not_need(tmp_path):

@@ -16,8 +16,8 @@ from opentelemetry import context
 from otlp_receiver import PATIENCE, Answer, receiving
 
 from ragmon.capture.otlp import OtlpSink, Scored, ScoreSink
-from ragmon.contract import Record, Totals
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record, Totals
 
 TOTALS = Totals(ts=2.0, instance="i-1", started=1.0, pipeline="p", source="live", calls=1)
 RECORD = Record(trace_id="1" * 32, q="x" * 200, retrieved_ids=[f"d{n}" for n in range(200)])
@@ -32,9 +32,8 @@ def receiver():
 
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
-    head = (
-        "import os, sys\nfrom ragmon.capture.otlp import OtlpSink, Scored, ScoreSink\nfrom ragmon.contract import *\n"
-    )
+    head = "import os, sys\nfrom ragmon.capture.otlp import OtlpSink, Scored, ScoreSink\n"
+    head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],
         capture_output=True,

@@ -12,7 +12,7 @@ from otlp_receiver import attributes, receiving
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.capture.otlp.metrics import SCALE, _index
-from ragmon.contract import Totals
+from ragmon.core.record import Totals
 from ragmon.stats import NOT_POSITIVE, bucket, bucket_value, buckets
 
 CUMULATIVE = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE

@@ -13,8 +13,8 @@ from otlp_receiver import PROTOBUF, Answer, receiving
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.capture.otlp import sink as sinks
-from ragmon.contract import Latency, Record, Totals
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Latency, Record, Totals
 from ragmon.testing import make_record
 
 RESOURCE = {"service.name": "shop", "service.instance.id": "i-1"}

@@ -12,10 +12,10 @@ from oracle.draw import drawn
 from otlp_receiver import attributes, receiving
 from random_records import record as random_record
 
-from ragmon import attributes as keys
 from ragmon.capture.otlp import OtlpSink
 from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.contract import LATEST, Answer, Latency, Record, Sampling, encode
+from ragmon.core import semconv
+from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, encode
 from ragmon.testing import make_record
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -108,7 +108,7 @@ def test_the_root_is_a_workflow_that_ends_when_the_call_ended(sent):
     assert root.status.code == Status.STATUS_CODE_UNSET
     assert not root.parent_span_id
     held = attributes(root)
-    assert held[keys.RAGMON_RECORD] == encode(full()).decode().strip()
+    assert held[semconv.RAGMON_RECORD] == encode(full()).decode().strip()
     assert held["ragmon.contract.version"] == "1"
     assert held["ragmon.qid"] == "q7"
     assert held["ragmon.sampling.probability"] == 0.25

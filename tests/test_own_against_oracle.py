@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from oracle import generators, own
 from oracle.own_facts import ident
 
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.refusal import RefusalRule
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
-from ragmon.item import GoldItem
 from ragmon.metrics import build
 from ragmon.metrics.grounding import STOP_WORDS
 from ragmon.reader import FactReader
-from ragmon.refusal import RefusalRule
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
-from ragmon.snapshot import Stat
+from ragmon.scores import Stat
 
 WITHIN_MS = 1000
 MICRO = 1_000_000

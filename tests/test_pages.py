@@ -8,10 +8,11 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture import folders, pages
+from ragmon.capture import pages
 from ragmon.capture.adoption import adopt
-from ragmon.capture.folders import default_folder
 from ragmon.capture.pages import KEPT, Page, read
+from ragmon.core import private_files
+from ragmon.core.private_files import default_folder
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ def test_a_machine_without_a_temporary_folder_has_no_pages(monkeypatch):
     def nowhere():
         raise FileNotFoundError
 
-    monkeypatch.setattr(folders.tempfile, "gettempdir", nowhere)
+    monkeypatch.setattr(private_files.tempfile, "gettempdir", nowhere)
     assert default_folder("identity") is None
 
 

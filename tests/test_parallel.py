@@ -11,7 +11,7 @@ import threading
 import pytest
 from trace_files import good, scorer, write
 
-from ragmon.gates import Policy
+from ragmon.core.policy import Policy
 from ragmon.parallel import run_files
 
 NO_GATES = Policy(gates=())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import wilson
 from ragmon.stats.predicted_strata import Part, stratified
 from ragmon.stats.prediction import FEWEST, Sums, predicted

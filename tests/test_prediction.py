@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.scores import Stat
 from ragmon.stats.prediction import FEWEST, Sums, alike, predicted
 from ragmon.stats.units import MICRO

@@ -14,10 +14,10 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from ragmon.core.text import fold
 from ragmon.gold import GoldSet
 from ragmon.stats.prediction import Sums, predicted
 from ragmon.stats.units import MICRO
-from ragmon.text import fold
 
 Z = 1.959963984540054
 RUNS = 20_000

@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from keepers import Hand
 from serving import configuration, post, process, send_body, serving, wait_for, whole
 
-from ragmon import names
 from ragmon.config.load import defaults
-from ragmon.contract import encode
-from ragmon.errors import InputError, UnknownNameError, shorten
-from ragmon.export.labels import LONGEST as LABEL
-from ragmon.export.labels import label
+from ragmon.core import constants
+from ragmon.core.errors import InputError, UnknownNameError, shorten
+from ragmon.core.escaping import LONGEST, printable, printable_json
+from ragmon.core.record import Ack, encode
+from ragmon.core.series_names import LONGEST as LABEL
+from ragmon.core.series_names import label
 from ragmon.export.markdown import escape
-from ragmon.journal.entries import Ack
 from ragmon.live import Live
-from ragmon.printing import LONGEST, printable, printable_json
 from ragmon.server.keeping.accepting import Request
 from ragmon.testing import make_record
 
@@ -85,7 +84,7 @@ HOSTILE = [FORGED, "\u202egnp.exe", "\x9b31m", "half \ud83d", "two\r\nlines", "x
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_log_of_alarms_quotes_nothing_that_steers(text, caplog):
-    caplog.set_level(logging.INFO, names.ALARM_LOG)
+    caplog.set_level(logging.INFO, constants.ALARM_LOG)
     live = Live(defaults())
     for number in range(1000):
         at = NOW + 60 * (number // 40)
@@ -160,7 +159,7 @@ def test_a_reason_forges_no_line_of_the_servers_log(tmp_path):
 
 
 def test_an_acknowledgement_that_is_read_from_the_journal_is_not_logged_again(tmp_path, caplog):
-    caplog.set_level(logging.INFO, names.ALARM_LOG)
+    caplog.set_level(logging.INFO, constants.ALARM_LOG)
     with Hand(tmp_path, "[pipelines.support]\n[gates.compliance]\nat_least = 0.5\n") as keeper:
         at = keeper.time.now
         keeper.send(whole([make_record("q", v=1, ts=at, trace_id="1" * 32, source="live", pipeline="support")]))

@@ -25,7 +25,7 @@ import ragmon as library
 from ragmon.capture.baggage import QID, TOKEN, VALID, asked, is_proved, sign
 from ragmon.capture.convert import to_record
 from ragmon.config.load import load
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.installation import Installation
 from ragmon.privacy import probe_key
 from ragmon.probes.marks import headers

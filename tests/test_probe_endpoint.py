@@ -13,7 +13,7 @@ from front_desk import certificate
 from probed import QUESTION, REFUSED, ask, web
 
 from ragmon.capture.baggage import is_proved
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.probes.endpoint import Endpoint
 
 ANSWER = {"answer": "At nine.", "citations": ["d1"], "sources": [{"id": "d1", "text": "It leaves at nine."}]}

@@ -12,7 +12,7 @@ import ragmon
 from ragmon import installation
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.probes.crew import Crew
 
 KINDS = ("plain", "later", "instance", "instance.method")

@@ -14,7 +14,7 @@ from probed import web
 pytest.importorskip("bm25s")
 
 from ragmon.capture.said import probe
-from ragmon.contract import encode
+from ragmon.core.record import encode
 from ragmon.demo.application import Application
 from ragmon.demo.incidents import INCIDENTS
 from ragmon.demo.load import gold_questions

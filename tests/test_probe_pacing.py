@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.contract import Answer, Latency, Record
+from ragmon.core.quota import Spent
+from ragmon.core.record import Answer, Latency, Record
 from ragmon.probes.cached import Cached
 from ragmon.probes.pacing import DAY, FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, RESERVE, BackOff, Budget, Pace, interval
-from ragmon.spent import Spent
 
 NOON = 1_763_726_400.0
 

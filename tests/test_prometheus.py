@@ -13,10 +13,11 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from ragmon import names, stats
+from ragmon import stats
 from ragmon.config.load import defaults
-from ragmon.contract import Latency
-from ragmon.export.labels import LONGEST, label
+from ragmon.core import constants
+from ragmon.core.record import Latency
+from ragmon.core.series_names import LONGEST, label
 from ragmon.export.prometheus import Collector
 from ragmon.monitor import Monitor
 from ragmon.reading import Captured
@@ -299,7 +300,7 @@ def test_any_label_renders_is_capped_and_keeps_series_apart(texts):
     monitor = Monitor(defaults(), clock=FakeClock())
     for text in texts:
         monitor.submit(make_record(source="live", pipeline=text, build=text, index_hash=text, ts=monitor._clock()))
-    seen = {text or names.DEFAULT_PIPELINE for text in texts}
+    seen = {text or constants.DEFAULT_PIPELINE for text in texts}
     monitor.captured = lambda: Captured(
         calls={(text, "live", "rest"): 1 for text in texts}, errors={(text, text): 1 for text in texts}
     )

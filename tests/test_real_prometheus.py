@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 from servers import prometheus
 
-from ragmon.contract import Latency
+from ragmon.core.record import Latency
 from ragmon.monitor import Monitor
 from ragmon.reading import Captured
 from ragmon.testing import make_record

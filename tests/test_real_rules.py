@@ -14,7 +14,7 @@ from test_real_prometheus import CONFIG, GOLD, RECORDS, records
 
 import ragmon
 from ragmon.alerting import render, rule_groups
-from ragmon.gates import Gate, Policy
+from ragmon.core.policy import Gate, Policy
 from ragmon.monitor import Monitor
 from ragmon.reading import Captured
 from ragmon.testing import make_record

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import notices, runtime
+from ragmon.capture import runtime
 from ragmon.capture.calls import Call, Site
 from ragmon.capture.convert import to_record
 from ragmon.capture.draws import Odds
+from ragmon.core import log
 from ragmon.testing import capture_traces
 
 
@@ -113,7 +114,7 @@ def test_an_iterator_that_is_handed_over_is_not_used_up():
 
 
 def test_what_is_said_outside_a_call_is_counted_and_warned_of_once(caplog, monkeypatch):
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
     before = runtime.orphans()
     with capturing(), caplog.at_level(logging.WARNING, logger="ragmon"):
         for _ in range(3):

@@ -15,21 +15,21 @@ from random_records import worlds
 
 import ragmon
 from ragmon import offline
-from ragmon.capture import notices
 from ragmon.capture.redact import Redaction
 from ragmon.capture.said import probe
-from ragmon.contract import Answer, encode
-from ragmon.errors import RagmonError
+from ragmon.core import log
+from ragmon.core.errors import RagmonError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.private_files import keyed_hash
+from ragmon.core.record import Answer, encode
+from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.installation import Installation
-from ragmon.item import GoldItem
-from ragmon.keys import keyed_hash
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record
-from ragmon.text import normalise_question
 
 GOLD = '{"qid": "q1", "question": "Where is it?", "answerable": true, "gold_claim_substr": ["harbour"]}\n'
 SECRET = ("Where is it?", "At the harbour", "a passage on the harbour")
@@ -322,7 +322,7 @@ BROKEN = [failing(KeyError), failing(Panic), failing(SystemExit), returning(None
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch):
     """Every test hears its own warnings."""
-    monkeypatch.setattr(notices, "_said", set())
+    monkeypatch.setattr(log, "_said", set())
 
 
 @pytest.mark.parametrize("redactor", BROKEN)

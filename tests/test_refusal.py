@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
-from ragmon.text import fold
+from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.core.text import fold
 
 REFUSALS = (
     "I don't have enough information to answer that question.",

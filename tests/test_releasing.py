@@ -18,15 +18,15 @@ from ragmon.alarms.steps import CLUSTER
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import Clusters, judge
 from ragmon.config.load import defaults, load
-from ragmon.contract import Record, Totals
-from ragmon.gates import Gate, Policy
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Record, Totals
+from ragmon.core.text import normalise_question
 from ragmon.releasing import Releases
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.stats import betting, two_samples
 from ragmon.stats.betting import ALPHA, BETS
 from ragmon.testing import make_gold, make_record
-from ragmon.text import normalise_question
 
 COMPLIANCE = Gate("compliance", "compliance", 0.80, "at_least")
 GROUNDED = Gate("grounded", "groundedness", 0.50, "at_least")

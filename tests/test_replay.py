@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ragmon
-from ragmon.errors import InputError
+from ragmon.core.errors import InputError
 from ragmon.testing import make_gold, make_record
 
 GOLD = make_gold(("a", True), ("b", False))

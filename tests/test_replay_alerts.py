@@ -12,7 +12,7 @@ from command_line import ragmon
 
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.config.load import load
-from ragmon.contract import Record, Totals, encode
+from ragmon.core.record import Record, Totals, encode
 from ragmon.watching import Watching
 
 KEYS = ["ts", "alert", "metric", "severity", "state"]

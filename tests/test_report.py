@@ -8,9 +8,9 @@ import pytest
 from oracle import seed_002
 from runs import DEFAULT, GOLD, SMALL, run_file, small_report
 
-from ragmon.contract import Latency, Sampling, encode
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Latency, Sampling, encode
 from ragmon.ingest.files import Intake, read_files
-from ragmon.item import GoldItem
 from ragmon.offline import Run, replay
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer

@@ -17,8 +17,8 @@ from deployed import DEPLOY, ROOT, document
 from servers import prometheus
 from serving import PORTS, asked, process, send_body, wait_for, whole
 
-from ragmon import exposition
 from ragmon.config.load import load
+from ragmon.core import series_names
 from ragmon.metrics import families
 from ragmon.testing import make_record
 
@@ -152,8 +152,8 @@ def test_a_command_runs(chain, name, command):
 
 def test_every_series_that_is_asked_for_is_called_as_ragmon_calls_it():
     asked_for = {name for _, command in COMMANDS for name in re.findall(r"\b(?:rag|ragmon)_[a-z0-9_]+", command)}
-    served = {value for value in vars(exposition).values() if isinstance(value, str)}
-    served |= {f"{exposition.PREFIX}{metric}" for metric in families()}
+    served = {value for value in vars(series_names).values() if isinstance(value, str)}
+    served |= {f"{series_names.PREFIX}{metric}" for metric in families()}
     known = {re.sub("_(bucket|sum|count)$", "", name) for name in asked_for} - served
     parts = {name for name in known if name.endswith("_")}  # the beginning of a pattern
     assert known == parts

@@ -19,8 +19,8 @@ from bench.scenario import Stream
 from bench.scenario.faults import FAULTS
 from bench.scenario.incidents import BENIGN, EXPECT, HOUR, PRESETS, Incident, schedule
 from bench.scenario.pool import Reply, pool
-from ragmon.contract import Record
-from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.scorer import Scorer

@@ -16,8 +16,8 @@ from bench.scenario.published import scores
 from bench.scenario.reference import REFERENCES
 from bench.scenario.table import HEAD
 from bench.scenario.verdicts import FalseAlarms
-from ragmon.contract import Answer
-from ragmon.item import GoldItem
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer
 
 # --- judging alarms ---------------------------------------------------------------------------------------------------
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from oracle.draw import ABSENT, drawn, without_absent
 from random_records import NOON, worlds
 
-from ragmon import names
-from ragmon.contract import Answer, Latency, Record, Sampling
+from ragmon.core import constants
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Latency, Record, Sampling
+from ragmon.core.refusal import RefusalRule
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.rejected import Rejected
-from ragmon.item import GoldItem
 from ragmon.reader import FactReader
-from ragmon.refusal import RefusalRule
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.testing import FakeClock
@@ -211,7 +211,7 @@ def test_a_record_from_the_future_is_dropped_and_counted():
     assert not scorer.observe(Record(ts=NOON + 301))
     clock.advance(1)
     assert scorer.observe(Record(ts=NOON + 301))
-    assert (scorer.scored, scorer.dropped) == (2, {names.TOO_FUTURE: 1})
+    assert (scorer.scored, scorer.dropped) == (2, {constants.TOO_FUTURE: 1})
 
 
 def test_a_record_older_than_the_retention_is_dropped_whole():
@@ -219,7 +219,7 @@ def test_a_record_older_than_the_retention_is_dropped_whole():
     scorer = Scorer(GOLD, state=State(retention=7200))
     assert scorer.observe(request("live", ts=NOON))
     assert not scorer.observe(request("live", ts=NOON - 7201))
-    assert (scorer.scored, scorer.dropped) == (1, {names.TOO_OLD: 1})
+    assert (scorer.scored, scorer.dropped) == (1, {constants.TOO_OLD: 1})
     assert (n(scorer, "compliance", "live"), n(scorer, "compliance", "match", gold="gold")) == (1, 1)
 
 

@@ -7,9 +7,9 @@ from side_by_side import SideBySide, gold, reasons, refusal, trace, unanswerable
 
 from ragmon.cli import main
 from ragmon.config.load import check
-from ragmon.errors import GoldError
-from ragmon.gates import Policy
-from ragmon.names import MALFORMED_JSON, NO_ANSWER, NO_GOLD_CITATIONS, NO_GOLD_CLAIM
+from ragmon.core.constants import MALFORMED_JSON, NO_ANSWER, NO_GOLD_CITATIONS, NO_GOLD_CLAIM
+from ragmon.core.errors import GoldError
+from ragmon.core.policy import Policy
 from ragmon.presets import PRESETS
 
 

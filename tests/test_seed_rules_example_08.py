@@ -7,9 +7,9 @@ import json
 import pytest
 from side_by_side import SideBySide, reasons, values
 
+from ragmon.core.constants import NO_ANSWER, NO_GOLD_CITATIONS
+from ragmon.core.policy import Policy
 from ragmon.export.markdown import render
-from ragmon.gates import Policy
-from ragmon.names import NO_ANSWER, NO_GOLD_CITATIONS
 from ragmon.presets import PRESETS
 
 

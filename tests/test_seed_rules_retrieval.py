@@ -7,10 +7,10 @@ import json
 import pytest
 from side_by_side import SideBySide, reasons, values
 
-from ragmon.errors import GoldError
-from ragmon.gates import Gate, Policy
+from ragmon.core.constants import INVALID_SCHEMA, NO_GOLD_CITATIONS, NO_TEXT, TOTAL_UNKNOWN
+from ragmon.core.errors import GoldError
+from ragmon.core.policy import Gate, Policy
 from ragmon.gold import GoldSet
-from ragmon.names import INVALID_SCHEMA, NO_GOLD_CITATIONS, NO_TEXT, TOTAL_UNKNOWN
 
 
 @pytest.fixture

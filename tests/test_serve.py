@@ -9,8 +9,8 @@ from serving import configuration, journalled, post, process, serving, totals
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.cli.serve import TEMPORARY
-from ragmon.contract import Sampling, Totals
-from ragmon.live import CODES
+from ragmon.config.series import CODES
+from ragmon.core.record import Sampling, Totals
 from ragmon.testing import make_record
 
 RESOURCE = {"service.name": "support"}

@@ -36,6 +36,7 @@ from test_faults_disk import send_until_refused
 from ragmon.config.load import load
 from ragmon.export.why import render
 from ragmon.server.keeping.clock import Clock
+from ragmon.server.keeping.opening import entries
 from ragmon.server.server import Server
 from ragmon.server.showing import asking as asking_module
 from ragmon.testing import FakeClock
@@ -432,7 +433,7 @@ def test_requests_that_name_no_pipeline_are_those_of_the_usual_one(tmp_path):
 def test_one_comparison_is_made_at_a_time(filled, monkeypatch):
     """It scores a day of records again, and must not starve those who write."""
     running = filled[0]
-    begun, go_on, decode = threading.Event(), threading.Event(), asking_module.entries
+    begun, go_on, decode = threading.Event(), threading.Event(), entries
 
     def slowly(lines):
         begun.set()

@@ -20,8 +20,8 @@ from serving import (
     whole,
 )
 
+from ragmon.core.record import Label, decode_entry
 from ragmon.journal import forget, open_readonly
-from ragmon.journal.entries import Label, decode
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
 
@@ -204,6 +204,6 @@ def test_forgetting_a_trace_takes_its_labels_and_the_answer_in_them(tmp_path):
         done = forget(tmp_path / "state", trace=trace(1))
         assert (done.records, done.labels) == (1, 1)
         with open_readonly(tmp_path / "state") as journal:
-            lines = [decode(line) for row in journal.rows() for line in row.lines.splitlines()]
+            lines = [decode_entry(line) for row in journal.rows() for line in row.lines.splitlines()]
         assert sorted(one.trace_id for one in lines if isinstance(one, Label)) == [trace(0), trace(2)]
         assert all(one.trace_id != trace(1) for one in lines if hasattr(one, "trace_id"))

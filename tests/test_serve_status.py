@@ -17,7 +17,7 @@ from test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fi
 
 from ragmon.alarms import AlarmState
 from ragmon.capture.otlp import OtlpSink
-from ragmon.contract import Sampling, Totals
+from ragmon.core.record import Sampling, Totals
 from ragmon.reading import Books, Reading, Served
 from ragmon.server.showing import glance, views
 from ragmon.snapshot import Snapshot

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ragmon.config.services import Serve
-from ragmon.errors import ConfigError, RagmonError
+from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.server.doors.exposure import check, read_token
 
 CERTIFICATE = {"cert": "server.pem", "key": "server.key"}

@@ -35,7 +35,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from process_usage import peak
 
 from ragmon.config.kinds import Address
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.server import complaints
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.doors import rpc

@@ -46,8 +46,8 @@ from process_usage import peak
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.config.kinds import Address
-from ragmon.contract import Record
-from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.record import Record
 from ragmon.server import complaints
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.doors import limits

@@ -10,8 +10,8 @@ from capturing import BrokenError, Gate
 
 from ragmon.capture.jsonl import JsonlSink
 from ragmon.capture.sinks import Tee
-from ragmon.contract import Answer, Record
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Answer, Record
 from ragmon.testing import Collected
 
 

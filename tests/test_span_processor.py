@@ -354,7 +354,7 @@ def test_install_adds_one_processor_to_a_provider_and_replaces_nothing(monkeypat
 def test_a_provider_that_takes_no_processors_is_refused():
     """The one OpenTelemetry hands out before an application has set its own."""
     installed = Installation(defaults(), Collected())
-    with pytest.raises(ragmon.errors.RagmonError, match="provider takes no span processors") as caught:
+    with pytest.raises(ragmon.core.errors.RagmonError, match="provider takes no span processors") as caught:
         installed.watch(context)
     assert "TracerProvider" in caught.value.hint
 

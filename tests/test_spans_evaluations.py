@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from serving import journalled, serving, wait_for
 
-from ragmon.journal.entries import Label
+from ragmon.core.record import Label
 from ragmon.spans import Event, Span, to_record
 from ragmon.spans.evaluations import evaluations, judged
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_spans import TRACE
 
-from ragmon import attributes as keys
-from ragmon.contract import Answer, Record, encode
+from ragmon.core import semconv
+from ragmon.core.record import Answer, Record, encode
 from ragmon.spans import Event, Span, fill, per_request, to_record
 from ragmon.spans.values import REDACTED
 
@@ -22,10 +22,12 @@ WORDS = st.sampled_from(
         *("data", "claim", "answer", "citations", "outputs", "replies", "generations", "user", "assistant", "human"),
     ]
 )
-KNOWN = [value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)]
+KNOWN = [value for name, value in vars(semconv).items() if name.isupper() and isinstance(value, str)]
 FLAT = st.builds(
     "{}.{}.{}".format,
-    st.sampled_from([keys.RETRIEVED, keys.RERANKER_INPUT, keys.RERANKER_OUTPUT, keys.LLM_INPUT, keys.LLM_OUTPUT]),
+    st.sampled_from(
+        [semconv.RETRIEVED, semconv.RERANKER_INPUT, semconv.RERANKER_OUTPUT, semconv.LLM_INPUT, semconv.LLM_OUTPUT]
+    ),
     st.sampled_from(["0", "1", "2", "x", "-1", "9" * 12, "²"]),
     st.sampled_from(["document.id", "document.content", "document.metadata", "message.role", "message.content", ""]),
 )
@@ -65,12 +67,12 @@ SAID = st.sampled_from(
 LIKELY = st.fixed_dictionaries(
     {},
     optional={
-        keys.SPAN_KIND: st.sampled_from(["CHAIN", "RETRIEVER", "RERANKER", "LLM", "EVALUATOR"]),
-        keys.OPERATION: st.sampled_from(["chat", "retrieval", "rerank", "invoke_workflow"]),
-        keys.DOCUMENTS: DOCUMENTS,
-        keys.OUTPUT_VALUE: DOCUMENTS | SAID,
-        keys.ENTITY_OUTPUT: DOCUMENTS | SAID,
-        keys.INPUT_VALUE: SAID | st.just('{"question": "Is it?"}'),
+        semconv.SPAN_KIND: st.sampled_from(["CHAIN", "RETRIEVER", "RERANKER", "LLM", "EVALUATOR"]),
+        semconv.OPERATION: st.sampled_from(["chat", "retrieval", "rerank", "invoke_workflow"]),
+        semconv.DOCUMENTS: DOCUMENTS,
+        semconv.OUTPUT_VALUE: DOCUMENTS | SAID,
+        semconv.ENTITY_OUTPUT: DOCUMENTS | SAID,
+        semconv.INPUT_VALUE: SAID | st.just('{"question": "Is it?"}'),
     },
 )
 ATTRIBUTES = st.builds(
@@ -81,8 +83,8 @@ ATTRIBUTES = st.builds(
 EVENTS = st.lists(
     st.builds(
         Event,
-        st.sampled_from([keys.QUERY_RESULT, keys.SEARCH_RESULT, keys.EXCEPTION, ""]),
-        st.dictionaries(WORDS | st.just(f"{keys.QUERY_RESULT}.id"), NESTED, max_size=3),
+        st.sampled_from([semconv.QUERY_RESULT, semconv.SEARCH_RESULT, semconv.EXCEPTION, ""]),
+        st.dictionaries(WORDS | st.just(f"{semconv.QUERY_RESULT}.id"), NESTED, max_size=3),
     ),
     max_size=3,
 )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from recorded_spans import START, TRACE, made, recorded
 
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.contract import Answer, Latency, Record, TextFacts, encode
+from ragmon.core import constants, semconv
+from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
 from ragmon.spans import fill, per_request, to_record
 from ragmon.spans.model import OWN_SCOPE
 
@@ -15,7 +14,7 @@ from ragmon.spans.model import OWN_SCOPE
 def root(record=None, line=None, **fields):
     """A root span of ragmon's."""
     text = encode(record)[:-1].decode() if line is None else line
-    return made({keys.RAGMON_RECORD: text, keys.OPERATION: keys.INVOKE_WORKFLOW}, scope=OWN_SCOPE, **fields)
+    return made({semconv.RAGMON_RECORD: text, semconv.OPERATION: semconv.INVOKE_WORKFLOW}, scope=OWN_SCOPE, **fields)
 
 
 FULL = Record(
@@ -23,7 +22,7 @@ FULL = Record(
     trace_id="1" * 32,
     ts=1_700_000_000.5,
     pipeline="support",
-    source=names.PROBE,
+    source=constants.PROBE,
     qid="A1",
     q="Is it?",
     retrieved_ids=["d1"],
@@ -63,15 +62,15 @@ class TestARootSpan:
     @pytest.mark.parametrize(
         ("line", "reason"),
         [
-            ("{", names.MALFORMED_JSON),
-            ("\ud83d", names.MALFORMED_JSON),
-            ('{"v": 1, "retrieved_ids": "d1"}', names.INVALID_SCHEMA),
-            ('{"v": 2}', names.INVALID_SCHEMA),
-            ('{"v": 1, "kind": "totals"}', names.INVALID_SCHEMA),
-            ('{"v": 1, "source": "elsewhere"}', names.INVALID_SCHEMA),
-            ('{"q": "Is it?"}', names.INVALID_SCHEMA),
-            (7, names.INVALID_SCHEMA),
-            pytest.param('{"v": 1, "of a later version": ' + "[" * 100_000, names.DEPTH, id="too deep"),
+            ("{", constants.MALFORMED_JSON),
+            ("\ud83d", constants.MALFORMED_JSON),
+            ('{"v": 1, "retrieved_ids": "d1"}', constants.INVALID_SCHEMA),
+            ('{"v": 2}', constants.INVALID_SCHEMA),
+            ('{"v": 1, "kind": "totals"}', constants.INVALID_SCHEMA),
+            ('{"v": 1, "source": "elsewhere"}', constants.INVALID_SCHEMA),
+            ('{"q": "Is it?"}', constants.INVALID_SCHEMA),
+            (7, constants.INVALID_SCHEMA),
+            pytest.param('{"v": 1, "of a later version": ' + "[" * 100_000, constants.DEPTH, id="too deep"),
         ],
     )
     def test_that_cannot_be_read_is_no_record_and_says_why(self, foreign, line, reason):
@@ -132,7 +131,7 @@ class TestFill:
     def test_ragmons_own_spans_tell_nothing_new(self, foreign):
         """Its retrieval child has no documents where the record had none; the retriever's span has."""
         own = root(Record(v=1))
-        stage = made({keys.OPERATION: keys.RETRIEVAL}, parent=own, scope=OWN_SCOPE)
+        stage = made({semconv.OPERATION: semconv.RETRIEVAL}, parent=own, scope=OWN_SCOPE)
         assert fill(Record(v=1), [own, stage, *foreign]).retrieved_ids == ["S1#2", "S1#1"]
 
     def test_filling_twice_changes_nothing(self, foreign):

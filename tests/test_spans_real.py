@@ -17,8 +17,8 @@ from typing import NamedTuple
 import pytest
 from recorded_spans import SECOND
 
-from ragmon import names
-from ragmon.contract import Latency, Record
+from ragmon.core import constants
+from ragmon.core.record import Latency, Record
 from ragmon.spans import Event, Span, fill, to_record
 from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG
 
@@ -201,7 +201,7 @@ def test_a_retriever_alone(setup):
     # Nothing around OpenLLMetry's LangChain retriever gives the ids, and its metadata call the documents otherwise.
     expected = run.told["labels" if setup == ("openllmetry", "langchain") else "ids"]
     assert (mapped.record.q, mapped.record.retrieved_ids) == (QUESTION, expected)
-    assert mapped.missing == {"answer_json": names.NO_ANSWER}
+    assert mapped.missing == {"answer_json": constants.NO_ANSWER}
 
 
 @on_llama_index

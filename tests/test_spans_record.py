@@ -6,17 +6,16 @@ import pytest
 from alarming import GOLD
 from recorded_spans import START, TRACE, made
 
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.contract import Latency
+from ragmon.core import constants, semconv
+from ragmon.core.record import Latency
 from ragmon.scorer import Scorer
 from ragmon.snapshot import ALL
 from ragmon.spans import Event, to_record
 from ragmon.spans.model import NOT_RAG
 
-CHAIN = {keys.SPAN_KIND: keys.CHAIN}
-LLM = {keys.SPAN_KIND: keys.LLM, keys.OUTPUT_VALUE: "Yes."}
-RETRIEVER = {keys.SPAN_KIND: keys.RETRIEVER, keys.DOCUMENTS: '[{"id": "d1"}]'}
+CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
+LLM = {semconv.SPAN_KIND: semconv.LLM, semconv.OUTPUT_VALUE: "Yes."}
+RETRIEVER = {semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: '[{"id": "d1"}]'}
 HTTP = {"http.request.method": "POST"}
 
 
@@ -85,39 +84,41 @@ class TestTheAnswer:
     """What the request said, where that was recorded."""
 
     @pytest.mark.parametrize(
-        "inside", [{keys.OPERATION: "chat"}, {keys.OPERATION: "retrieval"}], ids=["content off", "retrieval alone"]
+        "inside",
+        [{semconv.OPERATION: "chat"}, {semconv.OPERATION: "retrieval"}],
+        ids=["content off", "retrieval alone"],
     )
     def test_one_that_nobody_recorded_is_unknown_and_breaks_no_format(self, inside):
         """OpenTelemetry's default is to record no content; a format gate must not be red for that."""
-        root = made({keys.OPERATION: keys.INVOKE_WORKFLOW}, end=5)
+        root = made({semconv.OPERATION: semconv.INVOKE_WORKFLOW}, end=5)
         record = record_of(root, made(inside, parent=root, start=1, end=2))
         assert record.answer_json is None
         assert record.partial
         assert measured(record, "compliance").n == 0
 
     def test_one_that_is_empty_breaks_it(self):
-        chain = made({**CHAIN, keys.OUTPUT_VALUE: ""}, end=5)
+        chain = made({**CHAIN, semconv.OUTPUT_VALUE: ""}, end=5)
         record = record_of(chain, made(RETRIEVER, parent=chain))
         assert not record.partial
         assert (measured(record, "compliance").value, measured(record, "compliance").n) == (0.0, 1)
 
     def test_an_application_in_any_language_may_say_it_in_attributes_of_its_own(self):
-        held = {keys.RAGMON_CLAIM: "Yes.", keys.RAGMON_CITATIONS: ["d1", "d9"], keys.OUTPUT_VALUE: "Yes. [1]"}
+        held = {semconv.RAGMON_CLAIM: "Yes.", semconv.RAGMON_CITATIONS: ["d1", "d9"], semconv.OUTPUT_VALUE: "Yes. [1]"}
         chain = made({**CHAIN, **held}, end=5)
         said = record_of(chain, made(RETRIEVER, parent=chain)).answer_json
         assert (said.claim, said.citations) == ("Yes.", ["d1", "d9"])
 
     def test_a_call_that_said_nothing_called_a_tool(self):
         root = made(CHAIN, end=9)
-        silent = {**LLM, keys.OUTPUT_VALUE: '{"role": "assistant", "content": ""}'}
+        silent = {**LLM, semconv.OUTPUT_VALUE: '{"role": "assistant", "content": ""}'}
         calls = [made(LLM, parent=root, start=1, end=2), made(silent, parent=root, start=3, end=4)]
         assert record_of(root, *calls).answer_json.claim == "Yes."
         assert record_of(root, calls[1]).answer_json.claim == ""
 
     def test_a_guardrails_verdict_is_none(self):
         root = made(CHAIN, end=9)
-        guard = made({keys.SPAN_KIND: keys.GUARDRAIL}, parent=root, start=3, end=6)
-        verdict = made({**LLM, keys.OUTPUT_VALUE: "safe"}, parent=guard, start=4, end=5)
+        guard = made({semconv.SPAN_KIND: semconv.GUARDRAIL}, parent=root, start=3, end=6)
+        verdict = made({**LLM, semconv.OUTPUT_VALUE: "safe"}, parent=guard, start=4, end=5)
         assert record_of(root, made(LLM, parent=root, start=1, end=2), guard, verdict).answer_json.claim == "Yes."
 
 
@@ -125,25 +126,25 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("attributes", "fields", "expected"),
         [
-            ({}, {"failed": True}, names.ERROR),
-            ({keys.ERROR_TYPE: "Timeout"}, {}, "Timeout"),
-            ({keys.ERROR_TYPE: "Timeout"}, {"failed": True}, "Timeout"),
-            ({keys.TASK_STATUS: "failure"}, {}, names.ERROR),
-            ({keys.TRULENS_ERROR: "it said: secret"}, {}, names.ERROR),
+            ({}, {"failed": True}, constants.ERROR),
+            ({semconv.ERROR_TYPE: "Timeout"}, {}, "Timeout"),
+            ({semconv.ERROR_TYPE: "Timeout"}, {"failed": True}, "Timeout"),
+            ({semconv.TASK_STATUS: "failure"}, {}, constants.ERROR),
+            ({semconv.TRULENS_ERROR: "it said: secret"}, {}, constants.ERROR),
             ({}, {"failed": True, "events": [Event("exception", {"exception.type": "KeyError"})]}, "KeyError"),
-            ({keys.TASK_STATUS: "success"}, {"events": [Event("exception", {"exception.type": "KeyError"})]}, None),
+            ({semconv.TASK_STATUS: "success"}, {"events": [Event("exception", {"exception.type": "KeyError"})]}, None),
         ],
     )
     def test_the_type_of_an_error_never_its_message(self, attributes, fields, expected):
-        record = record_of(made(CHAIN | {keys.OUTPUT_VALUE: "Yes."} | attributes, end=9, **fields), made(LLM))
+        record = record_of(made(CHAIN | {semconv.OUTPUT_VALUE: "Yes."} | attributes, end=9, **fields), made(LLM))
         assert record.error == expected
         assert (record.answer_json is None) == (expected is not None)
 
     def test_a_request_that_failed_before_it_retrieved_is_one(self):
         """While the embedding service is down the error rate must not look at nothing."""
         chain = made(CHAIN, end=5, failed=True)
-        embedding = made({keys.SPAN_KIND: "EMBEDDING"}, parent=chain, failed=True)
-        assert record_of(chain, embedding).error == names.ERROR
+        embedding = made({semconv.SPAN_KIND: "EMBEDDING"}, parent=chain, failed=True)
+        assert record_of(chain, embedding).error == constants.ERROR
 
     def test_a_step_that_failed_inside_a_request_that_went_well(self):
         chain = made(CHAIN, end=9)
@@ -156,8 +157,8 @@ class TestErrors:
 
     def test_a_chain_that_failed_tells_more_than_the_web_request_around_it(self):
         """Also where the server made an apology of it."""
-        web = made(HTTP | {keys.ERROR_TYPE: "500"}, end=9, failed=True)
-        chain = made(CHAIN | {keys.ERROR_TYPE: "KeyError"}, parent=web, end=8)
+        web = made(HTTP | {semconv.ERROR_TYPE: "500"}, end=9, failed=True)
+        chain = made(CHAIN | {semconv.ERROR_TYPE: "KeyError"}, parent=web, end=8)
         assert record_of(web, chain, made(LLM, parent=chain)).error == "KeyError"
         assert (
             record_of(web._replace(attributes=HTTP, failed=False), chain, made(LLM, parent=chain)).error == "KeyError"
@@ -165,17 +166,17 @@ class TestErrors:
 
     def test_without_a_span_around_it_the_last_step_decides(self):
         assert record_of(made(RETRIEVER, failed=True), made(LLM, end=2)).error is None
-        assert record_of(made(RETRIEVER), made(LLM, end=2, failed=True)).error == names.ERROR
+        assert record_of(made(RETRIEVER), made(LLM, end=2, failed=True)).error == constants.ERROR
 
 
 class TestLabels:
     @pytest.mark.parametrize(
         "attributes",
         [
-            {keys.RAGMON_QID: "A1"},
-            {keys.METADATA: '{"qid": "A1"}'},
-            {f"{keys.ASSOCIATION}.qid": "A1"},
-            {keys.TRULENS_INPUT_ID: "A1"},
+            {semconv.RAGMON_QID: "A1"},
+            {semconv.METADATA: '{"qid": "A1"}'},
+            {f"{semconv.ASSOCIATION}.qid": "A1"},
+            {semconv.TRULENS_INPUT_ID: "A1"},
         ],
     )
     def test_the_gold_questions_id_on_any_span(self, attributes):
@@ -185,31 +186,31 @@ class TestLabels:
     @pytest.mark.parametrize(
         "attributes",
         [
-            {keys.SESSION: "s1"},
-            {keys.CONVERSATION: "s1"},
-            {keys.METADATA: '{"thread_id": "s1"}'},
-            {f"{keys.ASSOCIATION}.session_id": "s1"},
-            {keys.TRULENS_CONVERSATION: "s1"},
+            {semconv.SESSION: "s1"},
+            {semconv.CONVERSATION: "s1"},
+            {semconv.METADATA: '{"thread_id": "s1"}'},
+            {f"{semconv.ASSOCIATION}.session_id": "s1"},
+            {semconv.TRULENS_CONVERSATION: "s1"},
         ],
     )
     def test_the_conversation(self, attributes):
         assert record_of(made(LLM | attributes)).session == "s1"
 
     def test_the_outer_span_says_it_first(self):
-        chain = made(CHAIN | {keys.SESSION: "outer"}, end=9)
-        assert record_of(made(LLM | {keys.SESSION: "inner"}, parent=chain), chain).session == "outer"
+        chain = made(CHAIN | {semconv.SESSION: "outer"}, end=9)
+        assert record_of(made(LLM | {semconv.SESSION: "inner"}, parent=chain), chain).session == "outer"
 
     def test_a_number_is_an_id_and_an_empty_text_is_none(self):
-        assert record_of(made(LLM | {keys.SESSION: 7, keys.RAGMON_QID: ""})).session == "7"
-        assert record_of(made(LLM | {keys.SESSION: 7, keys.RAGMON_QID: ""})).qid is None
+        assert record_of(made(LLM | {semconv.SESSION: 7, semconv.RAGMON_QID: ""})).session == "7"
+        assert record_of(made(LLM | {semconv.SESSION: 7, semconv.RAGMON_QID: ""})).qid is None
 
     def test_the_pipeline_is_what_the_caller_says_else_the_workflow_else_the_service(self):
-        named = made(LLM | {keys.WORKFLOW_NAME: "support"})
-        unnamed = made(LLM | {keys.TRACELOOP_WORKFLOW: "RunnableSequence"})
+        named = made(LLM | {semconv.WORKFLOW_NAME: "support"})
+        unnamed = made(LLM | {semconv.TRACELOOP_WORKFLOW: "RunnableSequence"})
         assert record_of(named, pipeline="faq", service="shop").pipeline == "faq"
         assert record_of(named, service="shop").pipeline == "support"
         assert record_of(unnamed, service="shop").pipeline == "shop"
-        assert record_of(unnamed).pipeline == names.DEFAULT_PIPELINE
+        assert record_of(unnamed).pipeline == constants.DEFAULT_PIPELINE
 
     def test_build_and_whether_the_trace_can_be_opened(self):
         record = record_of(made(LLM, sampled=False), build="1.2")
@@ -223,8 +224,8 @@ class TestNotMonitored:
             [],
             [made(HTTP)],
             [made(CHAIN)],
-            [made({keys.SPAN_KIND: "EMBEDDING"})],
-            [made({keys.TRACELOOP_KIND: "workflow", keys.OPERATION: "embeddings"})],
+            [made({semconv.SPAN_KIND: "EMBEDDING"})],
+            [made({semconv.TRACELOOP_KIND: "workflow", semconv.OPERATION: "embeddings"})],
         ],
     )
     def test_what_neither_retrieves_nor_asks_a_model(self, spans):
@@ -232,17 +233,19 @@ class TestNotMonitored:
 
     @pytest.mark.parametrize(
         "judge",
-        [{keys.RAGMON_INTERNAL: True}, {keys.SPAN_KIND: keys.EVALUATOR}, {keys.TRULENS_KIND: "eval_root"}],
+        [{semconv.RAGMON_INTERNAL: True}, {semconv.SPAN_KIND: semconv.EVALUATOR}, {semconv.TRULENS_KIND: "eval_root"}],
     )
     def test_the_work_of_judges(self, judge):
         outer = made(judge, start=5, end=9)
-        call = made(LLM | {keys.OUTPUT_VALUE: "Relevant."}, parent=outer, start=6, end=8)
+        call = made(LLM | {semconv.OUTPUT_VALUE: "Relevant."}, parent=outer, start=6, end=8)
         assert to_record([outer, call]).reason == NOT_RAG
         assert record_of(outer, call, made(LLM, start=1)).answer_json.claim == "Yes."
 
     def test_haystacks_prompt_builder_is_no_model(self):
         """OpenInference says so."""
-        builder = made({keys.SPAN_KIND: keys.LLM, keys.PROMPT_TEMPLATE: "{{q}}", keys.OUTPUT_VALUE: "Is it?"})
+        builder = made(
+            {semconv.SPAN_KIND: semconv.LLM, semconv.PROMPT_TEMPLATE: "{{q}}", semconv.OUTPUT_VALUE: "Is it?"}
+        )
         assert to_record([builder]).reason == NOT_RAG
 
 

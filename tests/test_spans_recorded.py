@@ -7,7 +7,7 @@ import hashlib
 import pytest
 from recorded_spans import recorded
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.spans import to_record
 from ragmon.spans.model import CONTENT_NOT_CAPTURED, NOT_RAG
 
@@ -35,7 +35,7 @@ def test_question_ids_answer_and_stages_of_every_instrumentation(data, name, ids
     spans = recorded(data / "spans" / f"{name}.json")[-1]
     mapped = to_record(spans)
     record = mapped.record
-    assert (record.v, record.source, record.trace_id) == (names.CONTRACT_VERSION, names.LIVE, spans[0].trace_id)
+    assert (record.v, record.source, record.trace_id) == (constants.CONTRACT_VERSION, constants.LIVE, spans[0].trace_id)
     assert (record.q, record.retrieved_ids, record.error) == ("What is X?", ids, None)
     said = record.answer_json
     assert (None if said is None else (said.claim, said.citations)) == answer
@@ -70,7 +70,7 @@ def test_what_an_instrumentation_leaves_out_is_named(data):
     """OpenTelemetry's own writes no messages by default; a lone retrieval was never answered."""
     folder = data / "spans"
     assert to_record(recorded(folder / "og_langchain.json")[0]).missing == {"answer_json": CONTENT_NOT_CAPTURED}
-    assert to_record(recorded(folder / "og_llamaindex.json")[0]).missing == {"answer_json": names.NO_ANSWER}
+    assert to_record(recorded(folder / "og_llamaindex.json")[0]).missing == {"answer_json": constants.NO_ANSWER}
     assert to_record(recorded(folder / "oi_haystack.json")[0]).missing == {}
 
 
@@ -92,7 +92,7 @@ def test_openllmetry_alone_on_langchain_needs_id_from_or_the_hash_of_the_text(da
     chain = recorded(data / "spans" / "tl_langchain.json")[0]
     retriever = [span for span in chain if "VectorStoreRetriever" in span.name]
     mapped = to_record(retriever)
-    assert (mapped.record.retrieved_ids, mapped.missing["retrieved_ids"]) == (None, names.NO_IDS)
+    assert (mapped.record.retrieved_ids, mapped.missing["retrieved_ids"]) == (None, constants.NO_IDS)
     assert to_record(retriever, id_from=("metadata", "page")).record.retrieved_ids == ["2", "1"]
     hashed = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in ("chunk text 2", "chunk text 1")]
     assert to_record(retriever, content_hash=True).record.retrieved_ids == hashed

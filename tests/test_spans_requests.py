@@ -13,22 +13,22 @@ from recorded_spans import made
 from serving import accounted, journalled, replayed, send_body, serving
 from serving import digest as digest_of
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans import per_request, to_record
 from ragmon.spans.grouping import SLACK
 
-CHAIN, RETRIEVER, LLM = ({keys.SPAN_KIND: kind} for kind in (keys.CHAIN, keys.RETRIEVER, keys.LLM))
+CHAIN, RETRIEVER, LLM = ({semconv.SPAN_KIND: kind} for kind in (semconv.CHAIN, semconv.RETRIEVER, semconv.LLM))
 
 
 def turn(n, at, parent=None):
     """A question with its documents and its answer, which cites the first of them."""
     chain = made(
-        {**CHAIN, keys.INPUT_VALUE: f"question {n}", keys.OUTPUT_VALUE: f"answer {n} [1]"},
+        {**CHAIN, semconv.INPUT_VALUE: f"question {n}", semconv.OUTPUT_VALUE: f"answer {n} [1]"},
         start=at,
         end=at + 3,
         parent=parent,
     )
-    documents = {keys.DOCUMENTS: json.dumps([{"id": f"d{n}a"}, {"id": f"d{n}b"}])}
+    documents = {semconv.DOCUMENTS: json.dumps([{"id": f"d{n}a"}, {"id": f"d{n}b"}])}
     return [
         chain,
         made({**RETRIEVER, **documents}, parent=chain, start=at + 0.5, end=at + 1),
@@ -55,7 +55,7 @@ def test_each_workflow_that_retrieves_and_answers_is_a_request_of_its_own(within
 
 
 def test_one_that_failed_is_a_request_too():
-    failed = made({**CHAIN, keys.INPUT_VALUE: "question 1"}, end=1, failed=True)
+    failed = made({**CHAIN, semconv.INPUT_VALUE: "question 1"}, end=1, failed=True)
     first, second = per_request([failed, *turn(2, 5)])
     assert (to_record(first).record.error, told(second)[0]) == ("error", "question 2")
 
@@ -95,7 +95,7 @@ def test_the_server_counts_each_of_them_and_its_replay_does_so_too(tmp_path):
 
 def own(start, end):
     """The root of a decorated call."""
-    return made({keys.RAGMON_RECORD: '{"v":1}'}, start=start, end=end)
+    return made({semconv.RAGMON_RECORD: '{"v":1}'}, start=start, end=end)
 
 
 def whose(root, span):

@@ -7,12 +7,11 @@ import json
 import pytest
 from recorded_spans import made
 
-from ragmon import attributes as keys
-from ragmon import names
+from ragmon.core import constants, semconv
 from ragmon.spans import Event, to_record
 from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL
 
-CHAIN = {keys.SPAN_KIND: keys.CHAIN}
+CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
 
 
 def listed(*ids):
@@ -20,12 +19,12 @@ def listed(*ids):
 
 
 def retrieval(*ids, **fields):
-    return made({keys.SPAN_KIND: keys.RETRIEVER, keys.DOCUMENTS: listed(*ids)}, **fields)
+    return made({semconv.SPAN_KIND: semconv.RETRIEVER, semconv.DOCUMENTS: listed(*ids)}, **fields)
 
 
 def reranker(*ids, given=(), **fields):
-    held = {keys.SPAN_KIND: keys.RERANKER, keys.OUTPUT_VALUE: listed(*ids)}
-    flat = {f"{keys.RERANKER_INPUT}.{place}.document.id": name for place, name in enumerate(given)}
+    held = {semconv.SPAN_KIND: semconv.RERANKER, semconv.OUTPUT_VALUE: listed(*ids)}
+    flat = {f"{semconv.RERANKER_INPUT}.{place}.document.id": name for place, name in enumerate(given)}
     return made(held | flat, **fields)
 
 
@@ -42,7 +41,7 @@ class TestNested:
         assert ranked(retrieval("a", "b", parent=step), step, outer) == (["a", "b"], None, None)
 
     def test_an_outer_span_without_documents_leaves_it_to_the_inner_one(self):
-        outer = made({keys.SPAN_KIND: keys.RETRIEVER}, end=9)
+        outer = made({semconv.SPAN_KIND: semconv.RETRIEVER}, end=9)
         assert ranked(outer, retrieval("a", parent=outer)) == (["a"], None, None)
 
     def test_what_a_reranking_retriever_chose_from_are_its_candidates(self):
@@ -65,19 +64,20 @@ class TestNested:
 
     def test_a_database_client_inside_a_retriever_names_its_documents(self):
         """Where it found as many, and the same texts if both tell them."""
-        told = {keys.SPAN_KIND: keys.RETRIEVER, keys.OUTPUT_VALUE: '[{"text": "one"}, {"text": "two"}]'}
+        told = {semconv.SPAN_KIND: semconv.RETRIEVER, semconv.OUTPUT_VALUE: '[{"text": "one"}, {"text": "two"}]'}
         outer = made(told, end=9)
 
         def client(*texts):
             hits = [
-                {f"{keys.QUERY_RESULT}.id": n, f"{keys.QUERY_RESULT}.document": text} for n, text in enumerate(texts)
+                {f"{semconv.QUERY_RESULT}.id": n, f"{semconv.QUERY_RESULT}.document": text}
+                for n, text in enumerate(texts)
             ]
-            return made({}, parent=outer, events=[Event(keys.QUERY_RESULT, hit) for hit in hits])
+            return made({}, parent=outer, events=[Event(semconv.QUERY_RESULT, hit) for hit in hits])
 
         assert ranked(outer, client("one", "two"))[0] == ["0", "1"]
         assert ranked(outer, client("one", None))[0] == ["0", "1"]
-        assert ranked(outer, client("one", "other"))[2] == names.NO_IDS
-        assert ranked(outer, client("one"))[2] == names.NO_IDS
+        assert ranked(outer, client("one", "other"))[2] == constants.NO_IDS
+        assert ranked(outer, client("one"))[2] == constants.NO_IDS
 
 
 class TestReranked:
@@ -107,14 +107,14 @@ class TestReranked:
         assert ranked(reranker("b", given=("a", "b"))) == (["b"], ["a", "b"], None)
 
     def test_without_its_output_the_final_ranking_is_unknown(self):
-        silent = made({keys.OPERATION: "rerank"}, start=1, end=2)
+        silent = made({semconv.OPERATION: "rerank"}, start=1, end=2)
         assert ranked(retrieval("a", "b"), silent) == (None, ["a", "b"], CONTENT_NOT_CAPTURED)
 
     def test_a_llama_index_postprocessor_is_known_by_its_nodes(self):
         node = "<NodeWithScore(node=TextNode(id_={}), score=0.5)>"
         held = {
-            keys.INPUT_VALUE: json.dumps({"nodes": [node.format("a"), node.format("b")]}),
-            keys.OUTPUT_VALUE: json.dumps([node.format("b")]),
+            semconv.INPUT_VALUE: json.dumps({"nodes": [node.format("a"), node.format("b")]}),
+            semconv.OUTPUT_VALUE: json.dumps([node.format("b")]),
         }
         assert ranked(retrieval("a", "b"), made(CHAIN | held, start=1, end=2)) == (["b"], ["a", "b"], None)
 
@@ -123,10 +123,12 @@ def test_a_llama_index_step_that_returns_scored_nodes_for_a_query_retrieves():
     """Its instrumentations call it a chain or a task; a step that was given neither nodes nor a query is one."""
 
     def step(asked):
-        return made(CHAIN | {keys.INPUT_VALUE: asked, keys.OUTPUT_VALUE: '["<NodeWithScore(node=N(id_=a), score=1)>"]'})
+        return made(
+            CHAIN | {semconv.INPUT_VALUE: asked, semconv.OUTPUT_VALUE: '["<NodeWithScore(node=N(id_=a), score=1)>"]'}
+        )
 
     assert ranked(step('{"str_or_query_bundle": "Is it?"}'))[0] == ["a"]
-    model = made({keys.OPERATION: "chat"})
+    model = made({semconv.OPERATION: "chat"})
     assert ranked(step('{"text": "Is it?"}'), model)[2] == ranked(step("Is it?"), model)[2] == NO_RETRIEVAL
 
 
@@ -142,20 +144,20 @@ class TestSeveral:
         assert ranked(*reversed(self.SPANS), merge=merge) == (expected, None, None)
 
     def test_scores_of_different_retrievers_do_not_stand_in_one_list(self):
-        scored = [made({keys.DOCUMENTS: json.dumps([{"id": name, "score": 1}])}) for name in "ab"]
+        scored = [made({semconv.DOCUMENTS: json.dumps([{"id": name, "score": 1}])}) for name in "ab"]
         assert to_record(scored[:1]).record.scores == [1.0]
         assert to_record(scored).record.scores is None
 
     def test_one_that_lost_attributes_leaves_all_ids_unknown(self):
-        cut = made({keys.SPAN_KIND: keys.RETRIEVER}, dropped=9, end=0.5)
+        cut = made({semconv.SPAN_KIND: semconv.RETRIEVER}, dropped=9, end=0.5)
         assert ranked(*self.SPANS, cut) == (None, None, ATTRIBUTES_DROPPED)
         assert ranked(*self.SPANS, cut, merge="last")[0] == ["d"]
 
     def test_one_whose_documents_were_not_recorded_leaves_all_ids_unknown(self):
-        assert ranked(*self.SPANS, made({keys.OPERATION: "retrieval"}))[2] == CONTENT_NOT_CAPTURED
+        assert ranked(*self.SPANS, made({semconv.OPERATION: "retrieval"}))[2] == CONTENT_NOT_CAPTURED
 
     def test_one_that_failed_found_nothing_to_miss(self):
-        assert ranked(retrieval("a"), made({keys.OPERATION: "retrieval"}, failed=True, end=0.5))[0] == ["a"]
+        assert ranked(retrieval("a"), made({semconv.OPERATION: "retrieval"}, failed=True, end=0.5))[0] == ["a"]
 
 
 def test_ids_that_only_another_step_of_a_langchain_request_wrote():
@@ -165,25 +167,27 @@ def test_ids_that_only_another_step_of_a_langchain_request_wrote():
         return {"lc": 1, "type": "constructor", "id": ["langchain", "Document"], "kwargs": parts}
 
     def retriever(*documents):
-        return made({keys.OPERATION: "vector_db_retrieve", keys.ENTITY_OUTPUT: json.dumps({"documents": documents})})
+        return made(
+            {semconv.OPERATION: "vector_db_retrieve", semconv.ENTITY_OUTPUT: json.dumps({"documents": documents})}
+        )
 
     one, two = {"page_content": "one"}, {"page_content": "two", "metadata": {"chunk_id": "c2"}}
-    step = made({keys.ENTITY_INPUT: json.dumps({"inputs": [written(id="n1", **one), written(id="n2", **two)]})})
+    step = made({semconv.ENTITY_INPUT: json.dumps({"inputs": [written(id="n1", **one), written(id="n2", **two)]})})
     assert ranked(retriever(one, two), step)[0] == ["n1", "n2"]
     assert ranked(retriever(two))[0] == ["c2"]
     # The same text twice: which of them was found cannot be told, and c2 is no name of the same kind.
-    again = made({keys.ENTITY_INPUT: json.dumps([written(id="n3", **one)])})
-    assert ranked(retriever(one, two), step, again)[2] == names.NO_IDS
-    assert ranked(retriever(one, two), step, id_from=("metadata", "chunk_id"))[2] == names.NO_IDS
+    again = made({semconv.ENTITY_INPUT: json.dumps([written(id="n3", **one)])})
+    assert ranked(retriever(one, two), step, again)[2] == constants.NO_IDS
+    assert ranked(retriever(one, two), step, id_from=("metadata", "chunk_id"))[2] == constants.NO_IDS
 
 
 def test_a_request_that_retrieved_nothing_anybody_saw():
-    assert ranked(made({keys.OPERATION: "chat"}))[2] == NO_RETRIEVAL
+    assert ranked(made({semconv.OPERATION: "chat"}))[2] == NO_RETRIEVAL
 
 
 def test_documents_on_the_span_of_the_request_itself():
     """OpenTelemetry's conventions allow it; a retrieval inside knows better."""
-    whole = made({keys.OPERATION: keys.INVOKE_WORKFLOW, keys.DOCUMENTS: listed("a", "b")}, end=9)
+    whole = made({semconv.OPERATION: semconv.INVOKE_WORKFLOW, semconv.DOCUMENTS: listed("a", "b")}, end=9)
     assert ranked(whole) == (["a", "b"], None, None)
     assert ranked(whole, retrieval("c", parent=whole)) == (["c"], None, None)
-    assert ranked(whole, made({keys.OPERATION: "chat"}, parent=whole))[0] == ["a", "b"]
+    assert ranked(whole, made({semconv.OPERATION: "chat"}, parent=whole))[0] == ["a", "b"]

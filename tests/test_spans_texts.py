@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_spans import made
 
-from ragmon import attributes as keys
-from ragmon.contract import Answer
+from ragmon.core import semconv
+from ragmon.core.record import Answer
 from ragmon.spans import to_record
 from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
 from ragmon.spans.values import REDACTED, decode
 
-CHAIN = {keys.SPAN_KIND: keys.CHAIN}
+CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
 Q = "Is it?"
 
 
 def chain_with_call(attributes, call=None):
     """A chain around a model call."""
     chain = made(CHAIN | attributes, end=9)
-    return to_record([chain, made({keys.SPAN_KIND: keys.LLM} | (call or {}), parent=chain)])
+    return to_record([chain, made({semconv.SPAN_KIND: semconv.LLM} | (call or {}), parent=chain)])
 
 
 def question(**attributes):
@@ -31,7 +31,7 @@ def question(**attributes):
 
 def answer(output, **call):
     """The answer of a chain's output, as claim and citations."""
-    found = chain_with_call({keys.OUTPUT_VALUE: output}, call).record.answer_json
+    found = chain_with_call({semconv.OUTPUT_VALUE: output}, call).record.answer_json
     return None if found is None else (found.claim, found.citations)
 
 
@@ -85,19 +85,19 @@ def test_the_other_places_of_a_question():
 
 @pytest.mark.parametrize("value", ["", "{}", "[]", '{"context": ["text"]}', REDACTED, 7, None, True, [1], {"a": 1}])
 def test_an_input_without_a_question(value):
-    mapped = chain_with_call({keys.INPUT_VALUE: value})
+    mapped = chain_with_call({semconv.INPUT_VALUE: value})
     assert mapped.record.q is None
     assert mapped.missing["q"] == CONTENT_NOT_CAPTURED
 
 
 def test_what_was_retrieved_for_is_the_question_only_where_no_workflow_tells():
     """It may have been rewritten."""
-    retriever = made({keys.OPERATION: "retrieval", keys.QUERY_TEXT: "rewritten"}, start=2)
-    told = made(CHAIN | {keys.INPUT_VALUE: Q}, end=0.5)
+    retriever = made({semconv.OPERATION: "retrieval", semconv.QUERY_TEXT: "rewritten"}, start=2)
+    told = made(CHAIN | {semconv.INPUT_VALUE: Q}, end=0.5)
     assert to_record([retriever]).record.q == "rewritten"
     assert to_record([retriever, told]).record.q == Q
-    assert to_record([made({keys.SPAN_KIND: keys.RERANKER, keys.RERANKER_QUERY: Q})]).record.q == Q
-    assert to_record([made({keys.TRULENS_KIND: "retrieval", keys.TRULENS_QUERY: Q})]).record.q == Q
+    assert to_record([made({semconv.SPAN_KIND: semconv.RERANKER, semconv.RERANKER_QUERY: Q})]).record.q == Q
+    assert to_record([made({semconv.TRULENS_KIND: "retrieval", semconv.TRULENS_QUERY: Q})]).record.q == Q
 
 
 def test_a_prompt_is_not_the_question():
@@ -105,7 +105,7 @@ def test_a_prompt_is_not_the_question():
         "llm.input_messages.0.message.role": "user",
         "llm.input_messages.0.message.content": "Context: ... Is it?",
     }
-    assert to_record([made({keys.SPAN_KIND: keys.LLM} | prompt)]).record.q is None
+    assert to_record([made({semconv.SPAN_KIND: semconv.LLM} | prompt)]).record.q is None
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_where_the_chain_tells_no_answer_the_last_model_call_does(output):
 @pytest.mark.parametrize(
     "call",
     [
-        {keys.OUTPUT_MESSAGES: '[{"role": "assistant", "parts": [{"type": "text", "content": "Yes."}]}]'},
+        {semconv.OUTPUT_MESSAGES: '[{"role": "assistant", "parts": [{"type": "text", "content": "Yes."}]}]'},
         {"llm.output_messages.0.message.content": "Yes."},
         {"llm.output_messages.0.message.contents.0.message_content.text": "Yes."},
         {"gen_ai.completion.0.content": "Yes.", "gen_ai.completion.0.role": "assistant"},
-        {keys.OUTPUT_VALUE: "Yes."},
-        {keys.ENTITY_OUTPUT: '"Yes."'},
+        {semconv.OUTPUT_VALUE: "Yes."},
+        {semconv.ENTITY_OUTPUT: '"Yes."'},
     ],
 )
 def test_what_a_model_call_said(call):
@@ -194,24 +194,24 @@ def test_what_a_model_call_said(call):
 def test_the_answer_is_the_last_word_of_the_request_not_of_a_step_in_retrieval():
     """A model that rewrites the question, or judges documents, answers nobody."""
     chain = made(CHAIN, end=9)
-    condense = made(CHAIN | {keys.OUTPUT_VALUE: "Is the harbour old?"}, end=1)
-    said = made({keys.OPERATION: "chat", keys.OUTPUT_VALUE: "Yes."}, parent=chain, start=2, end=3)
-    reranker = made({keys.SPAN_KIND: keys.RERANKER, keys.OUTPUT_VALUE: "[]"}, parent=chain, start=3, end=5)
-    judged = made({keys.OPERATION: "chat", keys.OUTPUT_VALUE: "Relevant."}, parent=reranker, start=4, end=5)
+    condense = made(CHAIN | {semconv.OUTPUT_VALUE: "Is the harbour old?"}, end=1)
+    said = made({semconv.OPERATION: "chat", semconv.OUTPUT_VALUE: "Yes."}, parent=chain, start=2, end=3)
+    reranker = made({semconv.SPAN_KIND: semconv.RERANKER, semconv.OUTPUT_VALUE: "[]"}, parent=chain, start=3, end=5)
+    judged = made({semconv.OPERATION: "chat", semconv.OUTPUT_VALUE: "Relevant."}, parent=reranker, start=4, end=5)
     assert to_record([condense, chain, said, reranker, judged]).record.answer_json == Answer(claim="Yes.")
 
 
 def test_text_that_lost_attributes_says_so():
     chain = made(CHAIN, end=9, dropped=3)
-    mapped = to_record([chain, made({keys.OPERATION: "chat"}, parent=chain)])
+    mapped = to_record([chain, made({semconv.OPERATION: "chat"}, parent=chain)])
     assert (mapped.missing["q"], mapped.missing["answer_json"]) == (ATTRIBUTES_DROPPED, ATTRIBUTES_DROPPED)
 
 
 def test_json_that_a_limit_cut_off_is_nobodys_words():
-    said = {keys.OUTPUT_VALUE: '{"answer": "It is, and'}
-    assert chain_with_call({keys.INPUT_VALUE: '{"question": "Is', **said}).record.q is None
-    assert answer(said[keys.OUTPUT_VALUE]) is None
-    assert answer(said[keys.OUTPUT_VALUE], **{keys.OUTPUT_VALUE: "Yes."}) == ("Yes.", None)
+    said = {semconv.OUTPUT_VALUE: '{"answer": "It is, and'}
+    assert chain_with_call({semconv.INPUT_VALUE: '{"question": "Is', **said}).record.q is None
+    assert answer(said[semconv.OUTPUT_VALUE]) is None
+    assert answer(said[semconv.OUTPUT_VALUE], **{semconv.OUTPUT_VALUE: "Yes."}) == ("Yes.", None)
 
 
 def test_words_that_are_broken_json_are_what_the_model_said():
@@ -228,7 +228,9 @@ def test_an_answer_nested_without_end():
 
 
 def test_half_a_surrogate_pair_is_no_text():
-    record = chain_with_call({keys.INPUT_VALUE: "Is it \ud83d?", keys.OUTPUT_VALUE: '{"answer": "\\ud83d"}'}).record
+    record = chain_with_call(
+        {semconv.INPUT_VALUE: "Is it \ud83d?", semconv.OUTPUT_VALUE: '{"answer": "\\ud83d"}'}
+    ).record
     assert (record.q, record.answer_json.claim) == ("Is it ??", "?")
 
 

@@ -12,23 +12,23 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otlp_requests import export, plain
 from recorded_spans import made
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.ingest.otlp import attributes as reading
 from ragmon.ingest.otlp.requests import read
 from ragmon.ingest.otlp.wanted import ON_SPAN
 from ragmon.spans import to_record
 from ragmon.spans.flattened import LISTS, Gathered, flattened
 
-DOCUMENT = f"{keys.RETRIEVED}.{{}}.document.{{}}"
+DOCUMENT = f"{semconv.RETRIEVED}.{{}}.document.{{}}"
 KEYS = [
-    keys.INPUT_VALUE,
-    keys.METADATA,
-    keys.VECTOR_TOP_K,
+    semconv.INPUT_VALUE,
+    semconv.METADATA,
+    semconv.VECTOR_TOP_K,
     "http.route",
     *[DOCUMENT.format(place, member) for place in (0, 1, 3) for member in ("id", "score", "content")],
-    f"{keys.RETRIEVED}.x.document.id",
-    f"{keys.LLM_OUTPUT}.0.message.role",
-    f"{keys.ASSOCIATION}.{'long' * 40}",
+    f"{semconv.RETRIEVED}.x.document.id",
+    f"{semconv.LLM_OUTPUT}.0.message.role",
+    f"{semconv.ASSOCIATION}.{'long' * 40}",
     "",
 ]
 VALUES = st.one_of(
@@ -84,14 +84,14 @@ def test_scores_that_change_their_kinds_stay_with_their_documents(scores, shuffl
             for place, score in enumerate(scores)
             for part, value in (("id", f"d{place}"), ("score", score))
         }
-        spans.append(made({keys.SPAN_KIND: keys.RETRIEVER, **documents}))
+        spans.append(made({semconv.SPAN_KIND: semconv.RETRIEVER, **documents}))
     for one, span in zip(read(export(spans).SerializeToString(), json=False).foreign, spans, strict=True):
         assert to_record([one.span()]) == to_record([span])
 
 
 def test_a_layout_is_found_out_once():
     spans = [
-        made({keys.INPUT_VALUE: f"Is it {number}?", DOCUMENT.format(0, "score"): number / 2}) for number in range(9)
+        made({semconv.INPUT_VALUE: f"Is it {number}?", DOCUMENT.format(0, "score"): number / 2}) for number in range(9)
     ]
     request = export(spans)
     for attributes, span in zip(arrived(request), spans, strict=True):
@@ -104,7 +104,7 @@ def test_a_layout_is_found_out_once():
 def test_layouts_without_end_do_not_fill_the_memory():
     """Another order in every span, other numbers of attributes, other instrumentations."""
     shuffling = random.Random(5)
-    names = [f"{keys.ASSOCIATION}.{number}" for number in range(9)]
+    names = [f"{semconv.ASSOCIATION}.{number}" for number in range(9)]
     for number in range(3 * reading.KINDS):
         shuffling.shuffle(names)
         told = dict.fromkeys(names[: 1 + number % 9], "x")
@@ -116,7 +116,7 @@ def test_layouts_without_end_do_not_fill_the_memory():
 
 def test_spans_that_never_look_alike_are_read_without_learning_and_right():
     shuffling = random.Random(5)
-    names = [f"{keys.ASSOCIATION}.{number}" for number in range(9)]
+    names = [f"{semconv.ASSOCIATION}.{number}" for number in range(9)]
     spans = []
     for number in range(2 * reading.REST):
         shuffling.shuffle(names)
@@ -141,7 +141,7 @@ def field(number, value, size=length):
     return bytes([number * 8 + 2]) + size(len(value)) + value
 
 
-KEY = field(1, keys.METADATA.encode())
+KEY = field(1, semconv.METADATA.encode())
 TEXT = field(1, b"said")
 ODD = {
     "nothing": b"",
@@ -149,7 +149,7 @@ ODD = {
     "an empty value": KEY + field(2, b""),
     "no key": field(2, TEXT),
     "the value before the key": field(2, TEXT) + KEY,
-    "long lengths": field(1, keys.METADATA.encode(), padded) + field(2, field(1, b"said", padded), padded),
+    "long lengths": field(1, semconv.METADATA.encode(), padded) + field(2, field(1, b"said", padded), padded),
     "a long length of a text": KEY + field(2, field(1, b"said", padded)),
     "a long length of a double": KEY + field(2, b"\x21" + bytes(7) + b"\x40", padded),
     "a field of later versions": KEY + field(2, TEXT) + field(9, b"new"),
@@ -162,7 +162,7 @@ ODD = {
 def test_attributes_written_as_the_protocol_allows_and_no_exporter_does(first, second):
     """Each comes alone first, beside a text and a double, and then as the other one beside the same."""
     usual = [
-        KeyValue(key=keys.INPUT_VALUE, value={"string_value": "Is it?"}).SerializeToString(),
+        KeyValue(key=semconv.INPUT_VALUE, value={"string_value": "Is it?"}).SerializeToString(),
         KeyValue(key=DOCUMENT.format(0, "score"), value={"double_value": 0.5}).SerializeToString(),
     ]
     for odd in (ODD[first], ODD[second]):

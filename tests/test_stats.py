@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from ragmon import stats
-from ragmon.contract import Latency
+from ragmon.core.record import Latency
 from ragmon.rows import Row
 
 SHARES = st.floats(0, 1)

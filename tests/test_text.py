@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.text import (
+from ragmon.core.text import (
     ANYWHERE,
     claim_phrases,
     contains_phrase,

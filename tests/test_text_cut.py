@@ -16,21 +16,21 @@ from otlp_requests import export
 from recorded_spans import made
 
 import ragmon
-from ragmon import attributes as keys
 from ragmon.capture.redact import Redaction
-from ragmon.contract import encode
+from ragmon.core import semconv
+from ragmon.core.constants import TEXT_CUT
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import encode
+from ragmon.core.text import READ, fold, head, is_cut, normalise_question, split_citations, stream_safe
 from ragmon.gold import GoldIndex
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import protobuf
 from ragmon.installation import Installation
-from ragmon.item import GoldItem
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
-from ragmon.names import TEXT_CUT
 from ragmon.scorer import Scorer
 from ragmon.spans import to_record
 from ragmon.testing import Collected, make_gold, make_record
-from ragmon.text import READ, fold, head, is_cut, normalise_question, split_citations, stream_safe
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 FILLER = "word " * (READ // 5 + 1)
@@ -221,7 +221,7 @@ def cpu(call):
 def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     """1.6 KB of gzip are 700 KiB of answer; reading them took hours, and began again after every restart."""
     said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "citations: [" * 60_000}]}])
-    span = made({keys.OPERATION: "chat", keys.OUTPUT_MESSAGES: said})
+    span = made({semconv.OPERATION: "chat", semconv.OUTPUT_MESSAGES: said})
     body = export([span]).SerializeToString()
     assert len(gzip.compress(body)) < 4096
     assert len(body) > 700_000

@@ -16,7 +16,7 @@ from capturing import BrokenError, capturing, pipeline, raises, returns
 import ragmon
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.installation import Installation
 from ragmon.testing import Collected, capture_traces
 

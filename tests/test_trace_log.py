@@ -10,7 +10,7 @@ import pytest
 
 from ragmon.capture import jsonl
 from ragmon.capture.jsonl import JsonlSink
-from ragmon.contract import Record, Totals
+from ragmon.core.record import Record, Totals
 from ragmon.ingest.files import Intake, read_files
 
 

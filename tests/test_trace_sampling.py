@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon import names
 from ragmon.capture import runtime
 from ragmon.capture.draws import RANDOM_BITS, threshold
 from ragmon.capture.said import probe
+from ragmon.core import constants
 from ragmon.testing import capture_traces
 
 traced = ragmon.trace(pipeline)
@@ -23,7 +23,7 @@ shares = st.floats(0, 1)
 
 def live(found):
     """User calls of the default pipeline by stratum."""
-    return {stratum: n for (_, source, stratum), n in found.totals().items() if source == names.LIVE}
+    return {stratum: n for (_, source, stratum), n in found.totals().items() if source == constants.LIVE}
 
 
 @pytest.mark.parametrize(("rate", "expected"), [(0.0, 0), (1.0, 500)])
@@ -132,7 +132,7 @@ def test_kinds_of_errors_are_counted_by_name_up_to_a_cap():
                 ragmon.trace(raises(kind))("q")
     errors = found.errors()
     assert len(errors) == runtime.CODES + 1
-    assert errors["default", names.OTHER] == 20
+    assert errors["default", constants.OTHER] == 20
     assert sum(errors.values()) == live(found)["error"] == len(kinds)
 
 

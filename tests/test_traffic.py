@@ -8,7 +8,7 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.contract import Totals
+from ragmon.core.record import Totals
 from ragmon.traffic import CallKey, Calls, Count, by_stratum
 
 START = 1_763_683_200

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.stats import betting, paired, two_samples
 from ragmon.stats.betting import ALPHA, shares
 from ragmon.stats.detection import kl

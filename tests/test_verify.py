@@ -22,8 +22,8 @@ from through_collector import free_port
 
 from ragmon.capture.otlp import OtlpSink
 from ragmon.config.load import load
-from ragmon.contract import Totals
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Totals
 from ragmon.journal import Journal, Limits, forget
 from ragmon.journal.held import Row, checksum
 from ragmon.server.keeping.waiting import Limits as Patience

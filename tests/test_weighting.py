@@ -12,9 +12,9 @@ import ragmon
 from ragmon import stats
 from ragmon.capture.convert import to_record
 from ragmon.capture.runtime import Runtime
-from ragmon.contract import Answer, Record, Sampling, Totals
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.markdown import render
-from ragmon.gates import Gate, Policy
 from ragmon.judging import evaluate
 from ragmon.offline import Run
 from ragmon.scorer import Scorer

@@ -28,14 +28,15 @@ from random_records import worlds
 from scipy import stats as scipy_stats
 
 from bench.scenario import Stream
-from ragmon.contract import Record, Sampling, Totals
-from ragmon.errors import RagmonError
-from ragmon.gates import Gate, Policy
+from ragmon.core.constants import STEP
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Gate, Policy
+from ragmon.core.record import Record, Sampling, Totals
 from ragmon.groups import take
 from ragmon.judging import evaluate
-from ragmon.scorer import Rules, Scorer
+from ragmon.rules import Rules
+from ragmon.scorer import Scorer
 from ragmon.stats import MICRO
-from ragmon.tables import STEP
 from ragmon.why import explain, load, plain
 from ragmon.why.change import ALPHA, Point, Sums, chance, gain, locate
 from ragmon.windows import State

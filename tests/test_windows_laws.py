@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_records import NOON, worlds
 
-from ragmon.contract import Answer, Record
+from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
-from ragmon.names import TOO_OLD
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
-from ragmon.windows import FOLDED, FRESH, HOUR, STEP, State
+from ragmon.windows import State
 
 DAY = 24 * HOUR
 SPREADS = (60, 900, 2 * HOUR, 2 * DAY)

@@ -7,9 +7,9 @@ import json
 
 import zstandard
 
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
-from ragmon.item import GoldItem
 from ragmon.scorer import Scorer
 
 NOON = 1_763_683_200.0

@@ -21,7 +21,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, TraceIdRatioBas
 
 import ragmon
 from ragmon.capture.calls import seen
-from ragmon.contract import Record
+from ragmon.core.record import Record
 
 Function = Callable[[str], object]
 

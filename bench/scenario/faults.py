@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from bench.scenario.pool import Reply, pool
-from ragmon.names import REFUSAL_TOKEN
+from ragmon.core.constants import REFUSAL_TOKEN
 
 Fault = Callable[[Reply, random.Random], Reply]
 

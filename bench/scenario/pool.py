@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bench.scenario.published import passes
-from ragmon.contract import Answer
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
 
 DATA: Final = Path(__file__).parents[2] / "tests" / "data" / "squad2"
 SYSTEM: Final = "bert"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ragmon.contract import Answer
-from ragmon.item import GoldItem
-from ragmon.names import REFUSAL_TOKEN
+from ragmon.core.constants import REFUSAL_TOKEN
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer
 
 SHORTEST: Final = 5
 """Gold phrases of fewer characters count for nothing."""

@@ -17,8 +17,8 @@ from typing import Final
 from bench.scenario.published import scores
 from bench.scenario.stream import Stream
 from bench.scenario.verdicts import Edge
-from ragmon.gates import Gate
-from ragmon.names import PROBE
+from ragmon.core.constants import PROBE
+from ragmon.core.policy import Gate
 from ragmon.presets import PRESETS
 from ragmon.stats import wilson
 

@@ -16,11 +16,11 @@ import msgspec
 from bench.scenario.incidents import HOUR, PRESETS, Incident, schedule
 from bench.scenario.pool import SYSTEM, pool
 from bench.scenario.traffic import Traffic
-from ragmon.contract import Latency, Record
-from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.core.constants import PROBE
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Latency, Record
 from ragmon.gold import GoldSet
-from ragmon.item import GoldItem
-from ragmon.names import PROBE
 
 START: Final = 1_763_683_200.0
 """Midnight, UTC."""

@@ -11,8 +11,8 @@ from typing import Final
 from bench.scenario.faults import FAULTS
 from bench.scenario.incidents import BURST, LATENCY, TOPIC, UNANSWERABLE, Incident
 from bench.scenario.pool import Reply, pool
-from ragmon.contract import Latency, Record
-from ragmon.names import LIVE, PROBE
+from ragmon.core.constants import LIVE, PROBE
+from ragmon.core.record import Latency, Record
 
 _DAY: Final = 86_400.0
 _SWING: Final = 0.5

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ragmon import names
 from ragmon.alarms.shapes import Indexes, Shape
 from ragmon.alarms.steps import SHAPES, Step
 from ragmon.alarms.terms import AlarmTerms
+from ragmon.core import constants
 
 
 @dataclass
@@ -36,9 +36,9 @@ class Drift:
 
     def __init__(self, terms: AlarmTerms) -> None:
         self._indexes = [
-            (Signal(one.alert, names.INDEX_HASH, one.severity), Indexes(one.limit)) for one in terms.indexes
+            (Signal(one.alert, constants.INDEX_HASH, one.severity), Indexes(one.limit)) for one in terms.indexes
         ]
-        self._shapes = {name: (Signal(f"{name}:drift", name, names.TICKET), Shape()) for name in SHAPES}
+        self._shapes = {name: (Signal(f"{name}:drift", name, constants.TICKET), Shape()) for name in SHAPES}
 
     @property
     def signals(self) -> tuple[Signal, ...]:

@@ -7,12 +7,12 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from ragmon import names
 from ragmon.alarms.alarm import Alarm
 from ragmon.alarms.pipeline import Edge, PipelineAlarms
 from ragmon.alarms.steps import STEP, Steps
 from ragmon.alarms.terms import AlarmTerms
-from ragmon.errors import UnknownNameError
+from ragmon.core import constants
+from ragmon.core.errors import UnknownNameError
 from ragmon.scores import ScoreTable
 
 
@@ -149,5 +149,5 @@ def since(minute: int | None) -> float | None:
 
 def plain(edge: Edge) -> dict[str, Any]:
     """An edge as a line of an alerts file."""
-    alert = edge.alert if edge.pipeline == names.DEFAULT_PIPELINE else f"{edge.pipeline}/{edge.alert}"
+    alert = edge.alert if edge.pipeline == constants.DEFAULT_PIPELINE else f"{edge.pipeline}/{edge.alert}"
     return {"ts": edge.ts, "alert": alert, "metric": edge.metric, "severity": edge.severity, "state": edge.state}

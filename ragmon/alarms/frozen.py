@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from ragmon import names
 from ragmon.alarms.baselines import Baseline
 from ragmon.alarms.latency import LatencyBaseline
 from ragmon.alarms.sight import Sight
+from ragmon.core import constants
 
 VERSION: Final = 1
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -55,7 +55,7 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
     first: dict[str, dict[str, Natural]] = {}
 
     def __post_init__(self) -> None:
-        took = self.metrics.get(names.LATENCY)
+        took = self.metrics.get(constants.LATENCY)
         if took is not None and took.p95 is None:
             raise ValueError("the latency has no p95")
 
@@ -72,7 +72,7 @@ def freeze(baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: S
         name: _one(one.n, one.total) for name, one in sorted(baselines.items()) if one.n >= one.enough
     }
     if latency.p95 is not None:
-        known[names.LATENCY] = {**_one(latency.share.n, latency.share.total), "p95": latency.p95}
+        known[constants.LATENCY] = {**_one(latency.share.n, latency.share.total), "p95": latency.p95}
     return {"metrics": known, "golds": sight.golds, "first": {name: held for name, held in sight.first.items() if held}}
 
 
@@ -87,7 +87,7 @@ def give(
     if frozen is None:
         return
     for name, one in frozen.metrics.items():
-        if name == names.LATENCY and one.p95 is not None:
+        if name == constants.LATENCY and one.p95 is not None:
             latency.give(one.p95, one.n, one.total)
         elif name in baselines and one.n:
             baselines[name].give(one.n, one.total)

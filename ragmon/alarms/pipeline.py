@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ragmon import names
 from ragmon.alarms.alarm import Alarm, Change
 from ragmon.alarms.baselines import CHRONIC, GOLD_ENOUGH, GOLD_FULL, LIVE_ENOUGH, LIVE_FULL, PAUSE, Baseline
 from ragmon.alarms.drift import Drift, Signal
@@ -17,7 +16,8 @@ from ragmon.alarms.sight import Sight, Turn
 from ragmon.alarms.steps import STEP, Step
 from ragmon.alarms.terms import AlarmTerms
 from ragmon.alarms.watches import Watch
-from ragmon.errors import UnknownNameError
+from ragmon.core import constants
+from ragmon.core.errors import UnknownNameError
 from ragmon.scores import ScoreTable
 
 
@@ -73,7 +73,7 @@ class PipelineAlarms:
     def _attach(self, alarm: Alarm, learn: int) -> None:
         """Give an alarm the baseline it shares with all others on the same observations."""
         watch = alarm.watch
-        if watch.metric == names.LATENCY:
+        if watch.metric == constants.LATENCY:
             self._latencies.setdefault(watch.source, LatencyBaseline(learn))
         elif watch.kind != "gate" and baseline_name(watch) not in self.baselines:
             name = baseline_name(watch)
@@ -119,7 +119,7 @@ class PipelineAlarms:
             key = observed(watch)
             if key in found:
                 continue
-            if watch.metric == names.LATENCY:
+            if watch.metric == constants.LATENCY:
                 found[key] = self._latencies[watch.source].of(self._took(step, watch.source), watch.ratio)
             elif watch.kind == "paired":
                 found[key] = self.sight.paired(step, watch, freeze=quiet)
@@ -143,7 +143,7 @@ class PipelineAlarms:
         """What the mean should be at least, after turning; None while nobody knows."""
         if watch.kind == "gate":
             return watch.level if watch.at_least else 1.0 - watch.level
-        slow = watch.metric == names.LATENCY
+        slow = watch.metric == constants.LATENCY
         baseline = self._latencies[watch.source].share if slow else self.baselines[baseline_name(watch)]
         return baseline.level(watch.z, watch.margin, at_least=watch.at_least)
 
@@ -168,7 +168,7 @@ class PipelineAlarms:
                 baseline.learn(step.minute)
         for source, latency in self._latencies.items():
             latency.see(step.minute, self._took(step, source))
-            if names.LATENCY not in suspicious:
+            if constants.LATENCY not in suspicious:
                 latency.learn(step.minute)
 
     def _acute(self, minute: int) -> bool:
@@ -233,7 +233,7 @@ class PipelineAlarms:
 
     def baseline_of(self, watch: Watch) -> Baseline | None:
         """The baseline of a watch; None where it needs none."""
-        if watch.metric == names.LATENCY:
+        if watch.metric == constants.LATENCY:
             return self._latencies[watch.source].share
         return None if watch.kind == "gate" else self.baselines[baseline_name(watch)]
 

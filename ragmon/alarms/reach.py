@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragmon.alarms.watches import plan
-from ragmon.gates import Gate
+from ragmon.core.policy import Gate
 from ragmon.metrics.base import Metric
 from ragmon.stats.detection import labels_to_detect, minutes_to_detect
 

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.steps import Place, Step
 from ragmon.alarms.watches import Watch
+from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.facts import Key
-from ragmon.gates import FREE_SOURCES, GOLD_SOURCES
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import item_sums
 from ragmon.stats import MICRO

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from ragmon.contract import Record
+from ragmon.core.constants import AGAIN
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record, redacted
+from ragmon.core.text import normalise_question
 from ragmon.facts import Key
-from ragmon.item import GoldItem
-from ragmon.names import AGAIN
-from ragmon.reader import redacted
 from ragmon.rows import key_text, text_key
 from ragmon.stats import buckets
-from ragmon.text import normalise_question
 
 STEP: Final = 60
 """Seconds of a step."""

@@ -6,15 +6,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ragmon import names
 from ragmon.alarms.frozen import FrozenPipeline
 from ragmon.alarms.steps import CLUSTER
 from ragmon.alarms.watches import Watch
-from ragmon.gates import Gate
+from ragmon.core import constants
+from ragmon.core.policy import Gate
 
 LEARN: Final = 60
 """Minutes of traffic before a baseline is used."""
-INDEX_ALERT: Final = f"{names.INDEX_HASH}:drift"
+INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class IndexTerms:
 
     limit: int = 1
     alert: str = INDEX_ALERT
-    severity: str = names.TICKET
+    severity: str = constants.TICKET
 
 
 @dataclass(frozen=True)

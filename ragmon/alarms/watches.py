@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ragmon import names
-from ragmon.gates import LABELLED, Gate
+from ragmon.core import constants
+from ragmon.core.policy import LABELLED, Gate
 from ragmon.metrics.base import Metric
 
 Kind = Literal["gate", "baseline", "paired"]
@@ -86,11 +86,11 @@ def plan(
     taken = {gate.name for gate in gates}
     own = [replace(w, alert=f"{w.alert}:own") if w.alert in taken else w for w in (*_gold(metrics), *_live(metrics))]
     watches = [*declared, *own]
-    pages = sum(watch.severity == names.PAGE for watch in watches) * pipelines
+    pages = sum(watch.severity == constants.PAGE for watch in watches) * pipelines
     others = len(watches) * pipelines - pages
     page = max(LEAST, pages * PAGE_STEPS / false_pages_per_30d)
     look = max(LEAST, others * LOOK_STEPS / looks_per_day)
-    return tuple(replace(watch, threshold=page if watch.severity == names.PAGE else look) for watch in watches)
+    return tuple(replace(watch, threshold=page if watch.severity == constants.PAGE else look) for watch in watches)
 
 
 def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[Watch]:
@@ -107,7 +107,7 @@ def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[Watch]:
                 gate.at_least and not slow,
                 "gate",
                 level=SLOW if slow else gate.threshold,
-                source=gate.source or (names.LABEL if gate.metric in LABELLED else None),
+                source=gate.source or (constants.LABEL if gate.metric in LABELLED else None),
                 gold=gate.gold,
                 where=gate.where,
                 needs_gold=not slow and (metrics[gate.metric].needs_gold or gate.gold is not None),
@@ -122,17 +122,17 @@ def _gold(metrics: Mapping[str, Metric]) -> list[Watch]:
     for name in GOLD:
         if name in metrics:
             up = metrics[name].better == "higher"
-            usual = Watch(f"{name}:baseline", name, names.PAGE, up, "baseline", z=2.6, margin=0.03, needs_gold=True)
-            look = replace(usual, alert=f"{name}:look", severity=names.LOOK, z=1.64, margin=0.005)
+            usual = Watch(f"{name}:baseline", name, constants.PAGE, up, "baseline", z=2.6, margin=0.03, needs_gold=True)
+            look = replace(usual, alert=f"{name}:look", severity=constants.LOOK, z=1.64, margin=0.005)
             found += [usual, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True)]
     return found
 
 
 def _live(metrics: Collection[str]) -> list[Watch]:
-    watch = Watch("", "", names.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
+    watch = Watch("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
     up = ("compliance", "citation_scope", "coverage")
     found = [replace(watch, alert=f"{name}:look", metric=name, at_least=name in up) for name in LIVE if name in metrics]
     if "refusal_rate" in metrics:
         found.append(replace(watch, alert="refusal_rate:look", metric="refusal_rate"))
         found.append(replace(watch, alert="refusal_rate:look-low", metric="refusal_rate", at_least=True))
-    return [*found, replace(watch, alert=f"{names.LATENCY}:look", metric=names.LATENCY)]
+    return [*found, replace(watch, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ragmon import exposition
 from ragmon.alerting import recording
 from ragmon.config.services import Links
+from ragmon.core import series_names
 
 RUNBOOK: Final = "docs/runbook.md#{alert}"
 """Where the runbook is if nobody says: in ragmon's own repository."""
@@ -73,7 +73,7 @@ def _builds(query: str, otherwise: str) -> str:
     return f"{{{{ with {asked} }}}}{each}{{{{ else }}}}{otherwise}{{{{ end }}}}"
 
 
-_SEEN: Final = f"count by (build, index_hash) ({exposition.BUILD_SEEN}{_OF_PIPELINE}"
+_SEEN: Final = f"count by (build, index_hash) ({series_names.BUILD_SEEN}{_OF_PIPELINE}"
 VALUE: Final = _share(recording.VALUE)
 """The gate's value in its window, over all replicas."""
 INTERVAL: Final = f"95 % interval {_share(recording.VALUE_LOWER)} to {_share(recording.VALUE_UPPER)}"
@@ -83,7 +83,7 @@ WINDOWED: Final = _where(
 )
 """What the gate judges, unless the alarm is of a metric that has none."""
 THRESHOLD: Final = _where(
-    exposition.GATE_THRESHOLD, f"threshold {_share(exposition.GATE_THRESHOLD)}", "no gate of this name"
+    series_names.GATE_THRESHOLD, f"threshold {_share(series_names.GATE_THRESHOLD)}", "no gate of this name"
 )
 LATELY: Final = _where(
     recording.RECENT,
@@ -93,7 +93,7 @@ LATELY: Final = _where(
 )
 """The gate's metric in the last minutes: what an alarm has seen."""
 BASELINE: Final = _asked(
-    f"max({exposition.GATE_BASELINE}{_OF_GATE})", "$labels.pipeline $labels.alarm", "humanizePercentage", "none"
+    f"max({series_names.GATE_BASELINE}{_OF_GATE})", "$labels.pipeline $labels.alarm", "humanizePercentage", "none"
 )
 """What the alarm holds its metric against."""
 BUILDS: Final = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragmon import exposition, names
 from ragmon.alerting.annotations import Writer
 from ragmon.alerting.counted import named, scored, scored_by, shares
 from ragmon.alerting.gates import TICKET
@@ -12,11 +11,12 @@ from ragmon.alerting.monitor import JOB
 from ragmon.alerting.promql import increase
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import Settings
-from ragmon.export.labels import label
-from ragmon.gates import MIN_SAMPLES, Gate
+from ragmon.core import constants, series_names
+from ragmon.core.policy import MIN_SAMPLES, Gate
+from ragmon.core.series_names import label
 
 UNASSESSED: Final = 0.05
-EXPECTED: Final = (names.NO_GOLD_CLAIM, names.NO_GOLD_CITATIONS, names.ERROR)
+EXPECTED: Final = (constants.NO_GOLD_CLAIM, constants.NO_GOLD_CITATIONS, constants.ERROR)
 """Reasons that are no fault of what ragmon is told: the gold set leaves it open, or the request failed."""
 PART_OF_GOLD: Final = ("under_refusal_rate", "over_refusal_rate")
 """Metrics that are about the unanswerable, or the answerable, questions alone: a gold set may have none."""
@@ -30,7 +30,7 @@ def recorded(settings: Settings) -> list[Rule]:
     """Per gated metric: requests it scored, and those it could not."""
     keys = sorted({gate.metric for gate in shares(settings)})
     reasons = "|".join(EXPECTED)
-    unknown = f'sum by (metric) (increase({exposition.UNASSESSED}{{reason!~"{reasons}"}}[1h]))'
+    unknown = f'sum by (metric) (increase({series_names.UNASSESSED}{{reason!~"{reasons}"}}[1h]))'
     sums = [Rule(_SCORED, increase(series, "1h"), {"metric": key}) for key, series in scored_by(keys).items()]
     return [*sums, Rule(_UNASSESSED, f"{unknown} and on (metric) ({_any(keys)})")] if keys else []
 
@@ -52,7 +52,7 @@ def _unassessed(writer: Writer) -> Rule:
         "RagmonTooManyUnassessed",
         "{{ $labels.metric }}: {{ $value | humanizePercentage }} of its requests could not be assessed",
         "What is left may be no fair sample of all. The reasons: "
-        f"`sum by (metric, reason) (increase({exposition.UNASSESSED}[1h]))`.",
+        f"`sum by (metric, reason) (increase({series_names.UNASSESSED}[1h]))`.",
     )
     expr = f"{_UNASSESSED} / {whole} > {UNASSESSED:g}\nand on (metric) {whole} >= {MIN_SAMPLES}"
     return Rule("RagmonTooManyUnassessed", expr, {"severity": TICKET}, texts, pending="15m", alert=True)
@@ -62,7 +62,7 @@ def _gold(settings: Settings, writer: Writer) -> list[Rule]:
     """One alert for each gold set that probes ask, read off the gate that the most of its questions are about."""
     first: dict[tuple[str, str], Gate] = {}
     for gate in sorted(shares(settings), key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
-        if gate.source == names.PROBE:
+        if gate.source == constants.PROBE:
             first.setdefault((gate.pipeline, gate.gold or ""), gate)
     return [_unasked(gate, span(settings, gate), writer) for gate in first.values()]
 
@@ -85,7 +85,7 @@ def _unasked(gate: Gate, span: str, writer: Writer) -> Rule:
         "RagmonGoldStale",
         f"{{{{ $labels.pipeline }}}}: no gold question was scored for {span}",
         "Gates on gold rest on old answers, or on none. `ragmon probe --once` asks now and says what is wrong; "
-        f"`sum by (probe, result) (increase({exposition.PROBES}[{span}]))` says what became of those that were due.",
+        f"`sum by (probe, result) (increase({series_names.PROBES}[{span}]))` says what became of those that were due.",
         gated=True,
     )
     return Rule("RagmonGoldStale", expr, labels, texts, pending=span, alert=True)

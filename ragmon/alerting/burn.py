@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ragmon.alarms.reach import worth_a_page
-from ragmon.errors import RagmonError
-from ragmon.gates import Gate
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Gate
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ragmon import exposition, names
 from ragmon.alerting.promql import selector
 from ragmon.config.settings import Settings
-from ragmon.export.labels import label
-from ragmon.gates import LABELLED, Gate
+from ragmon.core import constants, series_names
+from ragmon.core.policy import LABELLED, Gate
+from ragmon.core.series_names import label
 from ragmon.metrics.base import parse
 from ragmon.promql import equals
 
@@ -30,12 +30,12 @@ def named(gate: Gate) -> dict[str, str]:
 
 def score(gate: Gate) -> str:
     """Selects what the gate's metric scored in all."""
-    return _counter(gate, exposition.SCORE, exposition.SLICE_SCORE)
+    return _counter(gate, series_names.SCORE, series_names.SLICE_SCORE)
 
 
 def scored(gate: Gate) -> str:
     """Selects how many requests it scored."""
-    return _counter(gate, exposition.SCORED, exposition.SLICE_SCORED)
+    return _counter(gate, series_names.SCORED, series_names.SLICE_SCORED)
 
 
 def scored_by(keys: Sequence[str]) -> dict[str, str]:
@@ -43,20 +43,20 @@ def scored_by(keys: Sequence[str]) -> dict[str, str]:
     found = {}
     for key in keys:
         name, _, k = key.partition("@")
-        found[key] = selector(f"{exposition.PREFIX}{name}{exposition.SCORED}", {"k": k} if k else {})
+        found[key] = selector(f"{series_names.PREFIX}{name}{series_names.SCORED}", {"k": k} if k else {})
     return found
 
 
 def _counter(gate: Gate, ending: str, sliced: str) -> str:
     matchers = {"pipeline": label(gate.pipeline)}
     name, _, k = gate.metric.partition("@")
-    series = f"{exposition.PREFIX}{name}{ending}"
+    series = f"{series_names.PREFIX}{name}{ending}"
     if gate.where:
         series = sliced
         matchers |= {"metric": gate.metric, "slice": label(gate.where)}
     elif k:
         matchers["k"] = k
-    matchers["source"] = gate.source or names.LIVE
+    matchers["source"] = gate.source or constants.LIVE
     return selector(series, matchers, *_gold(gate))
 
 

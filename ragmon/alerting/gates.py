@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragmon import exposition, names
 from ragmon.alarms.terms import INDEX_ALERT
 from ragmon.alerting import recording
 from ragmon.alerting.annotations import BASELINE, BUILDS, INTERVAL, LATELY, SAMPLES, THRESHOLD, VALUE, WINDOWED, Writer
 from ragmon.alerting.rulefile import Rule
+from ragmon.core import constants, series_names
 
 PAGE: Final = "page"
 TICKET: Final = "ticket"
 INFO: Final = "info"
 """How urgent an alert is: at once, this week, when somebody looks."""
-_INDEX: Final = f'{exposition.GATE_INFO}{{metric="{names.INDEX_HASH}"}}'
+_INDEX: Final = f'{series_names.GATE_INFO}{{metric="{constants.INDEX_HASH}"}}'
 _DRIFT: Final = ".+:drift"
 _NAMED: Final = "{{ $labels.pipeline }}/{{ $labels.gate }}"
 _ALARM: Final = "{{ $labels.pipeline }}/{{ $labels.alarm }}"
@@ -29,7 +29,9 @@ def alarms(writer: Writer) -> list[Rule]:
 
 
 def _alarm(writer: Writer) -> Rule:
-    chosen = f'{exposition.GATE_ALARM}{{severity=~"page|ticket",gate!~"{_DRIFT}"}}\nunless on (pipeline, gate) {_INDEX}'
+    chosen = (
+        f'{series_names.GATE_ALARM}{{severity=~"page|ticket",gate!~"{_DRIFT}"}}\nunless on (pipeline, gate) {_INDEX}'
+    )
     summary = f"{_ALARM} fires: {LATELY}, {THRESHOLD}"
     description = (
         f"{WINDOWED}; its own past, if that is what it guards: {BASELINE}. "
@@ -45,21 +47,21 @@ def _look(writer: Writer) -> Rule:
     summary = f"{_ALARM}: a little off its own past"
     description = f"Its past {BASELINE}; {LATELY}. {WINDOWED}. {BUILDS}"
     texts = writer.of("RagmonLook", summary, description, gated=True)
-    return _raised("RagmonLook", f'{exposition.GATE_ALARM}{{severity="{names.LOOK}"}}', {"severity": INFO}, texts)
+    return _raised("RagmonLook", f'{series_names.GATE_ALARM}{{severity="{constants.LOOK}"}}', {"severity": INFO}, texts)
 
 
 def _drift(writer: Writer) -> Rule:
     summary = f"{_ALARM}: requests are distributed otherwise than before"
     description = f"That is a difference, not a fault. {BUILDS}"
     texts = writer.of("RagmonDrift", summary, description, gated=True)
-    chosen = f'{exposition.GATE_ALARM}{{gate=~"{_DRIFT}",gate!="{INDEX_ALERT}"}}'
+    chosen = f'{series_names.GATE_ALARM}{{gate=~"{_DRIFT}",gate!="{INDEX_ALERT}"}}'
     return _raised("RagmonDrift", chosen, {"severity": TICKET}, texts)
 
 
 def _index(writer: Writer) -> Rule:
     chosen = (
-        f'{exposition.GATE_ALARM}{{gate="{INDEX_ALERT}"}}\n'
-        f"or ({exposition.GATE_ALARM} and on (pipeline, gate) {_INDEX})"
+        f'{series_names.GATE_ALARM}{{gate="{INDEX_ALERT}"}}\n'
+        f"or ({series_names.GATE_ALARM} and on (pipeline, gate) {_INDEX})"
     )
     summary = "{{ $labels.pipeline }}: one build answers from more than one index"
     description = f"Part of the answers come from another index than the rest. {BUILDS}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragmon import exposition, names
 from ragmon.alerting import recording
 from ragmon.alerting.annotations import Writer
 from ragmon.alerting.gates import PAGE, TICKET
 from ragmon.alerting.promql import selector
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import Settings
-from ragmon.export.labels import label
+from ragmon.core import constants, series_names
+from ragmon.core.series_names import label
 from ragmon.promql import among
 
 JOB: Final = "ragmon"
@@ -64,7 +64,7 @@ def _replica(writer: Writer) -> Rule:
 
 def _no_data(pipeline: str, writer: Writer) -> Rule:
     """Quiet is no data: it makes no metric zero, so it needs an alert of its own."""
-    where = selector(f"{exposition.LATENCY}_count", {"pipeline": label(pipeline), "source": names.LIVE})
+    where = selector(f"{series_names.LATENCY}_count", {"pipeline": label(pipeline), "source": constants.LIVE})
     expr = f"(sum(increase({where}[1h])) or vector(0)) == 0\nand on () count({_UP})"
     texts = writer.of(
         "RagmonNoData",
@@ -77,8 +77,8 @@ def _no_data(pipeline: str, writer: Writer) -> Rule:
 
 def _stale(writer: Writer) -> Rule:
     expr = (
-        f"max by (stage, instance) ({exposition.PENDING}) > 0\n"
-        f"unless on (instance) time() - {exposition.LAST_SCORED} < 900"
+        f"max by (stage, instance) ({series_names.PENDING}) > 0\n"
+        f"unless on (instance) time() - {series_names.LAST_SCORED} < 900"
     )
     texts = writer.of(
         "RagmonScoringStale",
@@ -94,22 +94,22 @@ def _books(writer: Writer) -> Rule:
         "{{ $value }} records of stage {{ $labels.stage }} are unaccounted for at {{ $labels.instance }}",
         "That is a bug in ragmon: received is not scored + ignored + dropped + duplicate + pending.",
     )
-    return _ticket("RagmonBooksDoNotClose", f"{exposition.RESIDUAL} != 0", texts, "15m")
+    return _ticket("RagmonBooksDoNotClose", f"{series_names.RESIDUAL} != 0", texts, "15m")
 
 
 def _dropped(writer: Writer) -> Rule:
-    producers = f'label_replace(sum(increase({exposition.PRODUCER_DROPPED}[15m])), "stage", "producer", "", "")'
-    all_sent = f'label_replace(sum(increase({exposition.RECEIVED}[15m])), "stage", "producer", "", "")'
+    producers = f'label_replace(sum(increase({series_names.PRODUCER_DROPPED}[15m])), "stage", "producer", "", "")'
+    all_sent = f'label_replace(sum(increase({series_names.RECEIVED}[15m])), "stage", "producer", "", "")'
     expr = (
-        f"{_BY_STAGE.format(exposition.DROPPED)} / {_BY_STAGE.format(exposition.RECEIVED)} > {LOST:g}\n"
+        f"{_BY_STAGE.format(series_names.DROPPED)} / {_BY_STAGE.format(series_names.RECEIVED)} > {LOST:g}\n"
         f"or {producers} / ({producers} + {all_sent}) > {LOST:g}"
     )
     texts = writer.of(
         "RagmonRecordsDropped",
         "{{ $value | humanizePercentage }} of the records of stage {{ $labels.stage }} are lost",
         "What is left may be no fair sample. The reasons: "
-        f"`sum by (stage, reason) (increase({exposition.DROPPED}[15m]))`, and for stage producer "
-        f"`sum by (reason) (increase({exposition.PRODUCER_DROPPED}[15m]))`.",
+        f"`sum by (stage, reason) (increase({series_names.DROPPED}[15m]))`, and for stage producer "
+        f"`sum by (reason) (increase({series_names.PRODUCER_DROPPED}[15m]))`.",
     )
     return _ticket("RagmonRecordsDropped", expr, texts, "5m")
 
@@ -120,7 +120,7 @@ def _journal(writer: Writer) -> Rule:
         "ragmon at {{ $labels.instance }} cannot write its journal",
         "It takes no records, and producers begin to lose them. Is the disk full, or read-only? /readyz says why.",
     )
-    expr = f"{exposition.JOURNAL_WRITABLE} == 0"
+    expr = f"{series_names.JOURNAL_WRITABLE} == 0"
     return Rule("RagmonJournalNotWritable", expr, {"severity": PAGE}, texts, pending="2m", alert=True)
 
 
@@ -130,12 +130,12 @@ def _reload(writer: Writer) -> Rule:
         "ragmon at {{ $labels.instance }} runs on an older configuration than the one on disk",
         "`ragmon config check` names what is wrong with it. What ran before goes on.",
     )
-    return _ticket("RagmonConfigReloadFailed", f"{exposition.RELOADED} == 0", texts, "5m")
+    return _ticket("RagmonConfigReloadFailed", f"{series_names.RELOADED} == 0", texts, "5m")
 
 
 def _names(writer: Writer) -> Rule:
     """Whatever counts under `__other__` is in no gate of its own."""
-    expr = f"sum by (instance, kind) (increase({exposition.NAMES_OVERFLOW}[1h])) > 0"
+    expr = f"sum by (instance, kind) (increase({series_names.NAMES_OVERFLOW}[1h])) > 0"
     texts = writer.of(
         "RagmonNamesOverflow",
         "{{ $labels.instance }}: {{ $value | humanize }} names of kind {{ $labels.kind }} found no place in an hour",
@@ -148,7 +148,7 @@ def _names(writer: Writer) -> Rule:
 def _rules(settings: Settings, writer: Writer) -> Rule:
     """These very rules were generated from another configuration than the one that is in force."""
     mine = f"{{{among('pipeline', settings.pipelines)}}}"
-    served = f"max by (pipeline, gate) ({exposition.GATE_THRESHOLD}{mine})"
+    served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{mine})"
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
         f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ragmon import exposition
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.counted import named, score, scored
 from ragmon.alerting.promql import Z95, Z999, exact, increase, wilson
 from ragmon.alerting.rulefile import Rule
-from ragmon.gates import Gate
+from ragmon.core import series_names
+from ragmon.core.policy import Gate
 
 WINDOWS: Final = ("30m", "1h", "6h", "3d")
 """Spans of the recorded shares: of a slow burn, and of the last hour."""
@@ -39,7 +39,7 @@ MIN_SAMPLES: Final = "pipeline_gate:ragmon_gate_min_samples:constant"
 BUDGET: Final = "pipeline_gate:ragmon_gate_budget:constant"
 PAGE: Final = "pipeline_gate:ragmon_gate_page:constant"
 
-_NO_SHARE: Final = f'{exposition.GATE_INFO}{{metric=~"index_hash|latency"}}'
+_NO_SHARE: Final = f'{series_names.GATE_INFO}{{metric=~"index_hash|latency"}}'
 
 
 def constants(gates: Sequence[Gate]) -> list[Rule]:
@@ -63,24 +63,24 @@ def over_replicas() -> list[Rule]:
     Values are weighted with their samples. Bounds are squared and added, as for strata (MOVER: Zou and Donner 2008):
     for one replica they are its own.
     """
-    weight = f"sum by (pipeline, gate) ({exposition.GATE_SAMPLES})"
+    weight = f"sum by (pipeline, gate) ({series_names.GATE_SAMPLES})"
     return [
         Rule(SAMPLES, weight),
         Rule(
             VALUE,
             f"(\n"
-            f"  sum by (pipeline, gate) ({exposition.GATE_VALUE} * {exposition.GATE_SAMPLES}) / ({SAMPLES} > 0)\n"
+            f"  sum by (pipeline, gate) ({series_names.GATE_VALUE} * {series_names.GATE_SAMPLES}) / ({SAMPLES} > 0)\n"
             f"  unless on (pipeline, gate) {_NO_SHARE}\n"
             f")\n"
-            f"or max by (pipeline, gate) ({exposition.GATE_VALUE})",
+            f"or max by (pipeline, gate) ({series_names.GATE_VALUE})",
         ),
-        Rule(VALUE_LOWER, _squared_and_added("-", f"{exposition.GATE_VALUE} - {exposition.GATE_LOWER}")),
-        Rule(VALUE_UPPER, _squared_and_added("+", f"{exposition.GATE_UPPER} - {exposition.GATE_VALUE}")),
+        Rule(VALUE_LOWER, _squared_and_added("-", f"{series_names.GATE_VALUE} - {series_names.GATE_LOWER}")),
+        Rule(VALUE_UPPER, _squared_and_added("+", f"{series_names.GATE_UPPER} - {series_names.GATE_VALUE}")),
     ]
 
 
 def _squared_and_added(sign: str, distance: str) -> str:
-    squares = f"sum by (pipeline, gate) (({exposition.GATE_SAMPLES} * ({distance})) ^ 2)"
+    squares = f"sum by (pipeline, gate) (({series_names.GATE_SAMPLES} * ({distance})) ^ 2)"
     return f"{VALUE} {sign} sqrt({squares}) / ({SAMPLES} > 0)"
 
 

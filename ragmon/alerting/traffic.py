@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragmon import exposition, names
 from ragmon.alerting.annotations import BUILDS, Writer
 from ragmon.alerting.gates import TICKET
 from ragmon.alerting.promql import Z999, exact, selector, wilson
 from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import PipelineSettings, Settings
-from ragmon.export.labels import label
+from ragmon.core import constants, series_names
+from ragmon.core.policy import MIN_SAMPLES
+from ragmon.core.series_names import label
 from ragmon.export.traffic import LATENCY_BOUNDS
-from ragmon.gates import MIN_SAMPLES
 
 USUAL: Final = 0.05
 """The share of errors, and of empty retrievals, above which a ticket is due where no gate says otherwise."""
@@ -30,16 +30,16 @@ _FOUND_NOTHING: Final = "pipeline:rag_retrieved_documents_none_per_retrieval:rat
 def recorded() -> list[Rule]:
     """Shares of errors and of empty retrievals, and the p95, over all replicas."""
     grown = "sum by (pipeline) (increase({}[{}]))"
-    calls = grown.format(exposition.REQUESTS, _SPAN)
-    timed = grown.format(f"{exposition.LATENCY}_count", _SPAN)
-    live = {"source": names.LIVE}
-    buckets = selector(f"{exposition.LATENCY}_bucket", live)
-    none = selector(f"{exposition.DOCUMENTS}_bucket", {**live, "le": "0.0"})
+    calls = grown.format(series_names.REQUESTS, _SPAN)
+    timed = grown.format(f"{series_names.LATENCY}_count", _SPAN)
+    live = {"source": constants.LIVE}
+    buckets = selector(f"{series_names.LATENCY}_bucket", live)
+    none = selector(f"{series_names.DOCUMENTS}_bucket", {**live, "le": "0.0"})
     return [
-        Rule(_ERRORS, grown.format(exposition.ERRORS, _SPAN)),
+        Rule(_ERRORS, grown.format(series_names.ERRORS, _SPAN)),
         Rule(_REQUESTS, f"{calls}\nor {timed}"),  # spans of other instrumentations come without totals
         Rule(_EMPTY, grown.format(none, _SPAN)),
-        Rule(_RETRIEVALS, grown.format(selector(f"{exposition.DOCUMENTS}_count", live), _SPAN)),
+        Rule(_RETRIEVALS, grown.format(selector(f"{series_names.DOCUMENTS}_count", live), _SPAN)),
         *_share(_FAILED, _ERRORS, _REQUESTS),
         *_share(_FOUND_NOTHING, _EMPTY, _RETRIEVALS),
         Rule(_P95, f"histogram_quantile(0.95, sum by (pipeline, le) (rate({buckets}[5m])))"),

@@ -23,10 +23,10 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from ragmon.alarms.steps import Steps, cluster_of
-from ragmon.contract import Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.policy import Gate
+from ragmon.core.record import Record
 from ragmon.facts import Key
-from ragmon.gates import Gate
-from ragmon.item import GoldItem
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import SeriesStats, item_sums
 from ragmon.stats import MICRO

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ragmon import names
 from ragmon.canary.clusters import Clusters
-from ragmon.errors import UnknownNameError
+from ragmon.core import constants
+from ragmon.core.errors import UnknownNameError
 from ragmon.groups import take
 from ragmon.judging import MISSING
 from ragmon.scores import ScoreTable
@@ -18,7 +18,7 @@ from ragmon.windows import State
 By = Literal["build", "index_hash"]
 """What tells two releases apart."""
 _CALLED: Final[dict[By, str]] = {"build": "build", "index_hash": "index hash"}
-_RUNS: Final = (names.PROBE, names.REPLAY)
+_RUNS: Final = (constants.PROBE, constants.REPLAY)
 """Sources whose records may be a run through a gold set."""
 
 

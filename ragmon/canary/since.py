@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ragmon import names
 from ragmon.canary.parts import Release, lacking, look
-from ragmon.gates import Gate, Outcome, Policy
+from ragmon.core import constants
+from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.judging import Evidence, evaluate, find_evidence, without_data
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, GoldInfo, Snapshot
@@ -50,7 +50,7 @@ def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> 
     if lacks is not None:
         return evidence.outcome("insufficient", lacks)
     seen = release.clusters.scores(series, gate.metric)
-    if evidence.estimand != names.GOLD_SET:
+    if evidence.estimand != constants.GOLD_SET:
         return _decide(evidence, seen)
     lower, upper = (None, None) if as_a_run.lower is None else betting.confidence_sequence(seen)
     return replace(as_a_run, lower=lower, upper=upper)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ragmon import stats
 from ragmon.canary.parts import Release, lacking, look
 from ragmon.compare import Flip, Place, items_of
-from ragmon.gates import Gate, Policy, Verdict
+from ragmon.core.policy import Gate, Policy, Verdict
 from ragmon.judging import Evidence, find_evidence, sources_of
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, GoldInfo, Snapshot, item_sums

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ragmon.capture.folders import is_private
 from ragmon.capture.pages import SIZE, SUFFIX, Departed, own_pages, parse
+from ragmon.core.private_files import is_private
 
 
 def adopt(folder: Path | None, tell: Callable[[Departed], bool]) -> None:

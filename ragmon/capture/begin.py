@@ -7,9 +7,9 @@ from typing import Any
 from ragmon.capture.baggage import asked
 from ragmon.capture.calls import Call, Lost, Probing, Site, active, here
 from ragmon.capture.draws import Odds, random
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.parents import Parent, find
 from ragmon.capture.runtime import Plan
+from ragmon.core.log import warn_once, whereabouts
 
 _PROBE = Odds(audit=True, p_audit=1.0)
 _REFUSED = Odds(audit=False, p_audit=0.0, p_parent=0.0)

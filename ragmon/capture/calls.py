@@ -14,13 +14,13 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ragmon import names
 from ragmon.capture.draws import RANDOM_BITS, Odds, getrandbits, trace_id
+from ragmon.core import constants
 
 if TYPE_CHECKING:
     from ragmon.capture.parents import Parent
-    from ragmon.capture.paths import Path
     from ragmon.capture.runtime import Plan
+    from ragmon.core.paths import Path
 
 
 @dataclass(eq=False)
@@ -116,7 +116,7 @@ class Call:
     result: Any = None
     error: str | None = None
     ending: str | None = None
-    stratum = names.REST
+    stratum = constants.REST
     seconds: float | None = None
     ts = 0.0
     weight = 0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ragmon import names
 from ragmon.capture.calls import Call
 from ragmon.capture.documents import Documents, as_id, is_listed, read_documents
 from ragmon.capture.extract import answer, extract, question, text_of
 from ragmon.capture.foreign import neutral
-from ragmon.contract import Latency, Record, Sampling
+from ragmon.core import constants
+from ragmon.core.record import Latency, Record, Sampling
+from ragmon.core.text import clean
 from ragmon.spans import fill
-from ragmon.text import clean
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:
@@ -33,11 +33,11 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
     if asked is None:
         asked = question(call.site, call.args, call.kwargs)
     record = Record(
-        v=names.CONTRACT_VERSION,
+        v=constants.CONTRACT_VERSION,
         trace_id=call.trace_id,
         ts=call.ts,
         pipeline=clean(call.plan.pipeline),
-        source=names.PROBE if probe else names.LIVE,
+        source=constants.PROBE if probe else constants.LIVE,
         qid=as_id(said.get("qid") if call.probe is None else call.probe),
         q=text_of(asked),
         retrieved_ids=documents.ids,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from ragmon.capture.calls import Site
-from ragmon.capture.paths import Path, parse
 from ragmon.capture.wrappers import wrap
-from ragmon.errors import RagmonError, nearest, shorten
-from ragmon.names import DISABLED, ON
+from ragmon.core.constants import DISABLED, ON
+from ragmon.core.errors import RagmonError, nearest, shorten
+from ragmon.core.paths import Path, parse
 
 P = ParamSpec("P")
 R = TypeVar("R")

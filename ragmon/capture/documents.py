@@ -10,10 +10,10 @@ from numbers import Integral, Real
 from typing import Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
-from ragmon.bounds import DOCUMENTS, KEPT
-from ragmon.capture.notices import warn_once
-from ragmon.capture.paths import Path, look_up, member
-from ragmon.text import clean
+from ragmon.core.bounds import DOCUMENTS, KEPT
+from ragmon.core.log import warn_once
+from ragmon.core.paths import Path, look_up, member
+from ragmon.core.text import clean
 
 _OWN_ID: Final = ("id", "node_id")
 _IN_METADATA: Final = ("id", "chunk_id", "doc_id")

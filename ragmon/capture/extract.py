@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from ragmon.capture.calls import Site
 from ragmon.capture.documents import as_id, ids_of, is_listed
-from ragmon.capture.paths import Path, look_up, member
-from ragmon.contract import Answer
-from ragmon.text import clean, split_citations
+from ragmon.core.paths import Path, look_up, member
+from ragmon.core.record import Answer
+from ragmon.core.text import clean, split_citations
 
 _QUESTION: Final = ("question", "query", "q")
 _ANSWER: Final = ("answer_json", "answer")

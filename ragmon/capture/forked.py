@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ragmon import names
-from ragmon.capture.notices import warn_once
-from ragmon.contract import Record
+from ragmon.core import constants
+from ragmon.core.log import warn_once
+from ragmon.core.record import Record
 
 
 class Forked:
@@ -18,4 +18,4 @@ class Forked:
             "this process was forked from one with a monitor of its own, which cannot see it: its records are dropped "
             "and counted; name a server in [export] endpoint, or call ragmon.install() in each worker"
         )
-        return {names.FORKED: len(records)}
+        return {constants.FORKED: len(records)}

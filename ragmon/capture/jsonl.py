@@ -11,9 +11,9 @@ from pathlib import Path
 from time import monotonic, time
 from typing import BinaryIO, Final, Literal
 
-from ragmon.capture.notices import warn_once
-from ragmon.contract import Label, Record, Totals, encode
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once
+from ragmon.core.record import Label, Record, Totals, encode
 
 TAIL: Final = 4 * 1024 * 1024
 """Bytes at the end of a log that are searched for a record."""

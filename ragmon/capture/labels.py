@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from time import time
 from typing import Any, Final
 
-from ragmon.capture.notices import warn_once
+from ragmon.core.log import warn_once
 
 MOST: Final = 10_000
 """Labels that wait to be handed on; beyond them new ones are dropped and counted."""

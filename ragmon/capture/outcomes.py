@@ -7,11 +7,11 @@ from contextlib import suppress
 from time import perf_counter, time
 from typing import Any, Final
 
-from ragmon import names
 from ragmon.capture.calls import Call, Site
 from ragmon.capture.draws import random
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.runtime import Plan
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
 
 CANCELLED: Final = "cancelled"
 ABANDONED: Final = "abandoned"
@@ -72,7 +72,7 @@ def _lost_error(
     site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, error: BaseException
 ) -> None:
     code, ending = _how(error)
-    stratum = names.REST if ending else "error"
+    stratum = constants.REST if ending else "error"
     seconds = None if started is None else perf_counter() - started
     next(plan.live[stratum])
     if seconds is not None:
@@ -134,10 +134,10 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
     plan, odds = call.plan, call.odds
     call.ended = True
     if not odds.known:
-        stratum = names.UNKNOWN_WEIGHT
+        stratum = constants.UNKNOWN_WEIGHT
     if call.probe is not None:
         next(plan.tally.probes[stratum])
-        plan.tally.latencies[names.PROBE, stratum].append(seconds)
+        plan.tally.latencies[constants.PROBE, stratum].append(seconds)
     else:
         next(plan.live[stratum])
         plan.timings[stratum].append(seconds)
@@ -165,7 +165,7 @@ def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> 
                 call.weight += weight(more.values())
         if call.items:
             call.weight += weight(call.items)
-        next(plan.kept[stratum] if call.probe is None else plan.tally.kept[names.PROBE, stratum])
+        next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
         if plan.of is not None:
             plan.of.submit(call)
     except Exception as error:  # noqa: BLE001 - whatever it is, the application must not see it

@@ -21,22 +21,22 @@ from time import time
 from typing import Any, Final
 from uuid import uuid4
 
-from ragmon import names
-from ragmon.capture.folders import make_private
+from ragmon.core import constants
+from ragmon.core.private_files import make_private
 
 MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
 THREADS: Final = 1000
 """Threads with a column of their own; all others share one, under a lock."""
 REASONS: Final = (
-    names.QUEUE_FULL,
-    names.SHUTDOWN_TIMEOUT,
-    names.INVALID_SCHEMA,
-    names.EXPORT_FAILED,
-    names.EXPORT_REFUSED,
-    names.EXPORT_TIMEOUT,
-    names.UNCONFIRMED,
-    names.FORKED,
-    names.OTHER,
+    constants.QUEUE_FULL,
+    constants.SHUTDOWN_TIMEOUT,
+    constants.INVALID_SCHEMA,
+    constants.EXPORT_FAILED,
+    constants.EXPORT_REFUSED,
+    constants.EXPORT_TIMEOUT,
+    constants.UNCONFIRMED,
+    constants.FORKED,
+    constants.OTHER,
 )
 """Why records are lost; the order is the file's and only ever grows."""
 _INSTANCE, _STARTED, _GIVEN, _SETTLED, _DELIVERED, _DOUBT = 1, 3, 4, 5, 6, 7
@@ -163,7 +163,7 @@ class Page:
         """
         self.words[_SETTLED] += given
         for reason, n in lost.items():
-            place = REASONS.index(reason) if reason in REASONS else REASONS.index(names.OTHER)
+            place = REASONS.index(reason) if reason in REASONS else REASONS.index(constants.OTHER)
             self.words[_LOST + place] += n
         self.words[_DELIVERED] += delivered
         self.words[_DOUBT] = self.words[_DOUBT + 1] = 0
@@ -201,8 +201,8 @@ class Page:
 
 def _dropped(words: memoryview) -> dict[str, int]:
     found = {reason: words[_LOST + place] for place, reason in enumerate(REASONS)}
-    found[names.QUEUE_FULL] += sum(words[_COLUMNS + FULL :][::_WIDTH])
-    found[names.SHUTDOWN_TIMEOUT] += sum(words[_COLUMNS + CLOSED :][::_WIDTH])
+    found[constants.QUEUE_FULL] += sum(words[_COLUMNS + FULL :][::_WIDTH])
+    found[constants.SHUTDOWN_TIMEOUT] += sum(words[_COLUMNS + CLOSED :][::_WIDTH])
     return {reason: n for reason, n in found.items() if n}
 
 

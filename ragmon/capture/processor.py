@@ -15,16 +15,16 @@ from typing import Final
 from opentelemetry import context as otel
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from ragmon.attributes import RAGMON_INTERNAL
 from ragmon.capture.calls import Call, running
 from ragmon.capture.convert import to_record
 from ragmon.capture.gathering import ORPHAN, Limits
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.parents import drawn
-from ragmon.capture.paths import parse
 from ragmon.capture.requests import Asked, Requests
 from ragmon.capture.sinks import BatchSink, Sink, Tee
 from ragmon.capture.worker import Worker
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.paths import parse
+from ragmon.core.semconv import RAGMON_INTERNAL
 
 OPEN: Final = 10_000
 """Spans inside decorated calls that may be open at once."""

@@ -25,19 +25,19 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from ragmon import facts as bits
-from ragmon import names
 from ragmon.capture.calls import seen
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.patterns import redact
-from ragmon.contract import Answer, Record, TextFacts
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.private_files import KEY_BYTES, keyed_hash
+from ragmon.core.record import Answer, Record, TextFacts
+from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex
-from ragmon.item import GoldItem
-from ragmon.keys import KEY_BYTES, keyed_hash
 from ragmon.metrics.base import Metric
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.reader import FactReader
-from ragmon.text import normalise_question
 
 Content = Literal["none", "hash", "redacted", "full"]
 Redactor = Callable[[str], str]
@@ -144,7 +144,7 @@ class Redaction:
             return _treated(record, item, _WITHHOLD)
 
     def _content(self, record: Record) -> Content:
-        return self.probe_content if record.source == names.PROBE else self.content
+        return self.probe_content if record.source == constants.PROBE else self.content
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":
@@ -170,7 +170,7 @@ class Redaction:
     def _count(self, record: Record, error: BaseException) -> None:
         next(self._failed)
         reason = str(error) if isinstance(error, _NoTextError) else whereabouts(error)
-        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         warn_once(f"redaction for {pipeline} failed, and such records go without text: {reason}")
 
     def _measures(self, record: Record, item: GoldItem | None) -> dict[str, float]:

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
 from ragmon.capture.draws import SPAN, Odds, random, threshold
 from ragmon.capture.foreign import neutral, resource
 from ragmon.capture.gathering import Gathered, Gathering, Limits
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.parents import read
-from ragmon.capture.paths import Path
 from ragmon.capture.worker import Ready, Worker
-from ragmon.contract import Record, Sampling
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.paths import Path
+from ragmon.core.record import Record, Sampling
 from ragmon.spans import Merge, per_request, to_record
 from ragmon.spans.trace import Trace
 
@@ -45,7 +45,7 @@ class Asked:
     rate: float = 1.0
     keep: Mapping[str, float] = field(default_factory=dict)
     slow_above: float = float("inf")
-    refusals: frozenset[str] = frozenset({names.REFUSAL_TOKEN})
+    refusals: frozenset[str] = frozenset({constants.REFUSAL_TOKEN})
     pipeline: str | None = None
     id_from: Path | None = None
     merge: Merge = "concat"
@@ -88,7 +88,7 @@ class Requests:
             try:
                 self._take(found)
             except Exception as error:  # noqa: BLE001 - attributes are foreign data
-                self.ignored[names.INVALID_SCHEMA] += 1
+                self.ignored[constants.INVALID_SCHEMA] += 1
                 warn_once(f"a request's spans could not be read: {whereabouts(error)}")
 
     def awaken(self) -> None:
@@ -147,14 +147,14 @@ class Requests:
 
     def _stratum(self, record: Record) -> str:
         if not self._asked.keep:
-            return names.REST
+            return constants.REST
         if record.error is not None:
             return "error"
         claim = record.answer_json.claim if record.answer_json is not None else None
         if claim is not None and claim.strip().casefold() in self._asked.refusals:
             return "refusal"
         total = record.latency_ms.total if record.latency_ms is not None else None
-        return "slow" if total is not None and total > 1000 * self._asked.slow_above else names.REST
+        return "slow" if total is not None and total > 1000 * self._asked.slow_above else constants.REST
 
     def flush(self, timeout: float) -> bool:
         """Deliver the requests that are over, within some seconds; returns whether there was time."""

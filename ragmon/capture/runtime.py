@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ragmon import names
 from ragmon.capture.calls import Call, Site, running, seen
 from ragmon.capture.draws import Odds, threshold
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.parents import watcher
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
 
 if TYPE_CHECKING:
-    from ragmon.capture.paths import Path
+    from ragmon.core.paths import Path
 
 CODES: Final = 32
 """Kinds of errors of a pipeline that are counted by name; all others are counted together."""
@@ -44,7 +44,7 @@ class Terms:
 
     rate: float = 1.0
     keep: Mapping[str, float] = field(default_factory=dict)
-    refusals: frozenset[str] = frozenset({names.REFUSAL_TOKEN})
+    refusals: frozenset[str] = frozenset({constants.REFUSAL_TOKEN})
     slow_above: float | None = None
     time_all: bool = True
     detail: bool = False
@@ -65,9 +65,9 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.live = {stratum: count() for stratum in names.CALL_STRATA}
-        self.probes = {stratum: count() for stratum in names.CALL_STRATA}
-        pairs = [(source, stratum) for source in (names.LIVE, names.PROBE) for stratum in names.CALL_STRATA]
+        self.live = {stratum: count() for stratum in constants.CALL_STRATA}
+        self.probes = {stratum: count() for stratum in constants.CALL_STRATA}
+        pairs = [(source, stratum) for source in (constants.LIVE, constants.PROBE) for stratum in constants.CALL_STRATA]
         self.kept = {pair: count() for pair in pairs}
         self.latencies: dict[tuple[str, str], deque[float]] = {pair: deque(maxlen=WAITING) for pair in pairs}
         self.errors: dict[str, count[int]] = {}
@@ -76,7 +76,7 @@ class Tally:
         """Count a user call that raised."""
         counter = self.errors.get(code)
         if counter is None:
-            counter = self.errors.setdefault(code if len(self.errors) < CODES else names.OTHER, count())
+            counter = self.errors.setdefault(code if len(self.errors) < CODES else constants.OTHER, count())
         next(counter)
 
 
@@ -146,11 +146,11 @@ class Plan:
         self.probe_key = terms.probe_key
         self.tally = tally
         self.live = tally.live
-        self.kept = {stratum: tally.kept[names.LIVE, stratum] for stratum in names.CALL_STRATA}
-        self.rest = tally.live[names.REST]
+        self.kept = {stratum: tally.kept[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
+        self.rest = tally.live[constants.REST]
         self.on = of is not None
-        self.timings = {stratum: tally.latencies[names.LIVE, stratum] for stratum in names.CALL_STRATA}
-        self.time_rest = self.timings[names.REST].append
+        self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
+        self.time_rest = self.timings[constants.REST].append
 
     def look_again(self) -> None:
         """Notice what the application has begun to use: OpenTelemetry's spans, and greenlets, which share threads."""
@@ -178,7 +178,7 @@ class Runtime:
         submit: Callable[[Call], None],
         *,
         awaken: Callable[[], None] | None = None,
-        pipeline: str = names.DEFAULT_PIPELINE,
+        pipeline: str = constants.DEFAULT_PIPELINE,
         terms: Callable[[str], Terms] = lambda _: Terms(),
         keep_all: bool = False,
     ) -> None:
@@ -225,12 +225,12 @@ class Runtime:
         """All calls so far by pipeline, source and stratum; of rare ones only what there was."""
         found = {}
         for pipeline, tally in list(self.tallies.items()):
-            for stratum in names.CALL_STRATA:
+            for stratum in constants.CALL_STRATA:
                 calls = seen(tally.live[stratum])
-                if calls or stratum in names.STRATA:
-                    found[pipeline, names.LIVE, stratum] = calls
+                if calls or stratum in constants.STRATA:
+                    found[pipeline, constants.LIVE, stratum] = calls
                 if probes := seen(tally.probes[stratum]):
-                    found[pipeline, names.PROBE, stratum] = probes
+                    found[pipeline, constants.PROBE, stratum] = probes
         return found
 
     def errors(self) -> dict[tuple[str, str], int]:

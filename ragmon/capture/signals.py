@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 
 
 def install(signum: int, drain: Callable[[], object]) -> None:

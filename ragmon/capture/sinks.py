@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
-from ragmon import names
-from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.contract import Label, Record, Totals
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Label, Record, Totals
 
 BATCH: Final = 512
 """Records a sink that takes batches is given at once."""
@@ -73,7 +73,7 @@ class Door:
                 self._submit(records[0])
         except BaseException as error:  # noqa: BLE001 - a sink may raise anything, and nobody can interrupt a thread
             warn_once(f"records could not be delivered and are dropped: {whereabouts(error)}")
-            return {names.EXPORT_FAILED: len(records)}
+            return {constants.EXPORT_FAILED: len(records)}
         return {}
 
 
@@ -151,7 +151,7 @@ class BatchTee(Tee):
                 super().submit(record)
             except Exception:  # noqa: BLE001 - counted
                 failed += 1
-        return lost if sum(lost.values()) >= failed else {names.EXPORT_FAILED: failed}
+        return lost if sum(lost.values()) >= failed else {constants.EXPORT_FAILED: failed}
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Take a producer's counts of all calls; returns whether all who take them have them."""

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from threading import Lock
 from time import time
 
-from ragmon import names
 from ragmon.capture.calls import seen
 from ragmon.capture.pages import Departed, Page
 from ragmon.capture.runtime import Runtime
-from ragmon.contract import Totals
+from ragmon.core import constants
+from ragmon.core.record import Totals
 from ragmon.stats import buckets
 
 Key = tuple[str, str, str]
@@ -77,5 +77,10 @@ def lines_of_departed(lost: Departed, dropped: Mapping[str, int]) -> list[Totals
 
 def _losses(now: float, instance: str, started: float, dropped: Mapping[str, int]) -> Totals:
     return Totals(
-        ts=now, instance=instance, started=started, pipeline=names.OTHER, source=names.LIVE, dropped=dict(dropped)
+        ts=now,
+        instance=instance,
+        started=started,
+        pipeline=constants.OTHER,
+        source=constants.LIVE,
+        dropped=dict(dropped),
     )

@@ -12,12 +12,12 @@ from threading import Condition, Thread
 from time import monotonic, time
 from typing import Final, NamedTuple
 
-from ragmon import names
 from ragmon.capture.calls import Call, here
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.pages import CLOSED, FULL, KEPT, Page
 from ragmon.capture.sinks import BATCH, BatchSink, Detour, Door, Sink
-from ragmon.contract import Record
+from ragmon.core import constants
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Record
 
 QUEUE: Final = 4096
 HELD: Final = 64 * 1024 * 1024
@@ -185,7 +185,7 @@ class Worker:
             late, under_way = len(self._queue), self._taken - self._done
             self._queue.clear()
             self._given_up = True
-            self.page.settle(0, {names.SHUTDOWN_TIMEOUT: late, names.UNCONFIRMED: under_way})
+            self.page.settle(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: under_way})
             self._taken += late
             self._done = self._taken
             return not late + under_way
@@ -279,7 +279,7 @@ class Worker:
             except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and nobody interrupts a thread
                 warn_once(f"a call could not be read and is dropped: {whereabouts(error)}")
         unread = len(calls) - len(records)
-        return records, {names.INVALID_SCHEMA: unread} if unread else {}
+        return records, {constants.INVALID_SCHEMA: unread} if unread else {}
 
     def _settle(self, delivered: int, lost: Mapping[str, int], given: int = 0) -> None:
         with self._books:

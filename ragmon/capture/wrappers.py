@@ -16,10 +16,10 @@ from ragmon.capture.begin import begin
 from ragmon.capture.calls import Call, Lost, Site, active, here, leave
 from ragmon.capture.draws import random
 from ragmon.capture.exact import exact
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
 from ragmon.capture.runtime import Plan
 from ragmon.capture.streams import follower_of, wrap_async_generator, wrap_generator
+from ragmon.core.log import warn_once, whereabouts
 
 # Bound once: these run in every call.
 _outer, _enter, _leave = active.get, active.set, active.reset

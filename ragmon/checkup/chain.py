@@ -13,9 +13,9 @@ from ragmon.checkup import quarantine
 from ragmon.checkup.check import Check
 from ragmon.checkup.sending import PIPELINE, send, trial
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
-from ragmon.names import OTHER, TOO_FUTURE, TOO_OLD
+from ragmon.core.constants import OTHER, TOO_FUTURE, TOO_OLD
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record
 from ragmon.remote import TIMEOUT, NoAnswerError, Place, Status, get, place, risen, status
 
 WAIT: Final = 15.0

@@ -15,8 +15,8 @@ from ragmon.checkup.check import Check
 from ragmon.config.kinds import Address
 from ragmon.config.services import Export
 from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.core.errors import RagmonError
 from ragmon.embedding import nearest_of
-from ragmon.errors import RagmonError
 from ragmon.remote import get
 from ragmon.scores import ScoreTable
 

@@ -16,7 +16,7 @@ from typing import Final
 from ragmon.checkup.limits import limits
 from ragmon.checkup.samplers import samplers
 from ragmon.config.settings import Settings
-from ragmon.errors import shorten
+from ragmon.core.errors import shorten
 
 GENAI: Final = "OpenTelemetry GenAI"
 OPENINFERENCE: Final = "OpenInference"

@@ -6,7 +6,7 @@ from ragmon.alarms.reach import duration
 from ragmon.assembly import load_gold
 from ragmon.checkup.check import Check
 from ragmon.config.settings import ProbeSpec, Settings
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.gold import GoldSet
 from ragmon.privacy import probe_key
 from ragmon.probes.pacing import interval

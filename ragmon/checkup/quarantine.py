@@ -9,7 +9,7 @@ from typing import Final
 
 from ragmon.checkup.check import Check
 from ragmon.config.settings import Settings
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.journal import open_readonly
 from ragmon.remote import Quarantined
 

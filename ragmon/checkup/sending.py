@@ -14,12 +14,12 @@ from functools import cache
 from http import HTTPStatus
 from typing import Final
 
-from ragmon import names
 from ragmon.checkup.check import Check
 from ragmon.config.settings import Settings
-from ragmon.contract import Answer, Latency, Record, Sampling
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.delivery import Redacting, server
-from ragmon.errors import RagmonError
 from ragmon.privacy import Redactions
 from ragmon.remote import Place
 
@@ -27,7 +27,7 @@ PIPELINE: Final = "ragmon-doctor"
 """Nobody's pipeline."""
 TAGS: Final = {"ragmon": "doctor"}
 NAME: Final = "exporter"
-_IN_NO_ESTIMATE: Final = Sampling(audit=False, stratum=names.UNKNOWN_WEIGHT)
+_IN_NO_ESTIMATE: Final = Sampling(audit=False, stratum=constants.UNKNOWN_WEIGHT)
 """Such a record is counted and scored, and no metric, gate or alarm reads it."""
 _HANDSHAKE: Final = 3.0
 """Seconds to wait for an answer to a TLS handshake."""
@@ -47,11 +47,11 @@ _HINTS: Final[dict[int, str]] = {
 def trial() -> Record:
     """A healthy answer that says nothing of anybody, with an id and a build of its own."""
     return Record(
-        v=names.CONTRACT_VERSION,
+        v=constants.CONTRACT_VERSION,
         trace_id=secrets.token_hex(16),
         ts=time.time(),
         pipeline=PIPELINE,
-        source=names.PROBE,
+        source=constants.PROBE,
         build=f"doctor-{secrets.token_hex(4)}",
         retrieved_ids=["ragmon-doctor"],
         answer_json=Answer(claim="yes", citations=["ragmon-doctor"]),

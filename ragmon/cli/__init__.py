@@ -16,9 +16,9 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.printing import printable_line
-from ragmon.version import current
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.escaping import printable_line
+from ragmon.core.version import current
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130

@@ -13,7 +13,7 @@ from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
-from ragmon.printing import printable_line
+from ragmon.core.escaping import printable_line
 
 
 @click.command()

@@ -18,7 +18,7 @@ from ragmon.cli.runs import (
     traces_argument,
     write,
 )
-from ragmon.printing import printable, printable_json
+from ragmon.core.escaping import printable, printable_json
 from ragmon.watching import Freezing
 
 

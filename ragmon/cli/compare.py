@@ -24,9 +24,9 @@ from ragmon.cli.runs import (
     write,
 )
 from ragmon.config.load import load
+from ragmon.core.escaping import printable_line
 from ragmon.export import compared
 from ragmon.export.canary import Canary
-from ragmon.printing import printable_line
 from ragmon.releasing import Releases
 
 PATH: Final = "/api/compare"

@@ -13,7 +13,7 @@ from ragmon.config.load import check, find, load
 from ragmon.config.locate import dotted
 from ragmon.config.problems import Problem
 from ragmon.config.show import rows
-from ragmon.printing import printable, printable_json, printable_line
+from ragmon.core.escaping import printable, printable_json, printable_line
 
 PROBLEMS: Final = 1
 WIDE: Final = 40

@@ -10,8 +10,8 @@ import click
 from ragmon.cli.generated import compare
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
-from ragmon.errors import RagmonError, UnknownNameError
-from ragmon.printing import printable_line
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.escaping import printable_line
 
 SDK: Final = "grafana_foundation_sdk"
 FIRST: Final = "overview"

@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from ragmon.cli import INTERRUPTED
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 
 INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "latency")
 

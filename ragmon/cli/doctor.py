@@ -11,7 +11,7 @@ from ragmon.checkup import RATES, WAIT, checks, instrumentations, reaches
 from ragmon.cli.runs import config_option
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
-from ragmon.printing import printable_line
+from ragmon.core.escaping import printable_line
 
 
 @click.command()

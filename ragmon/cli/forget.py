@@ -10,10 +10,10 @@ import click
 
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
-from ragmon.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.escaping import printable_line
 from ragmon.journal import Erasure
 from ragmon.journal import forget as take_out
-from ragmon.printing import printable_line
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 

@@ -28,13 +28,13 @@ from ragmon.cli.runs import (
     write,
 )
 from ragmon.config.settings import Settings
-from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.escaping import printable_line
+from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.gates import markdown, text
 from ragmon.export.report import Report
-from ragmon.gates import Estimand, Policy, verdict_of
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
-from ragmon.printing import printable_line
 from ragmon.releasing import Releases
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}

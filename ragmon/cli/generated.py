@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from ragmon.printing import printable_line
+from ragmon.core.escaping import printable_line
 
 DIFFERS: Final = 1
 

@@ -16,8 +16,8 @@ import click
 from ragmon import remote
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
-from ragmon.errors import RagmonError
-from ragmon.printing import printable_line
+from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import printable_line
 from ragmon.server.doors.exposure import read_token
 
 TIMEOUT: Final = 30.0

@@ -10,19 +10,19 @@ from typing import Final
 
 import click
 
-from ragmon import contract
 from ragmon.cli import Commands
 from ragmon.cli.http import tell
 from ragmon.cli.runs import config_option, output_option, spelling, write
 from ragmon.config.load import load
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Line, Record
+from ragmon.core import record
+from ragmon.core.escaping import printable_json, printable_line
+from ragmon.core.record import Label, Line, Record
 from ragmon.ingest.files import Intake, read_files
 from ragmon.journal import JournalReader, open_readonly
 from ragmon.labels.files import read_labels, template
 from ragmon.labels.queue import queue, rows
-from ragmon.printing import printable_json, printable_line
 from ragmon.server.doors.writing import LABELS_PATH
 from ragmon.server.keeping.opening import entries
 
@@ -59,7 +59,7 @@ def import_command(
     if dry_run:
         return 0
     if output is not None:
-        write("".join(contract.encode(one).decode() for one in labels), output)
+        write("".join(record.encode(one).decode() for one in labels), output)
         return 0
     taken = sum(_send(labels[start : start + _TOGETHER], url, settings) for start in range(0, len(labels), _TOGETHER))
     click.echo(f"{taken} labels taken")
@@ -86,7 +86,7 @@ def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
     """Tell a server; returns how many labels it took."""
     scheme = "https" if isinstance(settings.serve.tls, Tls) else "http"
     where = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
-    told = [json.loads(contract.encode(one)) for one in labels]
+    told = [json.loads(record.encode(one)) for one in labels]
     return int(tell(str(where), LABELS_PATH, told, settings).get("accepted", 0))
 
 

@@ -16,12 +16,12 @@ from ragmon.assembly import ScorerPlan
 from ragmon.cli.gate import EXIT, check_gold, policy_of
 from ragmon.cli.runs import STDIN, config_option, form_option, gold_option, settings_and_gold, writable, write
 from ragmon.config.settings import ProbeSpec, Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import printable_line
+from ragmon.core.record import Record
 from ragmon.export.gates import markdown, text
 from ragmon.gold import GoldSet
 from ragmon.offline import Run
-from ragmon.printing import printable_line
 from ragmon.privacy import Redactions
 from ragmon.probes.asking import Asker, Capture
 from ragmon.probes.counting import Counts

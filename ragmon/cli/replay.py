@@ -28,12 +28,12 @@ from ragmon.cli.runs import (
 )
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.core.escaping import printable_json, printable_line
 from ragmon.export.markdown import render
 from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
-from ragmon.printing import printable_json, printable_line
 from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {

@@ -15,15 +15,15 @@ from ragmon.cli import hang_up
 from ragmon.config.load import load
 from ragmon.config.services import Labels
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Line
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import printable_line
+from ragmon.core.record import Label, Line
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.labels.files import Words, read_labels
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
 from ragmon.parallel import Follow, MakeScorer, run_files
-from ragmon.printing import printable_line
 from ragmon.scorer import Scorer
 
 LONG: Final = 64 << 20

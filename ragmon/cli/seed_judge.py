@@ -9,11 +9,11 @@ from time import monotonic
 from typing import Any, Final
 
 from ragmon.config.kinds import url as parse_url
-from ragmon.errors import RagmonError, shorten
+from ragmon.core.constants import TIMEOUT
+from ragmon.core.errors import RagmonError, shorten
 from ragmon.judges.endpoint import Endpoint, read_key
 from ragmon.judges.kinds import Case, contextual_precision
 from ragmon.judges.results import NoJudgementError, Opinion
-from ragmon.names import TIMEOUT
 
 PATIENCE: Final = 120.0
 """Seconds for one case, retries included."""

@@ -15,8 +15,8 @@ import click
 from ragmon.cli import fail
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
-from ragmon.errors import UnavailableError
-from ragmon.printing import printable_line
+from ragmon.core.errors import UnavailableError
+from ragmon.core.escaping import printable_line
 
 if TYPE_CHECKING:
     from ragmon.server.server import Server

@@ -11,9 +11,9 @@ import click
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.escaping import printable_line
 from ragmon.journal import JournalError
-from ragmon.printing import printable_line
 from ragmon.reading import Books
 from ragmon.remote import NoAnswerError, place
 from ragmon.verifying import Account, of_server

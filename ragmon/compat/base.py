@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TextIO
 
-from ragmon.errors import InputError
+from ragmon.core.errors import InputError
 
 # What a script that validates nothing dies of.
 _CRASHES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from ragmon.config.files import Tree
 from ragmon.config.locate import KeyPath
 from ragmon.config.problems import Place, Problem
-from ragmon.names import DISABLED, ON
+from ragmon.core.constants import DISABLED, ON
 
 CONFIG: Final = "RAGMON_CONFIG"
 BUILD: Final = "RAGMON_BUILD"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ragmon.config.locate import KeyPath, dotted, locate, repeat
 from ragmon.config.models import is_merged
 from ragmon.config.problems import Place, Problem, syntax_problem
-from ragmon.errors import ConfigError
+from ragmon.core.errors import ConfigError
 
 MAX_BYTES: Final = 2**20
 _AT: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")

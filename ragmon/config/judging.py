@@ -23,8 +23,8 @@ from ragmon.config.kinds import (
     unique,
     wrong,
 )
-from ragmon.gates import MIN_SAMPLES, Estimand, Kind, Mode
-from ragmon.item import Match
+from ragmon.core.gold_item import Match
+from ragmon.core.policy import MIN_SAMPLES, Estimand, Kind, Mode
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD
 
 Source = Literal["probe", "match", "label", "live", "replay"]
@@ -64,7 +64,7 @@ class Gold(Table):
 
 
 class GateTable(Table):
-    """A gate as it is written; `ragmon.gates.Gate` is what it becomes."""
+    """A gate as it is written; `ragmon.core.policy.Gate` is what it becomes."""
 
     metric: Text | None = None
     at_least: Number | None = None

@@ -9,13 +9,12 @@ from typing import Annotated, Any, Final, get_args, get_origin
 from pydantic import AfterValidator, Field
 from pydantic.fields import FieldInfo
 
-from ragmon import names
 from ragmon.config.judging import Alarms, Gates, GateTable, Gold, Metrics
 from ragmon.config.kinds import JudgeName, Many, Name, Table, Text, duration, some, unique, wrong
 from ragmon.config.sampling import Capture, Refusal, Sampling
 from ragmon.config.services import Export, Judge, Labels, Links, Probe, Serve
-from ragmon.tables import HOUR, STEP
-from ragmon.windows import FOLDED
+from ragmon.core import constants
+from ragmon.core.constants import FOLDED, HOUR, STEP
 
 KEYED: Final = ("gold", "gates", "probe", "judges")
 """Tables whose keys are names, each a table of its own."""
@@ -24,7 +23,7 @@ KEYED: Final = ("gold", "gates", "probe", "judges")
 class Pipeline(Table):
     """The short form for one pipeline."""
 
-    name: Name = names.DEFAULT_PIPELINE
+    name: Name = constants.DEFAULT_PIPELINE
 
 
 class Scoped(Table):

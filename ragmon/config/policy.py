@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from ragmon import names
 from ragmon.config.judging import Gates, GateTable
 from ragmon.config.kinds import NAME_HINT, is_name
 from ragmon.config.locate import KeyPath
 from ragmon.config.problems import Problems
 from ragmon.config.settings import GoldSpec
-from ragmon.errors import UnknownNameError, nearest
-from ragmon.gates import LABELLED, Gate
+from ragmon.core import constants
+from ragmon.core.errors import UnknownNameError, nearest
+from ragmon.core.policy import LABELLED, Gate
 from ragmon.metrics.base import Metric, parse
 from ragmon.presets import PRESETS
 from ragmon.presets import preset as gates_of
@@ -161,7 +161,7 @@ def _wrong_metric(name: str, table: GateTable, about: Surroundings) -> Iterator[
         if table.metric not in (None, fixed):
             yield Wrong("metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed}"')
         return
-    if metric.startswith(names.JUDGE_PREFIX):
+    if metric.startswith(constants.JUDGE_PREFIX):
         yield Wrong(key, "gates on a judge's score", metric, "a judge is a proxy and never gates alone")
         return
     try:
@@ -205,17 +205,17 @@ def _wrong_gold(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
         yield Wrong("gold", "names no gold set", table.gold, nearest(table.gold, about.gold_names))
         return
     spec = about.gold.get(table.gold)
-    if table.source == names.LIVE:
+    if table.source == constants.LIVE:
         yield Wrong("gold", "does not go with source live", table.gold, 'source = "match": questions found in the gold')
-    elif spec is not None and table.source in (names.PROBE, names.MATCH) and table.source not in spec.use:
+    elif spec is not None and table.source in (constants.PROBE, constants.MATCH) and table.source not in spec.use:
         hint = f'add "{table.source}" to use of [gold.{table.gold}]'
         yield Wrong("gold", f"is not used for source {table.source}", table.gold, hint)
 
 
 def _wrong_source(metric: Metric, table: GateTable) -> Iterator[Wrong]:
-    if metric.key in LABELLED and table.source not in (None, names.LABEL):
+    if metric.key in LABELLED and table.source not in (None, constants.LABEL):
         yield Wrong("source", f"never has {metric.key}", table.source, '"label", or leave it out')
-    elif metric.needs_gold and table.source == names.LIVE:
+    elif metric.needs_gold and table.source == constants.LIVE:
         hint = f'{metric.key} needs gold: "probe" or "match"'
         yield Wrong("source", f"never has {metric.key}", table.source, hint)
 

@@ -15,7 +15,7 @@ from ragmon.config.judging import RESERVED
 from ragmon.config.kinds import Table, is_secret
 from ragmon.config.locate import KeyPath, dotted
 from ragmon.config.models import Document, field_at, table_at
-from ragmon.errors import ConfigError, nearest
+from ragmon.core.errors import ConfigError, nearest
 
 M = TypeVar("M", bound=Table)
 _HINTS: Final = {

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import get_args
 
-from ragmon import names
 from ragmon.config.judging import Gold
 from ragmon.config.models import Document
 from ragmon.config.problems import Problems
 from ragmon.config.scopes import Views
 from ragmon.config.services import JudgeKind, Probe
 from ragmon.config.settings import GoldSpec, ProbeSpec
-from ragmon.errors import nearest
+from ragmon.core import constants
+from ragmon.core.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldS
             if name in found:
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
-            if name == names.LABELS:
+            if name == constants.LABELS:
                 hint = "what people say of answers is shown as gold of this name: choose another"
                 report(("gold", name), "is taken", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
@@ -137,6 +137,6 @@ def _gold_of(
         report(path, "names no gold set", value=wanted, hint=nearest(wanted, known.gold))
         return None
     chosen = gold.get(wanted)
-    if chosen is not None and names.PROBE not in chosen.use:
+    if chosen is not None and constants.PROBE not in chosen.use:
         report(path, "is not used for probes", value=wanted, hint=f'add "probe" to use of [gold.{wanted}]')
     return chosen

@@ -17,7 +17,7 @@ from ragmon.config.problems import Problems
 from ragmon.config.references import Declared, check_judges, declared, gold_specs, probe_specs
 from ragmon.config.scopes import DEFAULT, Row, View, Views, origins, views_of
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
-from ragmon.gates import Gate
+from ragmon.core.policy import Gate
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from ragmon.config.kinds import Count, Duration, File, Many, Seconds, Share, Table, Text, function, some, wrong
-from ragmon.names import REFUSAL_TOKEN
-from ragmon.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.core.constants import REFUSAL_TOKEN
+from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
 
 Content = Literal["none", "hash", "redacted", "full"]
 

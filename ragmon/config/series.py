@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragmon import names
 from ragmon.admission import Budget
 from ragmon.alarms import plan
 from ragmon.alarms.steps import SHAPES
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
-from ragmon.gates import LABELLED
+from ragmon.core import constants
+from ragmon.core.policy import LABELLED
 
 GAUGES: Final = 4
 """Value, lower, upper, samples."""
@@ -24,7 +24,7 @@ BASELINE: Final = 2
 DRIFT: Final = 1 + len(SHAPES)
 """Drift alarms: the index, and every property whose distribution is watched."""
 SLICE: Final = 2
-HISTOGRAMS: Final = 2 + len(names.STAGES) - 1
+HISTOGRAMS: Final = 2 + len(constants.STAGES) - 1
 """Latency end to end, one per stage, retrieved documents."""
 BUCKETS: Final = 12
 """A histogram's buckets, its sum and its count."""
@@ -66,8 +66,8 @@ def budget(settings: Settings) -> Budget:
 
     Configured pipelines, `__other__` and what the monitor says of itself have their place before all others.
     """
-    pipeline, sources = _stranger(settings), {source: _source(source, settings) for source in names.SOURCES}
-    reserved = expected_series(settings) + pipeline + sources[names.LIVE]
+    pipeline, sources = _stranger(settings), {source: _source(source, settings) for source in constants.SOURCES}
+    reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
     return Budget(max(0, settings.serve.max_series - reserved), pipeline, sources)
 
 
@@ -75,7 +75,7 @@ def _beside(settings: Settings) -> int:
     """Series that belong to no pipeline."""
     metrics = settings.build_metrics()
     judges = {name for one in settings.pipelines.values() for name in one.judges}
-    beside = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(names.JUDGE_RESULTS) * len(judges)
+    beside = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(constants.JUDGE_RESULTS) * len(judges)
     return beside + REASONS * len(metrics) + MONITOR
 
 
@@ -90,7 +90,7 @@ def _stranger(settings: Settings) -> int:
         + CODES
         + 1
         + BUILDS
-        + (len(names.WAYS) if settings.gold else 0)
+        + (len(constants.WAYS) if settings.gold else 0)
     )
 
 
@@ -102,13 +102,13 @@ def _source(source: str, settings: Settings) -> int:
     gated = {gate.metric for gate in settings.common.gates}
     sliced = sum(len(values) + 1 for values in settings.common.slices.values())
     golden = len(needing) * shown + ESTIMANDS * windows * sum(metric.key in gated for metric in needing) + windows
-    if source == names.LABEL:
+    if source == constants.LABEL:
         return golden + len(LABELLED) * shown + PREDICTED * windows + SLICE * len(gated) * sliced
     uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
-    sets = sum((names.LIVE if use == names.MATCH else use) == source for use in uses)
+    sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
     plain = len(metrics) - len(needing) - len(LABELLED)
     slices = SLICE * len(gated) * sliced * (1 + sets)
-    return plain * shown + golden * sets + slices + len(names.CALL_STRATA) + HISTOGRAMS * BUCKETS
+    return plain * shown + golden * sets + slices + len(constants.CALL_STRATA) + HISTOGRAMS * BUCKETS
 
 
 def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
@@ -126,7 +126,7 @@ def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
         + ALARM * (len(watches) + DRIFT)
         + BASELINE * sum(watch.kind != "gate" for watch in watches)
         + SLICE * gated * sliced * sources
-        + len(names.STRATA) * sources
+        + len(constants.STRATA) * sources
         + 1
         + HISTOGRAMS * BUCKETS
     )

@@ -26,9 +26,9 @@ from ragmon.config.kinds import (
     url,
     wrong,
 )
-from ragmon.errors import nearest
+from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.errors import nearest
 from ragmon.metrics.grounding import Groundedness
-from ragmon.names import JUDGE_PREFIX
 
 RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
 """What can be read from a reply; `ragmon.record` takes the same names."""

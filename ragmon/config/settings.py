@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ragmon import names
 from ragmon.config.judging import Alarms, Metrics, OnInsufficient
 from ragmon.config.sampling import Capture, Sampling
 from ragmon.config.services import Export, Judge, Labels, Links, Serve
-from ragmon.errors import ConfigError
-from ragmon.gates import LABELLED, Gate, Mode, Policy
-from ragmon.item import Match
+from ragmon.core import constants
+from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.errors import ConfigError
+from ragmon.core.gold_item import Match
+from ragmon.core.policy import LABELLED, Gate, Mode, Policy
+from ragmon.core.refusal import RefusalRule
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.metrics.judged import judged
-from ragmon.names import JUDGE_PREFIX
-from ragmon.refusal import RefusalRule
 
 
 @dataclass(frozen=True)
@@ -210,9 +210,9 @@ def default_source(gate: Gate, *, probed: bool) -> str:
         probed: Gold questions are sent through its pipeline.
     """
     if gate.kind != "threshold":
-        return names.LIVE
+        return constants.LIVE
     if gate.metric in LABELLED:
-        return names.LABEL
+        return constants.LABEL
     if not base.parse(gate.metric).needs_gold and gate.gold is None:
-        return names.LIVE
-    return names.PROBE if probed else names.MATCH
+        return constants.LIVE
+    return constants.PROBE if probed else constants.MATCH

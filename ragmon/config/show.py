@@ -10,7 +10,7 @@ from typing import Final
 from ragmon.config.kinds import Address, Bytes, Seconds, Table, is_secret
 from ragmon.config.series import expected_series
 from ragmon.config.settings import Settings
-from ragmon.refusal import DEFAULT_PATTERNS
+from ragmon.core.refusal import DEFAULT_PATTERNS
 
 MASK: Final = "***"
 SERIES: Final = "prometheus.series"

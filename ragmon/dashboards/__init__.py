@@ -1,6 +1,6 @@
 """Grafana dashboards of a configuration: its gates, its metrics, its judges.
 
-They need `ragmon[dashboard]`; series are called as `ragmon.exposition` says, and everything shown is a series.
+They need `ragmon[dashboard]`; series are called as `ragmon.core.series_names` says, and everything shown is a series.
 """
 
 from __future__ import annotations

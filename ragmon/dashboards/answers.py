@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ragmon import exposition
 from ragmon.config.settings import Settings
+from ragmon.core import series_names
 from ragmon.dashboards.frame import Frame
 from ragmon.dashboards.panels import NUMBER, PER_MINUTE, SHARE, Query, lines
 from ragmon.dashboards.promql import PIPELINE, SOURCE, WINDOW, grown, per_minute, worst
@@ -52,28 +52,30 @@ def _heading(family: type[Metric]) -> str:
 
 def _labels() -> Iterator[Any]:
     """What labels say, alone and with a score every answer has."""
-    shown = f"{exposition.PREFIX}{METRIC}{exposition.PPI}"
+    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
     by = "pipeline, instance"
     queries = [
         Query(worst(shown + ending, by, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{told}")
-        for ending, told in (("", ""), (exposition.LOWER, " lower"), (exposition.UPPER, " upper"))
+        for ending, told in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
     ]
     says = (
         f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
         "interval. Labels come to one server, so replicas stand side by side."
     )
     yield lines(f"{METRIC}, all answers", says, queries, SHARE, floor=None)
-    gain = worst(exposition.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
+    gain = worst(series_names.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
     says = "How many labels each label is worth beside this score; 1: the score does not help."
     yield lines("What a label is worth", says, [Query(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
-    query = Query(per_minute(exposition.LABELS, "result"), "{{result}}")
+    query = Query(per_minute(series_names.LABELS, "result"), "{{result}}")
     yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
 
 
 def _slices() -> Any:
     """The gated metrics of every slice."""
     by = "pipeline, metric, source, slice, gold"
-    score, scored = (grown(name, by, PIPELINE, SOURCE) for name in (exposition.SLICE_SCORE, exposition.SLICE_SCORED))
+    score, scored = (
+        grown(name, by, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
+    )
     columns: list[Label | Value] = [
         *(Label(name, name) for name in by.split(", ")),
         Value(f"{score} / {scored}", "value", SHARE, 1),

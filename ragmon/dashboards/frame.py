@@ -16,19 +16,19 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from ragmon import exposition
 from ragmon.config.settings import Settings
+from ragmon.core import series_names
 from ragmon.dashboards.panels import DATASOURCE
 from ragmon.dashboards.promql import FIRES, PIPELINE, at
 
 TAG: Final = "ragmon"
 USUAL_WINDOW: Final = "1h"
 _EVERYTHING: Final = ".+"
-_SAMPLES: Final = f"{exposition.PREFIX}.+{exposition.SAMPLES}"
+_SAMPLES: Final = f"{series_names.PREFIX}.+{series_names.SAMPLES}"
 _OPTIONS: Final = {
-    "job": f"label_values({exposition.BUILD_INFO}, job)",
-    "instance": f'label_values({exposition.BUILD_INFO}{{job=~"$job"}}, instance)',
-    "pipeline": f"label_values({at(exposition.GATE_THRESHOLD)}, pipeline)",
+    "job": f"label_values({series_names.BUILD_INFO}, job)",
+    "instance": f'label_values({series_names.BUILD_INFO}{{job=~"$job"}}, instance)',
+    "pipeline": f"label_values({at(series_names.GATE_THRESHOLD)}, pipeline)",
     "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
     "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
 }
@@ -49,12 +49,12 @@ _ANNOTATIONS: Final = {
         {"titleFormat": "{{alertname}}", "textFormat": "{{pipeline}} {{alarm}}", "tagKeys": "severity"},
     ),
     "New builds": (
-        _new(exposition.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE),
+        _new(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE),
         "blue",
         {"titleFormat": "{{pipeline}}: new build or index", "textFormat": "{{build}} {{index_hash}}", "tagKeys": ""},
     ),
     "New gold": (
-        _new(exposition.GOLD_INFO, "gold, version"),
+        _new(series_names.GOLD_INFO, "gold, version"),
         "purple",
         {"titleFormat": "gold set {{gold}}", "textFormat": "version {{version}}", "tagKeys": ""},
     ),
@@ -82,7 +82,9 @@ class Frame:
         for title_, (expr, colour, _) in _ANNOTATIONS.items():
             asked = dashboard_builder.AnnotationQuery().name(title_).datasource(DATASOURCE).enable(True).hide(False)
             found = found.annotation(asked.icon_color(colour).expr(expr))
-        link = dashboard_builder.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
+        link = (
+            dashboard_builder.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
+        )
         self._built = found.link(link.include_vars(True).keep_time(True))
 
     def row(self, title: str, panels: Sequence[Any]) -> None:

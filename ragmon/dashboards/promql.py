@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ragmon import exposition
+from ragmon.core import series_names
 from ragmon.promql import equals
 
 PIPELINE: Final = 'pipeline=~"$pipeline"'
@@ -64,11 +64,11 @@ def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> Estima
 
 def windowed(metric: str) -> tuple[str, str, str, str]:
     """The series of a metric over windows."""
-    shown = f"{exposition.PREFIX}{metric}"
-    return shown, f"{shown}{exposition.LOWER}", f"{shown}{exposition.UPPER}", f"{shown}{exposition.SAMPLES}"
+    shown = f"{series_names.PREFIX}{metric}"
+    return shown, f"{shown}{series_names.LOWER}", f"{shown}{series_names.UPPER}", f"{shown}{series_names.SAMPLES}"
 
 
-GATE: Final = (exposition.GATE_VALUE, exposition.GATE_LOWER, exposition.GATE_UPPER, exposition.GATE_SAMPLES)
+GATE: Final = (series_names.GATE_VALUE, series_names.GATE_LOWER, series_names.GATE_UPPER, series_names.GATE_SAMPLES)
 """The series of a gate."""
 
 
@@ -99,8 +99,8 @@ def quantile(q: float, histogram: str, by: str, *matchers: str) -> str:
 
 def status(*matchers: str) -> str:
     """A gate's verdict over replicas: 2 where one fails, else 0 where one passes, else 1."""
-    failed = worst(exposition.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "fail"))
-    unknown = at(exposition.GATE_STATUS, *matchers, equals("status", "insufficient"))
+    failed = worst(series_names.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "fail"))
+    unknown = at(series_names.GATE_STATUS, *matchers, equals("status", "insufficient"))
     return f"2 * {failed} > 0 or min by (pipeline, gate) ({unknown})"
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from grafana_foundation_sdk.builders import timeseries
 
-from ragmon import exposition, metrics
+from ragmon import metrics
 from ragmon.config.settings import Settings
+from ragmon.core import series_names
+from ragmon.core.policy import Gate
+from ragmon.core.series_names import label
 from ragmon.dashboards.panels import NUMBER, SHARE, Query, lines
 from ragmon.dashboards.promql import GATE, PIPELINE, SOURCE, WINDOW, at, pooled, windowed, worst
-from ragmon.export.labels import label
-from ragmon.gates import Gate
 from ragmon.metrics.judged import judged
 from ragmon.promql import equals
 
@@ -48,12 +49,12 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
         settings: The configuration.
     """
     matchers = (PIPELINE, equals("gate", name))
-    threshold = Query(worst(exposition.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
+    threshold = Query(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
     metric = found[0].metric
     title = name if name == metric else f"{name} ({metric})"
     if not plain(found):
         says = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
-        value = Query(worst(exposition.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
+        value = Query(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, says, [value, threshold], NUMBER, width=12)
     says = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
     told = pooled(GATE, "pipeline", *matchers)
@@ -94,7 +95,7 @@ def _thresholds(metric: str, settings: Settings) -> Iterator[Query]:
     """What the gates on a metric must keep."""
     for name, found in gates(settings).items():
         if plain(found) and found[0].metric == metric:
-            expr = at(exposition.GATE_THRESHOLD, PIPELINE, equals("gate", name))
+            expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
             yield Query(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
 
 

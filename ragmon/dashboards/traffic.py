@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ragmon import exposition, names
 from ragmon.config.settings import Settings
+from ragmon.core import constants, series_names
 from ragmon.dashboards.frame import Frame
 from ragmon.dashboards.panels import REQUESTS, SECONDS, SHARE, Query, lines
 from ragmon.dashboards.promql import PIPELINE, SOURCE, quantile, rate
@@ -41,16 +41,16 @@ def traffic(settings: Settings) -> Frame:
 
 def _requests() -> Iterator[Any]:
     where = (PIPELINE, SOURCE)
-    calls = rate(exposition.REQUESTS, "pipeline, source", *where)
+    calls = rate(series_names.REQUESTS, "pipeline, source", *where)
     yield lines("Requests", "All calls, sampled or not, a second.", [Query(calls, "{{pipeline}} {{source}}")], REQUESTS)
-    strata = rate(exposition.REQUESTS, "stratum", *where)
+    strata = rate(series_names.REQUESTS, "stratum", *where)
     says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
     yield lines("Requests by stratum", says, [Query(strata, "{{stratum}}")], REQUESTS, stacked=True)
-    errors = rate(exposition.ERRORS, "pipeline, code", PIPELINE)
+    errors = rate(series_names.ERRORS, "pipeline, code", PIPELINE)
     says = "Calls of users that ended in an error, by its kind, a second."
     yield lines("Errors by kind", says, [Query(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
-    failed = rate(exposition.ERRORS, "pipeline", PIPELINE)
-    of_users = rate(exposition.REQUESTS, "pipeline", PIPELINE, equals("source", names.LIVE))
+    failed = rate(series_names.ERRORS, "pipeline", PIPELINE)
+    of_users = rate(series_names.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
     says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
     yield lines("Share of errors", says, [Query(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
 
@@ -60,13 +60,16 @@ def _latency() -> Iterator[Any]:
     by = "pipeline, source"
     queries = [
         Query(
-            quantile(q, exposition.LATENCY, by, *where), f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}", exemplar=True
+            quantile(q, series_names.LATENCY, by, *where),
+            f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}",
+            exemplar=True,
         )
         for q in _QUANTILES
     ]
     says = "How long calls take from end to end. Points are traces, where the data source has exemplars."
     yield lines("Latency", says, queries, SECONDS)
     queries = [
-        Query(quantile(q, exposition.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}") for q in _QUANTILES
+        Query(quantile(q, series_names.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}")
+        for q in _QUANTILES
     ]
     yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)

@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ragmon.core.policy import Outcome
 from ragmon.export.markdown import between, value
-from ragmon.gates import Outcome
 
 WIDE: Final = 80
 """Columns of a terminal that holds the whole table."""

@@ -18,17 +18,18 @@ from typing import Final
 
 from rich.console import Console
 
-from ragmon import installation, names
+from ragmon import installation
 from ragmon.config.kinds import Address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Outcome
 from ragmon.demo.application import Application
 from ragmon.demo.incidents import INCIDENTS
 from ragmon.demo.load import Load
 from ragmon.demo.screen import Screen, needs, open_screen
-from ragmon.errors import RagmonError
 from ragmon.export.markdown import between, value
-from ragmon.gates import Outcome
 from ragmon.installation import Installation
 from ragmon.metrics.base import parse
 from ragmon.monitor import Monitor
@@ -77,7 +78,7 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
     application = Application()
     log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
     story = Story(seconds, incident)
-    alarm_log = logging.getLogger(names.ALARM_LOG)
+    alarm_log = logging.getLogger(constants.ALARM_LOG)
     with ExitStack() as stack:
         stack.callback(alarm_log.setLevel, alarm_log.level)
         alarm_log.setLevel(logging.CRITICAL)  # the screen tells of alarms
@@ -141,7 +142,7 @@ def _watch(screen: Screen, monitor: Monitor, application: Application, story: St
                 story.reds[outcome.gate.name] = now
                 screen.say(_red(now, outcome))
         for edge in monitor.edges():
-            if (edge.severity, edge.state) == (names.PAGE, "firing") and edge.alert not in story.pages:
+            if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in story.pages:
                 story.pages[edge.alert] = now
                 screen.say(
                     f"{now:.1f} s  PAGE {edge.alert}: a whole minute of proof, within the budget of false alarms"

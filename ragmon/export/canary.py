@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ragmon.canary import By, Comparison, Sample
+from ragmon.core.escaping import printable, printable_json
+from ragmon.core.policy import ORDER, Verdict
 from ragmon.export.markdown import escape, percent
 from ragmon.export.report import rounded
-from ragmon.gates import ORDER, Verdict
-from ragmon.printing import printable, printable_json
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}

@@ -8,9 +8,9 @@ import msgspec
 
 from ragmon.canary import By, Comparison, Sample
 from ragmon.compare import Flip
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Gate, Policy, Verdict
 from ragmon.export.canary import Canary
-from ragmon.gates import Gate, Policy, Verdict
 
 
 class _Side(msgspec.Struct):

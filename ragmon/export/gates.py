@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ragmon.compare import Drop
+from ragmon.core.escaping import printable
+from ragmon.core.policy import Outcome
 from ragmon.export.markdown import between, percent, render_gates, value, why
 from ragmon.export.report import Report
-from ragmon.gates import Outcome
-from ragmon.printing import printable
 
 FLIPS: Final = 10
 """Flipped items that are named for each gate."""

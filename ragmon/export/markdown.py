@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ragmon import coverage, names
+from ragmon import coverage
 from ragmon.alarms.reach import about
+from ragmon.core import constants
+from ragmon.core.escaping import printable
+from ragmon.core.policy import Outcome
 from ragmon.export.report import Question, Report, latency
-from ragmon.gates import Outcome
-from ragmon.printing import printable
 from ragmon.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
@@ -118,7 +119,7 @@ def _about(report: Report) -> list[str]:
         entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
     found = coverage.ways(report.snapshot)
     entries += [f"{escape(pipeline)}: {coverage.sentence(ways)}" for pipeline, ways in sorted(found.items())]
-    if any(set(ways) - {names.UNMATCHED} for ways in found.values()):
+    if any(set(ways) - {constants.UNMATCHED} for ways in found.values()):
         entries.append(coverage.HEAD)
     return _list(entries)
 
@@ -168,7 +169,7 @@ def why(outcome: Outcome) -> str:
     """The reason of a verdict, and what it would take to decide."""
     if not outcome.needed:
         return outcome.reason
-    unit = " gold items" if outcome.estimand == names.QUESTIONS_LIKE_THESE else ""
+    unit = " gold items" if outcome.estimand == constants.QUESTIONS_LIKE_THESE else ""
     return f"{outcome.reason}; about {outcome.needed}{unit} needed"
 
 

@@ -14,10 +14,10 @@ from html import escape
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
+from ragmon.core.escaping import printable
+from ragmon.core.series_names import label
 from ragmon.coverage import sentence
-from ragmon.export.labels import label
-from ragmon.names import GOLD_SET, QUESTIONS_LIKE_THESE
-from ragmon.printing import printable
 
 REFRESH: Final = 10
 """Seconds after which a browser asks again."""

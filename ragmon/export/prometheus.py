@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from ragmon import exposition
+from ragmon.core import series_names
 from ragmon.export import books, quality, served, traffic, verdicts
 from ragmon.reading import Reading
 
@@ -45,7 +45,7 @@ class Collector:
 
     def _collect(self) -> list[Metric]:
         found = list(families(self._read()))
-        series = GaugeMetricFamily(exposition.SERIES, "Prometheus series of this scrape")
+        series = GaugeMetricFamily(series_names.SERIES, "Prometheus series of this scrape")
         series.add_metric((), 1 + sum(len(family.samples) for family in found))
         return [*found, series]
 

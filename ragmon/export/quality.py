@@ -7,12 +7,13 @@ from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from ragmon import exposition, metrics, stats
+from ragmon import metrics, stats
+from ragmon.core import series_names
+from ragmon.core.constants import JUDGE_PREFIX, LABEL
+from ragmon.core.policy import LABELLED, Outcome
+from ragmon.core.series_names import label
 from ragmon.estimands import bounds
-from ragmon.export.labels import label
-from ragmon.gates import LABELLED, Outcome
 from ragmon.metrics.judged import judged
-from ragmon.names import JUDGE_PREFIX, LABEL
 from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
@@ -55,22 +56,22 @@ class _Family:
 
     def __init__(self, family: type[metrics.Metric]) -> None:
         name, help_ = family.name, family().help
-        shown = f"{exposition.PREFIX}{name}"
+        shown = f"{series_names.PREFIX}{name}"
         cut = ("k",) if family.at_k else ()
         self._at_k = family.at_k
         windowed, counted = (*_WINDOWED, *cut), (*_COUNTED, *cut)
         told = {
             shown: help_,
-            f"{shown}{exposition.LOWER}": f"Lower 95 % bound of {shown}{_WHICH}",
-            f"{shown}{exposition.UPPER}": f"Upper 95 % bound of {shown}{_WHICH}",
-            f"{shown}{exposition.SAMPLES}": f"Scored requests in {shown}",
+            f"{shown}{series_names.LOWER}": f"Lower 95 % bound of {shown}{_WHICH}",
+            f"{shown}{series_names.UPPER}": f"Upper 95 % bound of {shown}{_WHICH}",
+            f"{shown}{series_names.SAMPLES}": f"Scored requests in {shown}",
         }
         sums = {
-            f"{shown}{exposition.SCORE}": f"Sum of the scores of {shown}",
-            f"{shown}{exposition.SCORED}": f"Requests scored by {shown}",
+            f"{shown}{series_names.SCORE}": f"Sum of the scores of {shown}",
+            f"{shown}{series_names.SCORED}": f"Requests scored by {shown}",
         }
         if name not in _BINARY:
-            sums[f"{shown}{exposition.SQUARES}"] = f"Sum of the squared scores of {shown}"
+            sums[f"{shown}{series_names.SQUARES}"] = f"Sum of the squared scores of {shown}"
         self._gauges = [GaugeMetricFamily(name, says, labels=windowed) for name, says in told.items()]
         self._counters = [CounterMetricFamily(name, says, labels=counted) for name, says in sums.items()]
 
@@ -144,9 +145,9 @@ def estimands(snapshot: Snapshot) -> Iterator[Metric]:
     labels = ("pipeline", "metric", "source", "gold", "window", "estimand")
     about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
     families = (
-        GaugeMetricFamily(exposition.GOLD_LOWER, f"Lower 95 % bound of a gold metric ({about})", labels=labels),
-        GaugeMetricFamily(exposition.GOLD_UPPER, f"Upper 95 % bound of a gold metric ({about})", labels=labels),
-        GaugeMetricFamily(exposition.GOLD_N_EFF, f"How many plain samples it is worth ({about})", labels=labels),
+        GaugeMetricFamily(series_names.GOLD_LOWER, f"Lower 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily(series_names.GOLD_UPPER, f"Upper 95 % bound of a gold metric ({about})", labels=labels),
+        GaugeMetricFamily(series_names.GOLD_N_EFF, f"How many plain samples it is worth ({about})", labels=labels),
     )
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
@@ -174,13 +175,13 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
 
 def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
     """What labels and a proxy say together: the estimate with its interval, and how much the proxy helps."""
-    shown = f"{exposition.PREFIX}{METRIC}{exposition.PPI}"
-    says = f"of {exposition.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
+    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    says = f"of {series_names.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
     value = GaugeMetricFamily(shown, f"Estimate {says}", labels=_WINDOWED)
-    lower = GaugeMetricFamily(f"{shown}{exposition.LOWER}", f"Lower 95 % bound {says}", labels=_WINDOWED)
-    upper = GaugeMetricFamily(f"{shown}{exposition.UPPER}", f"Upper 95 % bound {says}", labels=_WINDOWED)
+    lower = GaugeMetricFamily(f"{shown}{series_names.LOWER}", f"Lower 95 % bound {says}", labels=_WINDOWED)
+    upper = GaugeMetricFamily(f"{shown}{series_names.UPPER}", f"Upper 95 % bound {says}", labels=_WINDOWED)
     gain = GaugeMetricFamily(
-        exposition.PROXY_GAIN,
+        series_names.PROXY_GAIN,
         "How many labels each label is worth beside this proxy",
         labels=("pipeline", "window", "proxy"),
     )
@@ -208,8 +209,8 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 labels: tuple[str, ...] = (label(series.pipeline), key, series.source, label(series.slice), *golden)
                 total, n = sums.get(labels, (0, 0))  # labels of long names are cut, and may be the same
                 sums[labels] = (total + stat.sum, n + stat.n)
-    score = CounterMetricFamily(exposition.SLICE_SCORE, "Sum of a metric's scores in a slice", labels=_SLICED)
-    scored = CounterMetricFamily(exposition.SLICE_SCORED, "Requests a metric scored in a slice", labels=_SLICED)
+    score = CounterMetricFamily(series_names.SLICE_SCORE, "Sum of a metric's scores in a slice", labels=_SLICED)
+    scored = CounterMetricFamily(series_names.SLICE_SCORED, "Requests a metric scored in a slice", labels=_SLICED)
     for labels, (total, n) in sums.items():
         score.add_metric(labels, total / stats.MICRO)
         scored.add_metric(labels, n)

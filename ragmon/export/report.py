@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ragmon import names, stats
+from ragmon import stats
 from ragmon.alarms import Reach
 from ragmon.compare import Drop
+from ragmon.core import constants
+from ragmon.core.escaping import printable_json
+from ragmon.core.policy import Outcome, Verdict
 from ragmon.coverage import ways
 from ragmon.estimands import bounds
-from ragmon.gates import Outcome, Verdict
 from ragmon.labels.settled import Labelled
 from ragmon.pairs import METRIC, Prediction
-from ragmon.printing import printable_json
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
@@ -257,7 +258,7 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
     merged: dict[str, Counter[int]] = {}
     for series in _whole(snapshot):
         # What matched a gold item or was labelled stands under `live` as well.
-        if not series.gold and series.source not in names.AGAIN and pipeline in (None, series.pipeline):
+        if not series.gold and series.source not in constants.AGAIN and pipeline in (None, series.pipeline):
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
     return {

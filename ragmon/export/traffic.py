@@ -9,9 +9,10 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.core import Exemplar as Marked
 
-from ragmon import exposition, names, stats
+from ragmon import stats
+from ragmon.core import constants, series_names
+from ragmon.core.series_names import label
 from ragmon.exemplars import Exemplar
-from ragmon.export.labels import label
 from ragmon.reading import Captured, Reading
 from ragmon.snapshot import ALL, Snapshot
 
@@ -29,7 +30,7 @@ def families(reading: Reading) -> Iterator[Metric]:
     yield from requests(reading.captured)
     yield from latency(reading.snapshot, reading.captured.latency, reading.exemplars)
     documents = HistogramMetricFamily(
-        exposition.DOCUMENTS, "Documents retrieval brought back", labels=("pipeline", "source")
+        series_names.DOCUMENTS, "Documents retrieval brought back", labels=("pipeline", "source")
     )
     for (pipeline, source), counts in sorted(reading.retrieved.items()):
         if counts:
@@ -40,9 +41,9 @@ def families(reading: Reading) -> Iterator[Metric]:
 def requests(captured: Captured) -> Iterator[Metric]:
     """All calls, sampled or not."""
     calls = CounterMetricFamily(
-        exposition.REQUESTS, "All calls, sampled or not", labels=("pipeline", "source", "stratum")
+        series_names.REQUESTS, "All calls, sampled or not", labels=("pipeline", "source", "stratum")
     )
-    errors = CounterMetricFamily(exposition.ERRORS, "Calls that ended in an error", labels=("pipeline", "code"))
+    errors = CounterMetricFamily(series_names.ERRORS, "Calls that ended in an error", labels=("pipeline", "code"))
     for (pipeline, source, stratum), n in sorted(captured.calls.items()):
         calls.add_metric((label(pipeline), source, stratum), n)
     for (pipeline, code), n in sorted(captured.errors.items()):
@@ -62,15 +63,15 @@ def latency(
         timed: All calls in log buckets of milliseconds, by pipeline and source; empty where nobody timed them.
         exemplars: A trace for the latency from end to end, by pipeline and source; scraped as OpenMetrics alone.
     """
-    whole = HistogramMetricFamily(exposition.LATENCY, "Latency of calls", labels=("pipeline", "source"))
+    whole = HistogramMetricFamily(series_names.LATENCY, "Latency of calls", labels=("pipeline", "source"))
     by_stage = HistogramMetricFamily(
-        exposition.STAGE_LATENCY, "Latency of a stage of a call", labels=("pipeline", "source", "stage")
+        series_names.STAGE_LATENCY, "Latency of a stage of a call", labels=("pipeline", "source", "stage")
     )
     for (pipeline, source), histogram in sorted(timed.items()):
         buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
         whole.add_metric((label(pipeline), source), _marked(buckets, exemplars.get((pipeline, source))), total)
     for series in snapshot.series:
-        if series.window != ALL or series.slice or series.gold or series.source in names.AGAIN:
+        if series.window != ALL or series.slice or series.gold or series.source in constants.AGAIN:
             continue
         labels = (label(series.pipeline), series.source)
         for stage, histogram in sorted(series.latency.items()):

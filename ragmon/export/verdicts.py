@@ -7,10 +7,10 @@ from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from ragmon import exposition
 from ragmon.alarms import AlarmState
-from ragmon.export.labels import label
-from ragmon.gates import ORDER, Outcome
+from ragmon.core import series_names
+from ragmon.core.policy import ORDER, Outcome
+from ragmon.core.series_names import label
 
 _GATE: Final = ("pipeline", "gate")
 _WHAT: Final = ("metric", "source", "gold", "direction", "window", "estimand")
@@ -19,16 +19,16 @@ _WHAT: Final = ("metric", "source", "gold", "direction", "window", "estimand")
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
     """Whether each alarm fires, and how far it is on its way: gates by their name, baselines as `metric:what`."""
     alarm = GaugeMetricFamily(
-        exposition.GATE_ALARM, "1 while the alarm fires; it keeps its false-alarm budget", labels=(*_GATE, "severity")
+        series_names.GATE_ALARM, "1 while the alarm fires; it keeps its false-alarm budget", labels=(*_GATE, "severity")
     )
     evidence = GaugeMetricFamily(
-        exposition.GATE_EVIDENCE, "How far the alarm is on its way to firing, 0 to 1, logarithmic", labels=_GATE
+        series_names.GATE_EVIDENCE, "How far the alarm is on its way to firing, 0 to 1, logarithmic", labels=_GATE
     )
     held = GaugeMetricFamily(
-        exposition.GATE_BASELINE, "What the alarm holds its metric against; absent while it is learned", labels=_GATE
+        series_names.GATE_BASELINE, "What the alarm holds its metric against; absent while it is learned", labels=_GATE
     )
     info = GaugeMetricFamily(
-        exposition.GATE_BASELINE_INFO,
+        series_names.GATE_BASELINE_INFO,
         "Where the alarm's baseline comes from: learning, growing, frozen, given; always 1",
         labels=(*_GATE, "state", "version"),
     )
@@ -45,15 +45,15 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
 
 def families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     """Threshold, value, bounds, samples and status of every gate; what is unknown has no sample."""
-    threshold = GaugeMetricFamily(exposition.GATE_THRESHOLD, "What the gate's value must keep", labels=_GATE)
-    value = GaugeMetricFamily(exposition.GATE_VALUE, "The value the gate judges", labels=_GATE)
-    lower = GaugeMetricFamily(exposition.GATE_LOWER, "Lower 95 % bound of the gate's value", labels=_GATE)
-    upper = GaugeMetricFamily(exposition.GATE_UPPER, "Upper 95 % bound of the gate's value", labels=_GATE)
-    samples = GaugeMetricFamily(exposition.GATE_SAMPLES, "Requests behind the gate's value", labels=_GATE)
+    threshold = GaugeMetricFamily(series_names.GATE_THRESHOLD, "What the gate's value must keep", labels=_GATE)
+    value = GaugeMetricFamily(series_names.GATE_VALUE, "The value the gate judges", labels=_GATE)
+    lower = GaugeMetricFamily(series_names.GATE_LOWER, "Lower 95 % bound of the gate's value", labels=_GATE)
+    upper = GaugeMetricFamily(series_names.GATE_UPPER, "Upper 95 % bound of the gate's value", labels=_GATE)
+    samples = GaugeMetricFamily(series_names.GATE_SAMPLES, "Requests behind the gate's value", labels=_GATE)
     status = GaugeMetricFamily(
-        exposition.GATE_STATUS, "Verdict of the gate: 1 for the one it has, else 0", labels=(*_GATE, "status")
+        series_names.GATE_STATUS, "Verdict of the gate: 1 for the one it has, else 0", labels=(*_GATE, "status")
     )
-    info = GaugeMetricFamily(exposition.GATE_INFO, "What the gate judges; always 1", labels=(*_GATE, *_WHAT))
+    info = GaugeMetricFamily(series_names.GATE_INFO, "What the gate judges; always 1", labels=(*_GATE, *_WHAT))
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))

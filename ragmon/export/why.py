@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
+from ragmon.core.constants import STEP
+from ragmon.core.escaping import printable, printable_json
 from ragmon.export.markdown import percent
-from ragmon.printing import printable, printable_json
-from ragmon.tables import STEP
 from ragmon.why import Level, Moved, Side, Stage, Suspect, Times, Why, plain
 
 SUSPECTS: Final = 4

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 from pydantic import Field
 
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold.jsontext import JsonText
 from ragmon.gold.shapes import AnyRow, Id, Row, read_row
 from ragmon.gold.source import Place, place_of, read_text
-from ragmon.item import GoldItem
 
 NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 

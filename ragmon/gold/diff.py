@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold.frozen import Frozen
 from ragmon.gold.sets import GoldSet
-from ragmon.item import GoldItem
 
 MUTATED: Final = "mutated: qids are permanent, give it a new one"
 """What is said of a qid whose question changed: its scores before and after are about different things."""

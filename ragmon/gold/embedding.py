@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ragmon import stats
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.text import normalise_question
 from ragmon.gold.sets import GoldSet
-from ragmon.item import GoldItem
-from ragmon.text import normalise_question
 
 if TYPE_CHECKING:
     from numpy import float64

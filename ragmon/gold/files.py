@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ragmon import names
+from ragmon.core import constants
+from ragmon.core.gold_item import Match
 from ragmon.gold.items import Paths
 from ragmon.gold.sets import GoldSet
-from ragmon.item import Match
 
 
 def load(
@@ -29,7 +29,7 @@ def load(
     *,
     match: Match = "exact",
     pipeline: str | None = None,
-    use: Collection[str] = (names.PROBE, names.MATCH),
+    use: Collection[str] = (constants.PROBE, constants.MATCH),
     tags: Mapping[str, str] | None = None,
 ) -> GoldSet:
     """Read gold files into one set.

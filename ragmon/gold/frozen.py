@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.errors import GoldError, shorten
+from ragmon.core.errors import GoldError, shorten
 from ragmon.gold.sets import GoldSet
 
 KIND: Final = "ragmon-gold"
@@ -49,7 +49,7 @@ def freeze(gold: GoldSet, key: bytes | None = None) -> dict[str, Any]:
         gold: The set as its files say it, without tags of a configuration.
         key: The secret it is signed with (HMAC-SHA256, RFC 2104); None: a plain digest, which tells accidents alone.
 
-    >>> from ragmon.item import GoldItem
+    >>> from ragmon.core.gold_item import GoldItem
     >>> freeze(GoldSet("g", (GoldItem("a", "Why?", answerable=False),)))["items"]
     1
     """

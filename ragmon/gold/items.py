@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ragmon.errors import GoldError
+from ragmon.core.errors import GoldError
+from ragmon.core.gold_item import GoldItem, Match
 from ragmon.gold.benchmark import NAMES, Files, gather, read_benchmark
 from ragmon.gold.jsontext import JsonText
 from ragmon.gold.shapes import read_item
 from ragmon.gold.source import SHAPES, STDIN, Place, place_of, read_text
 from ragmon.gold.trec import looks_like_qrels, read_qrels
-from ragmon.item import GoldItem, Match
 
 Paths = str | Path | Sequence[str | Path]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ragmon import stats
-from ragmon.errors import shorten
+from ragmon.core.errors import shorten
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.text import ANYWHERE, contains_phrase, normalise_question
 from ragmon.gold.sets import GoldSet
-from ragmon.item import GoldItem
-from ragmon.text import ANYWHERE, contains_phrase, normalise_question
 
 Severity = Literal["error", "warning", "info"]
 

@@ -10,18 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ragmon import names
-from ragmon.contract import Record
-from ragmon.errors import GoldError
-from ragmon.item import GoldItem, Match
-from ragmon.keys import keyed_hash
-from ragmon.reader import redacted
+from ragmon.core import constants
+from ragmon.core.errors import GoldError
+from ragmon.core.gold_item import GoldItem, Match
+from ragmon.core.private_files import keyed_hash
+from ragmon.core.record import Record, redacted
+from ragmon.core.text import normalise_question
 from ragmon.snapshot import GoldInfo
-from ragmon.text import normalise_question
 
 SHOWN: Final = 8
 """Hex digits of a gold version that are shown and exported."""
-_TOLD: Final = (names.BY_QUESTION, names.BY_PARAPHRASE, names.BY_EMBEDDING)
+_TOLD: Final = (constants.BY_QUESTION, constants.BY_PARAPHRASE, constants.BY_EMBEDDING)
 """What a record may say of how its item was found."""
 REMEMBERED: Final = 1024
 """Pairs of pipeline and source whose sets are remembered; records name pipelines freely, memory is bounded."""
@@ -45,7 +44,7 @@ class GoldSet:
     name: str
     items: tuple[GoldItem, ...]
     pipeline: str | None = None
-    use: Collection[str] = (names.PROBE, names.MATCH)
+    use: Collection[str] = (constants.PROBE, constants.MATCH)
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,7 +66,7 @@ class GoldSet:
         *,
         match: Match = "exact",
         pipeline: str | None = None,
-        use: Collection[str] = (names.PROBE, names.MATCH),
+        use: Collection[str] = (constants.PROBE, constants.MATCH),
         tags: Mapping[str, str] | None = None,
     ) -> GoldSet:
         """Read gold files, strictly: they are taken whole or refused whole (`ragmon.gold.files` lists the shapes).
@@ -105,8 +104,8 @@ class GoldSet:
 
     def judges(self, pipeline: str, source: str | None) -> bool:
         """Whether records of a pipeline and source may belong to the set."""
-        use = names.MATCH if source == names.LIVE else source
-        return self.pipeline in (None, pipeline) and (use not in (names.PROBE, names.MATCH) or use in self.use)
+        use = constants.MATCH if source == constants.LIVE else source
+        return self.pipeline in (None, pipeline) and (use not in (constants.PROBE, constants.MATCH) or use in self.use)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -143,7 +142,7 @@ class GoldIndex:
         lookup = self._lookups.get((pipeline, source))
         if lookup is not None:
             return lookup
-        name = pipeline or names.DEFAULT_PIPELINE
+        name = pipeline or constants.DEFAULT_PIPELINE
         chosen = tuple(place for place, gold in enumerate(self.sets) if gold.judges(name, source))
         which = (chosen, self._keys.get(name, self._keys.get(None)))
         if which not in self._shared:
@@ -189,17 +188,17 @@ class Items:
         return None if told is None else self._by_hash.get(told.question_hash)
 
     def how(self, record: Record) -> str:
-        """How the item of a record that has one was found (`ragmon.names.WAYS`).
+        """How the item of a record that has one was found (`ragmon.core.constants.WAYS`).
 
         >>> items = Items([GoldSet("g", (GoldItem("a", "Why?", answerable=False, paraphrases=["How come?"]),))])
         >>> items.how(Record(qid="a")), items.how(Record(q="how come"))
         ('qid', 'paraphrase')
         """
         if record.qid in self.by_qid:
-            return record.matched if record.matched in _TOLD else names.BY_QID
+            return record.matched if record.matched in _TOLD else constants.BY_QID
         if record.q is None or redacted(record, "q"):
-            return names.BY_HASH
-        return names.BY_PARAPHRASE if normalise_question(record.q) in self._paraphrases else names.BY_QUESTION
+            return constants.BY_HASH
+        return constants.BY_PARAPHRASE if normalise_question(record.q) in self._paraphrases else constants.BY_QUESTION
 
     def by_wording(self, question: str) -> GoldItem | None:
         """The item that asks this question, in one of its wordings."""

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from ragmon.core.gold_item import GoldItem, Match
 from ragmon.gold.source import SHAPES, Place
-from ragmon.item import GoldItem, Match
 
 _SLIP: Final = 0.85
 """Similarity from which a name is taken for a misspelling; `answer` (0.75) and `id` (0.80) stay free for other uses."""

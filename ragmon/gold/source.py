@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ragmon.errors import GoldError
+from ragmon.core.errors import GoldError
 
 STDIN: Final = "-"
 SHAPES: Final = (

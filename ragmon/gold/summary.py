@@ -27,7 +27,7 @@ class Stats(TypedDict):
 def stats(gold: GoldSet) -> Stats:
     """Count what a set holds.
 
-    >>> from ragmon.item import GoldItem
+    >>> from ragmon.core.gold_item import GoldItem
     >>> counts = stats(GoldSet("g", (GoldItem("a", "Why?", answerable=False, tags={"lang": "en"}),)))
     >>> counts["items"], counts["answerable"], counts["tags"]
     (1, 0, {'lang': {'en': 1}})

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from ragmon.core.gold_item import GoldItem
 from ragmon.gold.source import Place
-from ragmon.item import GoldItem
 
 _COLUMNS: Final = 4
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")

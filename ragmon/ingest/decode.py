@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
-from ragmon.bounds import LARGEST, SHORT, bounded, fits
-from ragmon.contract import Line, Record, Totals
+from ragmon.core import constants
+from ragmon.core.bounds import LARGEST, SHORT, bounded, fits
+from ragmon.core.record import Line, Record, Totals, as_label
 from ragmon.ingest.fields import OUT_OF_RANGE
 from ragmon.ingest.rejected import Rejected, misfit
 from ragmon.ingest.shapes import AnyShape, adapt
-from ragmon.labels.given import as_label
 
 _record = msgspec.json.Decoder(Record).decode
 _totals = msgspec.json.Decoder(Totals).decode
@@ -22,7 +21,7 @@ _object = msgspec.json.Decoder(dict[str, Any]).decode
 _any_shape = msgspec.json.Decoder(AnyShape).decode
 
 BOM: Final = b"\xef\xbb\xbf"
-_SOURCES: Final = frozenset(names.SOURCES)
+_SOURCES: Final = frozenset(constants.SOURCES)
 _ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLACE: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
@@ -62,7 +61,7 @@ def decode(line: bytes, unknown: Unknown | None = None) -> Line:
             or record.probe is not None
         ):
             return _second_look(line, unknown)
-    elif record.v != names.CONTRACT_VERSION:
+    elif record.v != constants.CONTRACT_VERSION:
         return _second_look(line, unknown)
     if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
         return _second_look(line, unknown)
@@ -86,13 +85,13 @@ def _second_look(line: bytes, unknown: Unknown | None) -> Line:
             return _bounded(adapt(found), unknown)
         if found.kind == "totals":
             return _counted(_totals(line))
-        if found.kind == names.LABEL:
+        if found.kind == constants.LABEL:
             return as_label(_object(line))
     except _ERRORS as error:
         raise _rejection(line, error) from None
     except ValueError as error:
-        raise Rejected(names.INVALID_SCHEMA, str(error)) from None
-    raise Rejected(names.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {found.kind!r:.80}")
+        raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
+    raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {found.kind!r:.80}")
 
 
 def _counted(line: Totals) -> Totals:
@@ -110,16 +109,16 @@ def _counted(line: Totals) -> Totals:
 def _rejection(line: bytes, error: Exception) -> Rejected:
     said = str(error)
     if isinstance(error, UnicodeDecodeError):
-        return Rejected(names.INVALID_UTF8, said)
+        return Rejected(constants.INVALID_UTF8, said)
     if isinstance(error, RecursionError):
-        return Rejected(names.DEPTH, "it is nested too deeply")
+        return Rejected(constants.DEPTH, "it is nested too deeply")
     if OUT_OF_RANGE in said or _not_json_number(line, said):
-        return Rejected(names.NON_FINITE, f"a number is not finite or has too many digits ({said})")
+        return Rejected(constants.NON_FINITE, f"a number is not finite or has too many digits ({said})")
     if isinstance(error, msgspec.ValidationError):
-        return Rejected(names.INVALID_SCHEMA, said)
+        return Rejected(constants.INVALID_SCHEMA, said)
     if "surrogate" in said or _LONE_SURROGATE.search(line):
-        return Rejected(names.INVALID_UTF8, "half a surrogate pair is no character")
-    return Rejected(names.MALFORMED_JSON, said)
+        return Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character")
+    return Rejected(constants.MALFORMED_JSON, said)
 
 
 def _not_json_number(line: bytes, said: str) -> bool:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
-from ragmon.contract import LATEST
-from ragmon.errors import shorten
+from ragmon.core import constants
+from ragmon.core.errors import shorten
+from ragmon.core.record import LATEST
 from ragmon.ingest.rejected import Rejected, misfit
 
 OUT_OF_RANGE: Final = "out of range"
@@ -53,7 +53,7 @@ def as_ids(found: Any, name: str) -> list[str] | None:
     if kinds <= _ONLY_TEXT:
         return ids
     if None in ids:
-        raise Rejected(names.INVALID_SCHEMA, f"an entry of {name} has no id: {shorten(found)}")
+        raise Rejected(constants.INVALID_SCHEMA, f"an entry of {name} has no id: {shorten(found)}")
     return [str(as_id(entry, f"an entry of {name}")) for entry in ids]
 
 
@@ -68,7 +68,7 @@ def as_number(found: Any, name: str) -> float | None:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Rejected(names.NON_FINITE, f"{name} is not finite or has too many digits")
+        raise Rejected(constants.NON_FINITE, f"{name} is not finite or has too many digits")
     return number
 
 
@@ -138,5 +138,5 @@ def as_type(found: Any, kind: Any, name: str) -> Any:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        reason = names.NON_FINITE if OUT_OF_RANGE in str(error) else names.INVALID_SCHEMA
+        reason = constants.NON_FINITE if OUT_OF_RANGE in str(error) else constants.INVALID_SCHEMA
         raise Rejected(reason, f"{name}: {error}") from None

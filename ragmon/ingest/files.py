@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from ragmon.contract import Line, Record
+from ragmon.core.record import Line, Record
 from ragmon.ingest import trec
 from ragmon.ingest.decode import decode
 from ragmon.ingest.lines import Lines, Reject, open_bytes

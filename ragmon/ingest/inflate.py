@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 
 GZIP: Final = b"\x1f\x8b"
 ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in range(0x50, 0x60)))

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from ragmon import names
-from ragmon.errors import InputError
+from ragmon.core import constants
+from ragmon.core.errors import InputError
 from ragmon.ingest.inflate import GZIP, ZSTD, BrokenStreamError, Inflated
 
 MAX_LINE: Final = 8 << 20
@@ -96,7 +96,7 @@ class Lines:
                 self.number = number
                 if len(line) > MAX_LINE and not line.endswith(b"\n"):
                     passed += skip_line(self._stream)
-                    self._reject(number, names.OVERSIZE, f"it is longer than {MAX_LINE} bytes")
+                    self._reject(number, constants.OVERSIZE, f"it is longer than {MAX_LINE} bytes")
                 elif line.isspace():
                     self.blank += 1
                 else:
@@ -107,7 +107,7 @@ class Lines:
                         return
         except BrokenStreamError as error:
             self.number += 1
-            self._reject(self.number, names.TRUNCATED, str(error))
+            self._reject(self.number, constants.TRUNCATED, str(error))
 
 
 def skip_line(stream: IO[bytes]) -> int:

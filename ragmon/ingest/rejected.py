@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ragmon import names
-from ragmon.errors import shorten
+from ragmon.core import constants
+from ragmon.core.errors import shorten
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a failure of the program
     """What is no record, and why.
 
     Args:
-        reason: One of `ragmon.names`.
+        reason: One of `ragmon.core.constants`.
         detail: What was found.
         lost: How many spans are lost by it, as far as they can be counted; 1 for anything else.
     """
@@ -27,4 +27,4 @@ def misfit(name: str, expected: str, found: object) -> Rejected:
     >>> str(misfit("qid", "a string or an integer", True))
     'qid is a string or an integer, not True'
     """
-    return Rejected(names.INVALID_SCHEMA, f"{name} is {expected}, not {shorten(found)}")
+    return Rejected(constants.INVALID_SCHEMA, f"{name} is {expected}, not {shorten(found)}")

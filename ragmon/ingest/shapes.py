@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
-from ragmon import names
-from ragmon.bounds import fits
-from ragmon.contract import Answer, Latency, Record, Sampling, TextFacts
-from ragmon.errors import shorten
+from ragmon.core import constants
+from ragmon.core.bounds import fits
+from ragmon.core.errors import shorten
+from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
+from ragmon.core.text import split_citations
 from ragmon.ingest.fields import (
     as_flag,
     as_id,
@@ -24,7 +25,6 @@ from ragmon.ingest.fields import (
     as_verdicts,
 )
 from ragmon.ingest.rejected import Rejected, misfit
-from ragmon.text import split_citations
 
 
 class AnyShape(msgspec.Struct, gc=False, kw_only=True):
@@ -107,7 +107,7 @@ def adapt(found: AnyShape) -> Record:
         measures=as_type(found.measures, dict[str, float], "measures"),
     )
     if record.v is None and _says_nothing(record):
-        raise Rejected(names.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
+        raise Rejected(constants.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
     return record
 
 
@@ -120,17 +120,17 @@ def _says_nothing(record: Record) -> bool:
 def _version(found: Any) -> int | None:
     if found is None or isinstance(found, str):  # other programs call their own version so, and write it as text
         return None
-    if isinstance(found, bool) or found != names.CONTRACT_VERSION:
-        raise misfit("v", f"{names.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", found)
-    return names.CONTRACT_VERSION
+    if isinstance(found, bool) or found != constants.CONTRACT_VERSION:
+        raise misfit("v", f"{constants.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", found)
+    return constants.CONTRACT_VERSION
 
 
 def _source(found: AnyShape) -> str | None:
     probe = as_flag(found.probe, "probe")
     if found.source is None and probe is not None:
-        return names.PROBE if probe else names.LIVE
-    if found.source is not None and found.source not in names.SOURCES:
-        raise misfit("source", f"one of {', '.join(names.SOURCES)}", found.source)
+        return constants.PROBE if probe else constants.LIVE
+    if found.source is not None and found.source not in constants.SOURCES:
+        raise misfit("source", f"one of {', '.join(constants.SOURCES)}", found.source)
     return as_text(found.source, "source")
 
 

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ragmon import names
-from ragmon.contract import Record
+from ragmon.core import constants
+from ragmon.core.record import Record
 from ragmon.ingest.decode import BOM
 from ragmon.ingest.lines import Reject
 from ragmon.ingest.rejected import Rejected
@@ -61,15 +61,15 @@ def _columns(line: bytes) -> tuple[str, str, float]:
     try:
         columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
     except UnicodeDecodeError as error:
-        raise Rejected(names.INVALID_UTF8, str(error)) from None
+        raise Rejected(constants.INVALID_UTF8, str(error)) from None
     if len(columns) != COLUMNS:
-        raise Rejected(names.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
+        raise Rejected(constants.INVALID_SCHEMA, f"a line of a run has {COLUMNS} columns: qid Q0 docid rank score tag")
     try:
         score = float(columns[4])
     except ValueError:
-        raise Rejected(names.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
+        raise Rejected(constants.INVALID_SCHEMA, f"a score is a number, not {columns[4]!r:.80}") from None
     if not math.isfinite(score):
-        raise Rejected(names.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
+        raise Rejected(constants.NON_FINITE, f"a score is finite, not {columns[4]!r:.80}")
     return columns[0], columns[2], score
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 
-from ragmon.contract import Record
-from ragmon.journal import bodies, checkpoints, entries, quarantine, saved, traced
+from ragmon.core import record
+from ragmon.core.record import Record
+from ragmon.journal import bodies, checkpoints, quarantine, saved, traced
 from ragmon.journal.checkpoints import Limits
 from ragmon.journal.failures import Failure, Index
 from ragmon.journal.held import Tail, checksum, done
@@ -131,13 +132,13 @@ class Batch:
         n, counts, held = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
         lines: list[bytes] = held.split(b"\n")
         line = lines[place] if place < len(lines) else b""
-        if not line or entries.is_forgotten(line) or entries.is_quarantined(line):
+        if not line or record.is_forgotten(line) or record.is_quarantined(line):
             return False
-        lines[place] = entries.quarantined(line)
+        lines[place] = record.quarantined(line)
         left = b"\n".join(lines)
         told = (left, checksum(seq, arrival, n, counts, left), seq)
         self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", told)
-        trace_id = str(getattr(entries.decode(line), "trace_id", None) or "").lower()
+        trace_id = str(getattr(record.decode_entry(line), "trace_id", None) or "").lower()
         quarantine.add(self._connection, arrival, quarantine.SCORING, trace_id, bodies.RECORD, line)
         return True
 

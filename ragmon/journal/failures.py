@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.errors import RagmonError, shorten
-from ragmon.journal.entries import is_forgotten
-from ragmon.names import OTHER
+from ragmon.core.constants import OTHER
+from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.record import is_forgotten
 
 LONGEST: Final = 1000
 """Failures on a page."""

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from ragmon.errors import UnavailableError
+from ragmon.core.errors import UnavailableError
 
 Reason = Literal["disk_full", "io", "corrupt", "busy"]
 Item = TypeVar("Item")

@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
-from ragmon.errors import RagmonError
-from ragmon.journal import bodies, entries, failures, opening, saved, store
+from ragmon.core import record as entries
+from ragmon.core.errors import RagmonError
+from ragmon.journal import bodies, failures, opening, saved, store
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Body, Readable, Row, checksum
 from ragmon.journal.quarantine import Quarantined
@@ -23,7 +24,8 @@ _WIPED_WITHIN: Final = 15.0
 _PATIENCE: Final = 500
 """Milliseconds the log is waited for at once: nobody can write meanwhile."""
 _IN_PLACE: Final = {
-    was: entries.encode(entries.Forgotten(was)).rstrip(b"\n") for was in (entries.RECORD, entries.LABEL)
+    was: entries.encode_entry(entries.Forgotten(was)).rstrip(b"\n")
+    for was in (entries.RECORD_ENTRY, entries.LABEL_ENTRY)
 }
 
 
@@ -192,10 +194,10 @@ class _Eraser(Readable):
                 continue
             if self._wanted.record(line):
                 places.append(place)
-                kept[place] = _IN_PLACE[entries.RECORD]
+                kept[place] = _IN_PLACE[entries.RECORD_ENTRY]
             elif self._wanted.label(line):
                 labels += 1
-                kept[place] = _IN_PLACE[entries.LABEL]
+                kept[place] = _IN_PLACE[entries.LABEL_ENTRY]
         return b"\n".join(kept), places, labels
 
     def _take_out_of(self, body: Body) -> None:

@@ -28,7 +28,7 @@ class Row(NamedTuple):
         arrival: When it came, seconds since the epoch.
         n: How many records it had when it came.
         counts: The books that go with it, as they were given.
-        lines: Its lines (`ragmon.journal.entries`), each with its newline.
+        lines: Its lines (`ragmon.core.record`), each with its newline.
     """
 
     seq: int

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
-from ragmon.errors import UnavailableError
+from ragmon.core.errors import UnavailableError
 
 FILE: Final = "journal.lock"
 _LONGEST: Final = 32

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.journal import layouts
 from ragmon.journal.faults import JournalError
 

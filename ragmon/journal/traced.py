@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.contract import Record
-from ragmon.journal.entries import decode
+from ragmon.core.record import Record, decode_entry
 
 WIDTH: Final = 8
 """Bytes of a trace id that are kept: its end, which is random whoever makes ids."""
@@ -87,7 +86,7 @@ def _among(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
     found = {}
     for line in lines.splitlines():
         with suppress(msgspec.DecodeError):
-            record = decode(line)
+            record = decode_entry(line)
             if isinstance(record, Record) and record.trace_id in trace_ids:
                 found[record.trace_id] = record
     return found
@@ -104,7 +103,7 @@ def _in(lines: bytes, trace_id: str) -> Record | None:
     while at >= 0:
         start, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
         with suppress(msgspec.DecodeError):
-            record = decode(lines[start : end if end >= 0 else None])
+            record = decode_entry(lines[start : end if end >= 0 else None])
             if isinstance(record, Record) and record.trace_id == trace_id:
                 return record
         at = lines.rfind(needle, 0, start)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ragmon.attributes import RAGMON_INTERNAL
+from ragmon.core.semconv import RAGMON_INTERNAL
 
 
 @contextmanager

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 from ragmon.assembly import load_gold, rules
 from ragmon.config.services import Judge as Table
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.errors import RagmonError
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.quota import Budget
+from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.item import GoldItem
 from ragmon.judges.breaker import Breaker
-from ragmon.judges.budget import Budget
 from ragmon.judges.endpoint import Endpoint, read_key
 from ragmon.judges.judge import Judge, Terms
 from ragmon.judges.kinds import CONTEXTUAL_PRECISION
 from ragmon.judges.registry import functions
 from ragmon.judges.results import Judgement
 from ragmon.judges.seat import Seat, Ticket
-from ragmon.names import DEFAULT_PIPELINE
 from ragmon.privacy import Redactions
 from ragmon.reader import FactReader
 

@@ -14,14 +14,14 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ragmon.errors import RagmonError
+from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
+from ragmon.core.errors import RagmonError
+from ragmon.core.version import current
 from ragmon.judges.breaker import Breaker
 from ragmon.judges.prompts import Prompt
 from ragmon.judges.redirects import follow
 from ragmon.judges.replies import completion
 from ragmon.judges.results import NoJudgementError
-from ragmon.names import BUDGET, JUDGE_ERROR, RATE_LIMITED
-from ragmon.version import current
 
 if TYPE_CHECKING:
     import httpx

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
-from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.contract import Record, encode
+from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, TIMEOUT
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Record, encode
 from ragmon.facts import Facts
-from ragmon.item import GoldItem
 from ragmon.judges import prompts
 from ragmon.judges.cache import Cache, digest
 from ragmon.judges.endpoint import Endpoint
 from ragmon.judges.kinds import CONTEXTUAL_PRECISION, KINDS, Case
 from ragmon.judges.registry import Function
 from ragmon.judges.results import Judgement, NoJudgementError, Opinion, Verdict
-from ragmon.names import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, TIMEOUT
 from ragmon.reader import FactReader
 
 LARGEST: Final = 400_000

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
+from ragmon.core.constants import SKIPPED
 from ragmon.judges import prompts, replies
 from ragmon.judges.prompts import Prompt
 from ragmon.judges.results import Finding, NoJudgementError, Opinion
 from ragmon.metrics.retrieval import precision_sum
-from ragmon.names import SKIPPED
 
 CONTEXTUAL_PRECISION: Final = "contextual_precision"
 FAITHFULNESS: Final = "faithfulness"

@@ -10,15 +10,15 @@ from time import monotonic, time
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Record
 from ragmon.judges.court import Court
 from ragmon.judges.registry import functions
 from ragmon.judges.results import Judgement
 from ragmon.judges.seat import Seat, Ticket
-from ragmon.names import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
 
 PATIENCE: Final = 2.0
 """How long a request waits at most, in the longest time limit of its judges: once in the queue, once before them."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from ragmon.core.constants import JUDGE_ERROR
 from ragmon.judges.results import NoJudgementError
-from ragmon.names import JUDGE_ERROR
 
 
 class RedirectError(NoJudgementError):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from ragmon.contract import Record
-from ragmon.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.record import Record
 from ragmon.judges.results import Verdict
 from ragmon.metrics.base import register
 from ragmon.metrics.judged import judged

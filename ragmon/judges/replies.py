@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from ragmon.core.constants import JUDGE_ERROR
 from ragmon.judges.results import NO, YES, Finding, NoJudgementError
-from ragmon.names import JUDGE_ERROR
 
 MOST_CLAIMS: Final = 64
 """An answer that makes more claims is not judged claim by claim."""

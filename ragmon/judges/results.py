@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ragmon.names import JUDGE_PREFIX
+from ragmon.core.constants import JUDGE_PREFIX
 
 YES: Final = "yes"
 NO: Final = "no"
@@ -69,7 +69,7 @@ class Judgement:
 
     Args:
         judge: The judge's name.
-        result: A word of `ragmon.names.JUDGE_RESULTS`.
+        result: A word of `ragmon.core.constants.JUDGE_RESULTS`.
         threshold: From which score on it is a success.
         latency_ms: How long it took, milliseconds.
         opinion: The score and its reasons; None where there is none, which is neither a success nor a failure.
@@ -119,7 +119,7 @@ class NoJudgementError(Exception):
     """A judge comes to no score; nothing in it quotes a request.
 
     Args:
-        result: A word of `ragmon.names.JUDGE_RESULTS`.
+        result: A word of `ragmon.core.constants.JUDGE_RESULTS`.
         why: For the log and for developers.
         status: The HTTP status, where that is why.
     """

@@ -12,13 +12,13 @@ from typing import Final
 import msgspec
 
 from ragmon.capture.calls import Lost, active
-from ragmon.capture.notices import warn_once, whereabouts
-from ragmon.contract import Record
-from ragmon.item import GoldItem
+from ragmon.core.constants import JUDGE_ERROR
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Record
 from ragmon.judges.apart import apart
 from ragmon.judges.judge import Judge
 from ragmon.judges.results import Judgement
-from ragmon.names import JUDGE_ERROR
 from ragmon.reader import FactReader
 
 WAITING: Final = 64

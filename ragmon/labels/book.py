@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.contract import Label
+from ragmon.core.record import Label
 from ragmon.labels.early import Early
 from ragmon.labels.words import CONFLICT, CROWDED, JOINED, NO_ROOM, ORPHAN, Verdict, Words, dated, together
 

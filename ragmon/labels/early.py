@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.contract import Label
+from ragmon.core.record import Label
 
 SHARE: Final = 8
 """The part of the room that one rater's labels may take while others want it."""

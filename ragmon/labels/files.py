@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ragmon.contract import Label
-from ragmon.errors import InputError, RagmonError, shorten
-from ragmon.labels.given import as_label
+from ragmon.core.errors import InputError, RagmonError, shorten
+from ragmon.core.record import Label, as_label
 
 NAMED: Final = 10
 """Wrong rows of a file that are named."""

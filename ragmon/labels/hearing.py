@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from ragmon.contract import Label, Record
+from ragmon.core.record import Label, Record, joins
 from ragmon.labels.book import Book
-from ragmon.labels.joining import gold_item, joins, labelled
+from ragmon.labels.joining import gold_item, labelled
 from ragmon.labels.words import PROBED
 from ragmon.scorer import Scorer
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ragmon.contract import Record
-from ragmon.item import GoldItem
+from ragmon.core.constants import LABEL, LABELS
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
 from ragmon.labels.words import Verdict
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.names import LABEL, LABELS, PROBE
-
-
-def joins(record: Record) -> bool:
-    """Whether labels are about such records: of probes gold says what is right, and of labels nobody says anything."""
-    return record.source not in (PROBE, LABEL)
 
 
 def labelled(answer: Record, verdict: Verdict, ts: float | None) -> Record:

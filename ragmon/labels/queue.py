@@ -7,10 +7,9 @@ from hashlib import blake2b
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from ragmon.contract import Label, Line, Record
-from ragmon.labels.joining import joins
-from ragmon.names import JUDGE_PREFIX
-from ragmon.printing import printable
+from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.escaping import printable
+from ragmon.core.record import Label, Line, Record, joins
 
 CELL: Final = 32_000
 """Characters that a cell of a spreadsheet takes, and some less."""

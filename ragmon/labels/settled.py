@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from time import time
 from typing import NamedTuple
 
-from ragmon.contract import Label, Line, Record
-from ragmon.labels.joining import gold_item, joins, labelled
-from ragmon.labels.words import FIELDS, Words, dated, together
-from ragmon.names import DEFAULT_PIPELINE, LABEL
+from ragmon.core.constants import DEFAULT_PIPELINE, LABEL
+from ragmon.core.record import FIELDS, Label, Line, Record, joins
+from ragmon.labels.joining import gold_item, labelled
+from ragmon.labels.words import Words, dated, together
 from ragmon.scorer import Scorer
 from ragmon.stats.reporting import Delays
 

@@ -8,11 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.contract import Label
-from ragmon.names import QUARANTINED
-
-FIELDS: Final = ("correct", "answerable", "relevant_ids")
-"""What a label may say of an answer."""
+from ragmon.core.constants import QUARANTINED
+from ragmon.core.record import FIELDS, Label
 
 # What became of a label.
 JOINED: Final = "joined"

@@ -6,9 +6,9 @@ shipping an answer to one scores 0.
 
 from __future__ import annotations
 
-from ragmon.contract import Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
 from ragmon.facts import Facts
-from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, register
 
 

@@ -21,11 +21,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, TypeVar
 
-from ragmon.contract import Record
-from ragmon.errors import RagmonError, UnknownNameError, shorten
+from ragmon.core.constants import RESERVED_ENDINGS, RESERVED_NAMES
+from ragmon.core.errors import RagmonError, UnknownNameError, shorten
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
 from ragmon.facts import Facts
-from ragmon.item import GoldItem
-from ragmon.names import RESERVED_ENDINGS, RESERVED_NAMES
 
 Better = Literal["higher", "lower"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")

@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ragmon.contract import Record
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
+from ragmon.core.text import fold, head, is_cut
 from ragmon.facts import Facts
-from ragmon.item import GoldItem
 from ragmon.metrics.base import Metric, register
-from ragmon.text import fold, head, is_cut
 
 DEFAULT_THRESHOLD: Final = 0.10
 """An answer with less overlap counts as ungrounded."""
@@ -104,7 +104,7 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
 
     Returns:
         A share in [0, 1]; None when the claim has no content word, or when what is not read of a text that is cut
-        (`ragmon.text.head`) could change the share.
+        (`ragmon.core.text.head`) could change the share.
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ragmon.contract import Record
-from ragmon.item import GoldItem
+from ragmon.core.constants import JUDGE_PREFIX
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Record
 from ragmon.metrics.base import Metric
-from ragmon.names import JUDGE_PREFIX
 
 
 class Judged(Metric):

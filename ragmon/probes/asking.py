@@ -13,18 +13,18 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
 from ragmon.capture.calls import Site
-from ragmon.capture.folders import default_folder
-from ragmon.capture.notices import warn_once
-from ragmon.capture.paths import parse
 from ragmon.capture.said import probe, trace_id
 from ragmon.capture.wrappers import wrap
 from ragmon.config.services import Export
 from ragmon.config.settings import ProbeSpec, Settings
-from ragmon.contract import Latency, Record, Sampling
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once
+from ragmon.core.paths import parse
+from ragmon.core.private_files import default_folder
+from ragmon.core.record import Latency, Record, Sampling
 from ragmon.delivery import identity
-from ragmon.errors import RagmonError
 from ragmon.installation import Installation
 from ragmon.probes.endpoint import Endpoint, ReplyError, UnreachableError
 from ragmon.probes.functions import Function, Loop, follow
@@ -238,7 +238,7 @@ class Asker:
             sending.came_back = monotonic()
         record = self.capture.record(sending.trace_id)
         if record is not None:
-            record.tags = {**(record.tags or {}), names.PROBE_TAG: self.spec.name}
+            record.tags = {**(record.tags or {}), constants.PROBE_TAG: self.spec.name}
         return self._told(question, sending, record, failed)
 
     def _told(
@@ -274,15 +274,15 @@ class Asker:
         """
         self.capture.returns.take(sending.trace_id)
         found = record or Record(
-            v=names.CONTRACT_VERSION,
+            v=constants.CONTRACT_VERSION,
             trace_id=sending.trace_id or secrets.token_hex(16),
             ts=time(),
             pipeline=self.spec.pipeline,
-            source=names.PROBE,
+            source=constants.PROBE,
             qid=question.qid,
             q=question.text,
             latency_ms=Latency(total=round(self.spec.timeout * 1000, 3)),
-            tags={names.PROBE_TAG: self.spec.name},
+            tags={constants.PROBE_TAG: self.spec.name},
         )
         told = msgspec.structs.replace(
             found, error=_LATE, answer_json=None, ended=None, partial=False, sampling=Sampling(stratum="error")

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.contract import Record
+from ragmon.core.record import Record
 
 SOONER: Final = 5.0
 """So many times as fast as when the answer was made."""
@@ -29,7 +29,7 @@ class Cached:
     answers that were made. A question that is always answered at once (a refusal before any search) is not suspected,
     nor is the second answer after a slow start.
 
-    >>> from ragmon.contract import Answer, Latency
+    >>> from ragmon.core.record import Answer, Latency
     >>> def answered(qid, ms): return Record(qid=qid, answer_json=Answer("yes"), latency_ms=Latency(total=ms))
     >>> cached = Cached()
     >>> [cached.see(answered(qid, 900.0)) for qid in "abcde"], cached.see(answered("a", 4.0))

@@ -7,7 +7,7 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Final
 
-from ragmon.capture.notices import warn_once, whereabouts
+from ragmon.core.log import warn_once, whereabouts
 from ragmon.probes.asking import Asker
 from ragmon.probes.question import LOST, Answered, Question, Sending
 

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from ragmon.capture.calls import Site
 from ragmon.capture.otlp.connection import Connection, Reply
 from ragmon.capture.otlp.peer import retry_after
-from ragmon.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError, shorten
+from ragmon.core.version import current
 from ragmon.probes.cache_headers import is_from_cache
 from ragmon.probes.marks import headers
 from ragmon.probes.question import Sending
-from ragmon.version import current
 
 LARGEST: Final = 4 << 20
 """Bytes of a reply; one that is longer is none."""

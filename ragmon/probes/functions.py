@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ragmon.assembly import named
 from ragmon.capture.decorator import traced_as
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.probes.question import Sending
 
 _HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'

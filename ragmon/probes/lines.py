@@ -7,8 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
-from ragmon.contract import Record, encode
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record, encode
 
 STDOUT: Final = "-"
 

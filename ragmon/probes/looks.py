@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ragmon import names
 from ragmon.alarms import Edge
+from ragmon.core import constants
 
 APART: Final = 3600.0
 """Seconds between two whole sets that the same alarm asks for. One set tells what there is to tell: the same questions
@@ -43,4 +43,4 @@ class Looks:
 
 
 def _asks(edge: Edge) -> bool:
-    return edge.severity == names.LOOK and edge.state == "firing"
+    return edge.severity == constants.LOOK and edge.state == "firing"

@@ -12,9 +12,9 @@ from ragmon.capture import sinks
 from ragmon.capture.jsonl import JsonlSink
 from ragmon.capture.sinks import BatchSink, Door, Sink
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record
 from ragmon.delivery import server, trace_log
-from ragmon.errors import RagmonError
 from ragmon.privacy import Redactions
 from ragmon.probes.lines import STDOUT, Lines
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ragmon.spent import Spent
+from ragmon.core.quota import Spent
 
 DAY: Final = 86_400.0
 RESERVE: Final = 0.2

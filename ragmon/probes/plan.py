@@ -7,16 +7,16 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from ragmon.capture.folders import default_folder, make_private
 from ragmon.config.services import Probe
 from ragmon.config.settings import ProbeSpec, Settings
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.private_files import default_folder, make_private
+from ragmon.core.quota import Spent
 from ragmon.delivery import identity
-from ragmon.errors import RagmonError, UnknownNameError
 from ragmon.gold import GoldSet
 from ragmon.privacy import probe_key
 from ragmon.probes.pacing import Budget
 from ragmon.probes.question import Question
-from ragmon.spent import Spent
 
 NAME = "probe"
 """The name of a probe that nobody named."""

@@ -10,9 +10,9 @@ from threading import Thread
 from time import monotonic, time
 from typing import Final
 
-from ragmon.capture.notices import warn_once
 from ragmon.config.settings import ProbeSpec
-from ragmon.contract import Record
+from ragmon.core.log import warn_once
+from ragmon.core.record import Record
 from ragmon.probes.asking import Asker
 from ragmon.probes.cached import Cached
 from ragmon.probes.counting import Counts

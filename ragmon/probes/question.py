@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 from ragmon.capture.calls import Site
-from ragmon.contract import Record
+from ragmon.core.record import Record
 
 OK: Final = "ok"
 CACHED: Final = "cached"

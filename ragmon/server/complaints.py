@@ -10,8 +10,8 @@ from threading import Lock
 from time import monotonic
 from typing import Final
 
-from ragmon.capture.notices import whereabouts
-from ragmon.printing import printable_line
+from ragmon.core.escaping import printable_line
+from ragmon.core.log import whereabouts
 
 PAUSE: Final = 60.0
 """Seconds in which the same complaint is made once."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from ragmon.contract import Record
+from ragmon.core.record import Record
 
 
 class Form(Enum):

@@ -11,11 +11,11 @@ from threading import Thread
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ragmon import names
 from ragmon.alarms import Edge
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.privacy import Redactions
 from ragmon.probes.asking import Asker, Capture
@@ -168,7 +168,7 @@ class Probing:
 
     def _expect(self, spec: ProbeSpec, sending: Sending) -> None:
         """Say that a question is under way, before it is: the application may tell of it first."""
-        begun = Record(trace_id=sending.trace_id, pipeline=spec.pipeline, source=names.PROBE, qid=sending.qid)
+        begun = Record(trace_id=sending.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=sending.qid)
         self._keeper.reply(begun, spec.timeout + GRACE + self._wait, came=False)
 
     def _end(self, which: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from ragmon.config.files import chain
 from ragmon.config.load import load
 from ragmon.config.services import Serve
 from ragmon.config.settings import Settings
-from ragmon.errors import GoldError, RagmonError
+from ragmon.core.errors import GoldError, RagmonError
 from ragmon.journal import Limits
 from ragmon.live import Live
 from ragmon.server.complaints import complain

@@ -14,7 +14,7 @@ from ragmon.alarms.steps import STEP
 from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
-from ragmon.hosts import own_names
+from ragmon.core.net import own_names
 from ragmon.journal import Journal, JournalError
 from ragmon.journal.attempts import Attempts, row_of
 from ragmon.server.doors import exposure

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from ragmon import attributes as keys
-from ragmon.contract import Answer
+from ragmon.core import semconv
+from ragmon.core.record import Answer
+from ragmon.core.text import split_citations
 from ragmon.spans.messages import ASSISTANT, USER, answered, last, message, messages
 from ragmon.spans.model import Span
 from ragmon.spans.roles import Role
 from ragmon.spans.trace import Trace
 from ragmon.spans.values import as_id, cut_off, decode, mapping, opened, plain, text_of
-from ragmon.text import split_citations
 
 _CLAIM: Final = ("claim", "answer", "response", "result", "output", "outputs", "output_text", "text", "content")
 _FIRST: Final = ("replies", "generations")
@@ -41,7 +41,7 @@ def answer(trace: Trace) -> Answer | None:
         if found is None:
             continue
         if found.citations is None:
-            found.citations = _citations(span.attributes.get(keys.RAGMON_CITATIONS))
+            found.citations = _citations(span.attributes.get(semconv.RAGMON_CITATIONS))
         if found.claim != "" or span.span_id not in calls:
             return found
         silence = silence or found
@@ -61,13 +61,13 @@ def _latest_first(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
 
 def _told(span: Span) -> Iterator[Answer | None]:
     held = span.attributes
-    claim = plain(held.get(keys.RAGMON_CLAIM))
+    claim = plain(held.get(semconv.RAGMON_CLAIM))
     yield None if claim is None else Answer(claim=claim)
     text = last(answered(span), ASSISTANT, "")
     yield None if text is None else parse(text)
-    yield _in(held.get(keys.OUTPUT_VALUE))
-    yield _in(decode(held.get(keys.ENTITY_OUTPUT)))
-    yield _in(held.get(keys.TRULENS_OUTPUT))
+    yield _in(held.get(semconv.OUTPUT_VALUE))
+    yield _in(decode(held.get(semconv.ENTITY_OUTPUT)))
+    yield _in(held.get(semconv.TRULENS_OUTPUT))
 
 
 def parse(text: str) -> Answer:

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from ragmon import attributes as keys
-from ragmon.names import JUDGE_PREFIX
+from ragmon.core import semconv
+from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.spans.flattened import Gathered, flattened
 from ragmon.spans.model import Span
 from ragmon.spans.values import number, plain
 
-LISTS: Final = (keys.ANNOTATIONS, keys.EVALUATIONS, keys.TRACE_ANNOTATIONS)
+LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
 """How an annotation is called by which people say whether an answer is right."""
-MEMBERS: Final = {keys.EVALUATION_NAME: "name", keys.EVALUATION_SCORE: "score", keys.EVALUATION_LABEL: "label"}
+MEMBERS: Final = {semconv.EVALUATION_NAME: "name", semconv.EVALUATION_SCORE: "score", semconv.EVALUATION_LABEL: "label"}
 """What the event's attributes are called in the list."""
 HUMAN: Final = "HUMAN"
 _SIGNS: Final = tuple({f"{name.rpartition('.')[2]}." for name in LISTS})
@@ -84,7 +84,7 @@ def _may_tell(span: Span) -> bool:
 
 def _told(span: Span) -> Iterator[Mapping[str, Any]]:
     for event in span.events:
-        if event.name == keys.EVALUATION:
+        if event.name == semconv.EVALUATION:
             held = event.attributes
             yield {member: held.get(key) for key, member in MEMBERS.items()}
     for name in LISTS:

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import attributes as keys
-from ragmon.contract import Answer, Latency, Record
+from ragmon.core import semconv
+from ragmon.core.record import Answer, Latency, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
 from ragmon.spans.model import OWN_SCOPE, Merge, Path, Span
@@ -42,7 +42,7 @@ def fill(
         content_hash: As for `to_record`.
         merge: As for `to_record`.
     """
-    trace = Trace(span for span in spans if span.scope != OWN_SCOPE and keys.RAGMON_RECORD not in span.attributes)
+    trace = Trace(span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
     if not trace.is_rag:
         return record
     found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)

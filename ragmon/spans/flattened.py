@@ -10,20 +10,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.remembered import Remembered
 
-_DOCUMENTS: Final = f"{keys.DOCUMENT}."
+_DOCUMENTS: Final = f"{semconv.DOCUMENT}."
 LISTS: Final = {
-    keys.RETRIEVED: _DOCUMENTS,
-    keys.RERANKER_INPUT: _DOCUMENTS,
-    keys.RERANKER_OUTPUT: _DOCUMENTS,
-    keys.LLM_INPUT: "",
-    keys.LLM_OUTPUT: "",
-    keys.LEGACY_COMPLETIONS: "",
-    keys.ANNOTATIONS: "annotation.",
-    keys.EVALUATIONS: "evaluation.",
-    keys.TRACE_ANNOTATIONS: "annotation.",
+    semconv.RETRIEVED: _DOCUMENTS,
+    semconv.RERANKER_INPUT: _DOCUMENTS,
+    semconv.RERANKER_OUTPUT: _DOCUMENTS,
+    semconv.LLM_INPUT: "",
+    semconv.LLM_OUTPUT: "",
+    semconv.LEGACY_COMPLETIONS: "",
+    semconv.ANNOTATIONS: "annotation.",
+    semconv.EVALUATIONS: "evaluation.",
+    semconv.TRACE_ANNOTATIONS: "annotation.",
 }
 """The lists by name, and what may stand before the names of their members."""
 ABSENT: Final = object()

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import Final
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.answers import answer
 from ragmon.spans.model import Span
 from ragmon.spans.roles import Role
@@ -30,7 +30,7 @@ def per_request(spans: Iterable[Span]) -> list[Trace]:
         workflow that retrieved and answered, or failed: each of them with what lies in it. Else the trace as a whole.
     """
     trace = Trace(spans)
-    roots = [span for span in trace.spans if keys.RAGMON_RECORD in span.attributes]
+    roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if roots:
         return [trace] if len(roots) == 1 else _around(roots, trace)
     if len(trace.outermost) > 1:

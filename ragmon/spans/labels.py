@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.contract import LATEST, Latency
+from ragmon.core import constants, semconv
+from ragmon.core.record import LATEST, Latency
 from ragmon.spans.model import Span
 from ragmon.spans.trace import Trace
 from ragmon.spans.values import as_id, plain
@@ -15,13 +14,13 @@ from ragmon.spans.values import as_id, plain
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
 _QID_MEMBERS: Final = ("qid",)
-_QID: Final = (keys.RAGMON_QID, keys.TRULENS_INPUT_ID, f"{keys.ASSOCIATION}.qid")
+_QID: Final = (semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID, f"{semconv.ASSOCIATION}.qid")
 _SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
 _SESSION: Final = (
-    *(keys.SESSION, keys.CONVERSATION, keys.TRULENS_CONVERSATION),
-    *(f"{keys.ASSOCIATION}.{name}" for name in _SESSION_MEMBERS),
+    *(semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION),
+    *(f"{semconv.ASSOCIATION}.{name}" for name in _SESSION_MEMBERS),
 )
-_WORKFLOW: Final = (keys.WORKFLOW_NAME, keys.TRACELOOP_WORKFLOW)
+_WORKFLOW: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
 _UNNAMED: Final = ("Runnable", "LangGraph", "AgentExecutor")
 """How LangChain's instrumentations call a workflow that nobody gave a name."""
 
@@ -73,12 +72,12 @@ def error(trace: Trace) -> str | None:
 def _failure(span: Span) -> str | None:
     """What went wrong in a span, by its type."""
     held = span.attributes
-    told = held.get(keys.ERROR_TYPE) or held.get(keys.TRULENS_ERROR) or held.get(keys.TASK_STATUS) == "failure"
+    told = held.get(semconv.ERROR_TYPE) or held.get(semconv.TRULENS_ERROR) or held.get(semconv.TASK_STATUS) == "failure"
     if not (span.failed or told):
         return None
-    raised = [event.attributes.get(keys.EXCEPTION_TYPE) for event in span.events if event.name == keys.EXCEPTION]
-    types = (held.get(keys.ERROR_TYPE), *reversed(raised))
-    return next((name for value in types if (name := plain(value))), names.ERROR)
+    raised = [event.attributes.get(semconv.EXCEPTION_TYPE) for event in span.events if event.name == semconv.EXCEPTION]
+    types = (held.get(semconv.ERROR_TYPE), *reversed(raised))
+    return next((name for value in types if (name := plain(value))), constants.ERROR)
 
 
 def ended(trace: Trace) -> float | None:

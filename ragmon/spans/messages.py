@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.flattened import flattened, listed
 from ragmon.spans.model import Span
 from ragmon.spans.values import mapping, opened, text_of
@@ -16,7 +16,7 @@ USER: Final = "user"
 ASSISTANT: Final = "assistant"
 _ROLES: Final = {"human": USER, "HumanMessageChunk": USER, "ai": ASSISTANT, "AIMessageChunk": ASSISTANT}
 """LangChain's words for them."""
-_MEMBER: Final = f"{keys.MESSAGE}."
+_MEMBER: Final = f"{semconv.MESSAGE}."
 _LISTS: Final = 3
 """How deep lists of messages lie in each other: LangChain writes batches of batches."""
 
@@ -70,15 +70,15 @@ def _flat(span: Span, name: str, member: str = "") -> list[Message]:
 
 def asked(span: Span) -> list[Message]:
     """What a span's input messages say."""
-    return messages(span.attributes.get(keys.INPUT_MESSAGES)) or _flat(span, keys.LLM_INPUT, _MEMBER)
+    return messages(span.attributes.get(semconv.INPUT_MESSAGES)) or _flat(span, semconv.LLM_INPUT, _MEMBER)
 
 
 def answered(span: Span) -> list[Message]:
     """What a span's output messages say."""
     return (
-        messages(span.attributes.get(keys.OUTPUT_MESSAGES))
-        or _flat(span, keys.LLM_OUTPUT, _MEMBER)
-        or _flat(span, keys.LEGACY_COMPLETIONS)
+        messages(span.attributes.get(semconv.OUTPUT_MESSAGES))
+        or _flat(span, semconv.LLM_OUTPUT, _MEMBER)
+        or _flat(span, semconv.LEGACY_COMPLETIONS)
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from ragmon.contract import Record
+from ragmon.core.record import Record
 
 Path = tuple[str | int, ...]
 """Where a document's id is: names of members and places in lists, outermost first."""

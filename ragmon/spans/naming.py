@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
-from ragmon import attributes as keys
-from ragmon import names
+from ragmon.core import constants, semconv
 from ragmon.spans.documents import Document, Documents, Found
 from ragmon.spans.reading import DocumentReader
 from ragmon.spans.trace import Trace
@@ -40,7 +39,7 @@ class Naming:
             found: What a step tells.
             inner: What the steps inside it tell.
         """
-        if found.documents is None or found.reason != names.NO_IDS:
+        if found.documents is None or found.reason != constants.NO_IDS:
             return found  # where a limit took something off the span they had ids that other names would not match
         for other in inner:
             same = _same(found.documents, other)
@@ -60,7 +59,7 @@ class Naming:
         """The ids of documents that LangChain wrote out, by text and label; None where those have several."""
         ids: dict[_Key, str | None] = {}
         for span in self._trace.spans:
-            for key in (keys.ENTITY_INPUT, keys.ENTITY_OUTPUT):
+            for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
                 value = span.attributes.get(key)
                 if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
                     for document in map(self._reader.document, _objects(decode(value), _DEEPEST)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.messages import USER, asked, last, messages
 from ragmon.spans.model import Span
 from ragmon.spans.roles import Role
@@ -15,7 +15,7 @@ from ragmon.spans.values import cut_off, decode, opened, plain
 _NAMED: Final = ("question", "query", "q", "query_str", "str_or_query_bundle", "query_bundle", "input", "inputs")
 _ALSO: Final = ("message", "user_msg", "user_input", "messages", "kwargs", "args", "data")
 """After the names that mean a question only: those that frameworks wrap it in."""
-_SEARCHED: Final = (keys.QUERY_TEXT, keys.RERANKER_QUERY, keys.TRULENS_QUERY)
+_SEARCHED: Final = (semconv.QUERY_TEXT, semconv.RERANKER_QUERY, semconv.TRULENS_QUERY)
 """What a retriever or reranker was asked: the question, unless it was rewritten before."""
 _NESTED: Final = 5
 """How deep a question may lie: Haystack writes `{"data": {component: {"query": ...}}}`."""
@@ -42,9 +42,9 @@ def _told(span: Span) -> Iterator[str | None]:
         if key in held:
             yield plain(held[key])
     yield last(asked(span), USER)
-    yield _in(held.get(keys.INPUT_VALUE))
-    yield _in(decode(held.get(keys.ENTITY_INPUT)))
-    yield _in(held.get(keys.TRULENS_INPUT))
+    yield _in(held.get(semconv.INPUT_VALUE))
+    yield _in(decode(held.get(semconv.ENTITY_INPUT)))
+    yield _in(held.get(semconv.TRULENS_INPUT))
 
 
 def _in(value: Any, depth: int = _NESTED) -> str | None:

@@ -8,8 +8,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ragmon import attributes as keys
-from ragmon import names
+from ragmon.core import constants, semconv
 from ragmon.spans import sources
 from ragmon.spans.documents import Document, Documents, Found
 from ragmon.spans.entries import MEMBERS, called, document
@@ -46,7 +45,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
 
     def attached(self, span: Span) -> Found | None:
         """The documents on the span of a whole request, as OpenTelemetry's conventions allow."""
-        return self._read(span, sources.ATTACHED) if keys.DOCUMENTS in span.attributes else None
+        return self._read(span, sources.ATTACHED) if semconv.DOCUMENTS in span.attributes else None
 
     def _read(self, span: Span, places: Sequence[sources.Source]) -> Found | None:
         """The first list whose documents all have ids; texts and scores also from another one of its length."""
@@ -67,7 +66,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         if documents.known:
             return Found(documents)
         hidden = not any((*documents.ids, *documents.labels, *documents.texts))
-        return Found(documents, reason or (CONTENT_NOT_CAPTURED if hidden else names.NO_IDS))
+        return Found(documents, reason or (CONTENT_NOT_CAPTURED if hidden else constants.NO_IDS))
 
     def _listed(self, entries: Iterable[Any]) -> Documents:
         return Documents.of([self.document(entry) for entry in entries])

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.bounds import bounded
-from ragmon.contract import Answer, Record
+from ragmon.core import constants, semconv
+from ragmon.core.bounds import bounded
+from ragmon.core.record import Answer, Record
 from ragmon.spans import labels
 from ragmon.spans.answers import answer
 from ragmon.spans.documents import Found
@@ -54,16 +53,16 @@ def to_record(
         build: The application's version (`service.version`).
 
     Example:
-        >>> from ragmon.attributes import DOCUMENTS, OPERATION, QUERY_TEXT
+        >>> from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
         >>> held = {OPERATION: "retrieval", QUERY_TEXT: "Is it?", DOCUMENTS: '[{"id": "d1"}, {"id": "d2"}]'}
         >>> mapped = to_record([Span("0" * 31 + "1", "0" * 15 + "1", None, "retrieval", 1, 2, held)])
         >>> mapped.record.q, mapped.record.retrieved_ids, dict(mapped.missing)
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
     trace = spans if isinstance(spans, Trace) else Trace(spans)
-    own = [span for span in trace.spans if keys.RAGMON_RECORD in span.attributes]
+    own = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if own:
-        record = own_record(own[0].attributes[keys.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
+        record = own_record(own[0].attributes[semconv.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
         filled = fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge)
@@ -73,11 +72,11 @@ def to_record(
     found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
     failed, ids = labels.error(trace), ids_of(found.final)
     record = Record(
-        v=names.CONTRACT_VERSION,
+        v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
         ts=labels.ended(trace),
-        pipeline=pipeline or labels.workflow(trace) or service or names.DEFAULT_PIPELINE,
-        source=names.LIVE,
+        pipeline=pipeline or labels.workflow(trace) or service or constants.DEFAULT_PIPELINE,
+        source=constants.LIVE,
         qid=labels.qid(trace),
         q=question(trace),
         retrieved_ids=ids,
@@ -132,15 +131,15 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
     try:
         record = _decode(line) if isinstance(line, str) else None
     except msgspec.ValidationError:
-        return names.INVALID_SCHEMA
+        return constants.INVALID_SCHEMA
     except RecursionError:
-        return names.DEPTH
+        return constants.DEPTH
     except ValueError:  # msgspec's own errors, and text without a UTF-8 form
-        return names.MALFORMED_JSON
-    if record is None or record.v != names.CONTRACT_VERSION or record.kind is not None:
-        return names.INVALID_SCHEMA
-    if record.source is not None and record.source not in names.SOURCES:
-        return names.INVALID_SCHEMA
+        return constants.MALFORMED_JSON
+    if record is None or record.v != constants.CONTRACT_VERSION or record.kind is not None:
+        return constants.INVALID_SCHEMA
+    if record.source is not None and record.source not in constants.SOURCES:
+        return constants.INVALID_SCHEMA
     if record.trace_id is None:
         record.trace_id = trace_id
     if record.ts is None:
@@ -157,7 +156,7 @@ def _missing(record: Record, trace: Trace, found: Found) -> dict[str, str]:
         reasons["retrieved_ids"] = found.reason
     if record.answer_json is None and record.error is None:
         answered = trace.having(Role.GENERATION | Role.WORKFLOW)
-        reasons["answer_json"] = _hidden(trace) if answered else names.NO_ANSWER
+        reasons["answer_json"] = _hidden(trace) if answered else constants.NO_ANSWER
     return reasons
 
 
@@ -166,4 +165,4 @@ def _hidden(trace: Trace) -> str:
     if any(span.dropped for span in trace.tops):
         return ATTRIBUTES_DROPPED
     told = (value for span in trace.spans for _, value in span.attributes.items())
-    return names.OVERSIZE if any(map(too_long, told)) else CONTENT_NOT_CAPTURED
+    return constants.OVERSIZE if any(map(too_long, told)) else CONTENT_NOT_CAPTURED

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.flattened import flattened
 from ragmon.spans.model import Span
 from ragmon.spans.values import decode
@@ -30,18 +30,18 @@ class Role:
 
 
 _KINDS: Final = {
-    keys.CHAIN: Role.WORKFLOW,
-    keys.AGENT: Role.WORKFLOW,
-    keys.RETRIEVER: Role.RETRIEVAL,
-    keys.RERANKER: Role.RERANKING,
-    keys.LLM: Role.GENERATION,
-    keys.EVALUATOR: Role.ASIDE,
-    keys.GUARDRAIL: Role.CHECK,
+    semconv.CHAIN: Role.WORKFLOW,
+    semconv.AGENT: Role.WORKFLOW,
+    semconv.RETRIEVER: Role.RETRIEVAL,
+    semconv.RERANKER: Role.RERANKING,
+    semconv.LLM: Role.GENERATION,
+    semconv.EVALUATOR: Role.ASIDE,
+    semconv.GUARDRAIL: Role.CHECK,
 }
 _OPERATIONS: Final = {
-    keys.INVOKE_WORKFLOW: Role.WORKFLOW,
+    semconv.INVOKE_WORKFLOW: Role.WORKFLOW,
     "invoke_agent": Role.WORKFLOW,
-    keys.RETRIEVAL: Role.RETRIEVAL,
+    semconv.RETRIEVAL: Role.RETRIEVAL,
     "vector_db_retrieve": Role.RETRIEVAL,  # OpenLLMetry
     "rerank": Role.RERANKING,
     "chat": Role.GENERATION,
@@ -60,23 +60,23 @@ _TRULENS: Final = {
     "eval_decision": Role.ASIDE,
 }
 _CONVENTIONS: Final = (
-    (keys.SPAN_KIND, _KINDS),
-    (keys.OPERATION, _OPERATIONS),
-    (keys.TRULENS_KIND, _TRULENS),
-    (keys.REQUEST_TYPE, _REQUEST_TYPES),
-    (keys.TRACELOOP_KIND, _TRACELOOP),
+    (semconv.SPAN_KIND, _KINDS),
+    (semconv.OPERATION, _OPERATIONS),
+    (semconv.TRULENS_KIND, _TRULENS),
+    (semconv.REQUEST_TYPE, _REQUEST_TYPES),
+    (semconv.TRACELOOP_KIND, _TRACELOOP),
 )
 _RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
 """How OpenLLMetry calls LlamaIndex's retrievers; nothing else on their spans says what they are."""
-_HITS: Final = (keys.QUERY_RESULT, keys.SEARCH_RESULT)
+_HITS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 _SCORED_NODE: Final = "NodeWithScore"
-_ROLE: Final = f"{keys.MESSAGE}.role"
+_ROLE: Final = f"{semconv.MESSAGE}.role"
 
 
 def role_of(span: Span) -> int:
     """What a span did. Where its conventions disagree, what is more specific than "a chain" holds."""
     held = span.attributes
-    if held.get(keys.RAGMON_INTERNAL) is True:
+    if held.get(semconv.RAGMON_INTERNAL) is True:
         return Role.ASIDE
     told = Role.STEP
     for key, roles in _CONVENTIONS:
@@ -88,36 +88,36 @@ def role_of(span: Span) -> int:
     found = _of_llama_index(held)
     if found is not None:
         return found
-    return Role.WORKFLOW if told or keys.RAGMON_RECORD in held else _by_content(span)
+    return Role.WORKFLOW if told or semconv.RAGMON_RECORD in held else _by_content(span)
 
 
 def _only_builds_a_prompt(held: Mapping[str, Any]) -> bool:
     """OpenInference's Haystack instrumentation calls prompt builders LLMs."""
-    if keys.PROMPT_TEMPLATE not in held or keys.LLM_MODEL in held:
+    if semconv.PROMPT_TEMPLATE not in held or semconv.LLM_MODEL in held:
         return False
     return not any(
-        _ROLE in row for name in (keys.LLM_INPUT, keys.LLM_OUTPUT) for row in flattened(held, name).rows()[:1]
+        _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(held, name).rows()[:1]
     )
 
 
 def _by_content(span: Span) -> int:
     """What documents or messages on a span nobody named say it did."""
     held = span.attributes
-    if keys.DOCUMENTS in held or keys.VECTOR_TOP_K in held or any(event.name in _HITS for event in span.events):
+    if semconv.DOCUMENTS in held or semconv.VECTOR_TOP_K in held or any(event.name in _HITS for event in span.events):
         return Role.RETRIEVAL
     # OpenLLMetry names the operation on some models' spans only.
-    return Role.GENERATION if keys.OUTPUT_MESSAGES in held else Role.STEP
+    return Role.GENERATION if semconv.OUTPUT_MESSAGES in held else Role.STEP
 
 
 def _of_llama_index(held: Mapping[str, Any]) -> int | None:
     """What a step of LlamaIndex did that its instrumentation calls a chain or a task."""
-    name = held.get(keys.ENTITY_NAME)
+    name = held.get(semconv.ENTITY_NAME)
     if isinstance(name, str) and _RETRIEVER.search(name):
         return Role.RETRIEVAL
-    output = held.get(keys.OUTPUT_VALUE, held.get(keys.ENTITY_OUTPUT))
+    output = held.get(semconv.OUTPUT_VALUE, held.get(semconv.ENTITY_OUTPUT))
     if not isinstance(output, str) or not output.startswith("[") or _SCORED_NODE not in output:
         return None
-    return _of_nodes(decode(held.get(keys.INPUT_VALUE, held.get(keys.ENTITY_INPUT))))
+    return _of_nodes(decode(held.get(semconv.INPUT_VALUE, held.get(semconv.ENTITY_INPUT))))
 
 
 def _of_nodes(asked: Any) -> int | None:

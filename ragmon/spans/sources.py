@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.bounds import KEPT
+from ragmon.core import constants, semconv
+from ragmon.core.bounds import KEPT
 from ragmon.spans.flattened import Table, flattened
 from ragmon.spans.model import ATTRIBUTES_DROPPED, Span
 from ragmon.spans.values import REDACTED, count, is_json, opened, too_long
@@ -48,19 +47,19 @@ def _listed(key: str, member: str | None = None) -> Source:
         if isinstance(found, list):
             return None if REDACTED in found else found[:READ]
         if too_long(found):
-            return names.OVERSIZE
-        return names.MALFORMED_JSON if is_json(found) else None
+            return constants.OVERSIZE
+        return constants.MALFORMED_JSON if is_json(found) else None
 
     return read
 
 
 def _hits(span: Span) -> Told:
     """What a vector database's client found: one event a hit."""
-    events = [event for event in span.events if event.name in (keys.QUERY_RESULT, keys.SEARCH_RESULT)]
+    events = [event for event in span.events if event.name in (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)]
     if not events:
         return None
     # OpenLLMetry's older Chroma instrumentation recorded the first hit alone.
-    if span.dropped_events or (len(events) == 1 and count(span.attributes.get(keys.CHROMA_RESULTS)) > 1):
+    if span.dropped_events or (len(events) == 1 and count(span.attributes.get(semconv.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
     hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
     return list(islice(_once({**hit, "content": hit.get("document")} for hit in hits), READ))
@@ -78,23 +77,23 @@ def _once(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 RETRIEVED: Final = (
-    _listed(keys.DOCUMENTS),
-    _flattened(keys.RETRIEVED),
-    _listed(keys.OUTPUT_VALUE),
-    _listed(keys.ENTITY_OUTPUT),
+    _listed(semconv.DOCUMENTS),
+    _flattened(semconv.RETRIEVED),
+    _listed(semconv.OUTPUT_VALUE),
+    _listed(semconv.ENTITY_OUTPUT),
     _hits,
-    _listed(keys.TRULENS_CONTEXTS),
+    _listed(semconv.TRULENS_CONTEXTS),
 )
-ATTACHED: Final = (_listed(keys.DOCUMENTS),)
+ATTACHED: Final = (_listed(semconv.DOCUMENTS),)
 RERANKED: Final = (
-    _flattened(keys.RERANKER_OUTPUT),
-    _listed(keys.DOCUMENTS),
-    _listed(keys.OUTPUT_VALUE),
-    _listed(keys.ENTITY_OUTPUT),
-    _listed(keys.TRULENS_RERANKED),
+    _flattened(semconv.RERANKER_OUTPUT),
+    _listed(semconv.DOCUMENTS),
+    _listed(semconv.OUTPUT_VALUE),
+    _listed(semconv.ENTITY_OUTPUT),
+    _listed(semconv.TRULENS_RERANKED),
 )
 GIVEN: Final = (
-    _flattened(keys.RERANKER_INPUT),
-    _listed(keys.INPUT_VALUE, "nodes"),
-    _listed(keys.ENTITY_INPUT, "nodes"),
+    _flattened(semconv.RERANKER_INPUT),
+    _listed(semconv.INPUT_VALUE, "nodes"),
+    _listed(semconv.ENTITY_INPUT, "nodes"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.model import Span
 from ragmon.spans.roles import Role, role_of
 from ragmon.spans.values import mapping
@@ -70,7 +70,7 @@ class Trace:
     def is_rag(self) -> bool:
         """Whether anything was retrieved or a model asked, or a workflow failed before it came to that."""
         work = self.having(_WORK) or [span for span in self.having(Role.WORKFLOW) if span.failed]
-        return bool(work) or any(keys.DOCUMENTS in span.attributes for span in self.spans)
+        return bool(work) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
@@ -79,7 +79,7 @@ class Trace:
             self._metadata = []
             before = None
             for span in self.spans:
-                told = span.attributes.get(keys.METADATA)
+                told = span.attributes.get(semconv.METADATA)
                 same = isinstance(told, str) and told == before
                 self._metadata.append(self._metadata[-1] if same else mapping(told))
                 before = told

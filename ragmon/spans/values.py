@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.text import clean
+from ragmon.core.text import clean
 
 REDACTED: Final = "__REDACTED__"
 """What OpenInference writes in place of what it was told to hide."""

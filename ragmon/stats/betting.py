@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 
 Scores = Mapping[float, float]
 """How often each score occurs."""

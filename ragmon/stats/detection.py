@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 
 DROPS: Final = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
 """The drops an alarm bets on, relative to its gate."""

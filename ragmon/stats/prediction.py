@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Final, NamedTuple, Self
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import Z95, graded
 from ragmon.stats.units import MICRO
 

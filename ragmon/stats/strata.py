@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.stats.exact import clopper_pearson
 from ragmon.stats.intervals import Z95, graded
 

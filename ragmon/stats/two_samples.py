@@ -9,7 +9,7 @@ Samples that rise and fall together, such as two runs over the same questions, o
 
 from __future__ import annotations
 
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
 from ragmon.stats.betting import HALVINGS, Scores, Seen, checked, mirrored, wealth
 
 

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Forgotten
 from ragmon.journal import JournalError
-from ragmon.journal.entries import LABEL, RECORD, Forgotten
 from ragmon.journal.held import Readable, Row
 from ragmon.server.keeping.counts import Counts
 from ragmon.server.keeping.opening import entries
@@ -89,8 +89,8 @@ def _read(row: Row, found: Rows) -> None:
         found.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(held)}")
     found.lines += len(held)
     gone = [entry.was for entry in held if isinstance(entry, Forgotten)]
-    found.labels += gone.count(LABEL)
-    found.forgotten += gone.count(RECORD)
+    found.labels += gone.count(LABEL_ENTRY)
+    found.forgotten += gone.count(RECORD_ENTRY)
 
 
 def _begins(journal: Readable, found: Rows) -> None:

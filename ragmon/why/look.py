@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from ragmon import names
-from ragmon.gates import Outcome
+from ragmon.core import constants
+from ragmon.core.constants import FOLDED, STEP
+from ragmon.core.policy import Outcome
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable
-from ragmon.tables import STEP
 from ragmon.why.change import Point, Sums
 from ragmon.why.measures import Measure
-from ragmon.windows import FOLDED, UNTIMED, SeriesKey, State
+from ragmon.windows import UNTIMED, SeriesKey, State
 
 
 class Reads(NamedTuple):
@@ -33,7 +33,7 @@ class Reads(NamedTuple):
 
     def takes(self, key: SeriesKey) -> bool:
         """Whether a series is one of them, in any slice and of any sampling."""
-        source = key.source == self.source if self.source else key.source not in names.AGAIN
+        source = key.source == self.source if self.source else key.source not in constants.AGAIN
         return key.pipeline == self.pipeline and source and self.gold in (None, key.gold)
 
 

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import Final
 
 from ragmon import stats
+from ragmon.core.policy import Gate
 from ragmon.facts import Key
-from ragmon.gates import Gate
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.why.change import Sums

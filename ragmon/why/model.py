@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragmon.errors import RagmonError
-from ragmon.gates import Kind, Verdict
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Kind, Verdict
 
 How = Literal["appeared", "carries", "inside", "preceded", "slower"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ragmon.gates import Outcome
+from ragmon.core.policy import Outcome
 from ragmon.scores import ScoreTable
 from ragmon.stats import MICRO
 from ragmon.why.change import Point, Sums, locate

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ragmon import names, stats
+from ragmon import stats
+from ragmon.core import constants
+from ragmon.core.policy import Outcome
 from ragmon.facts import Key
-from ragmon.gates import Outcome
 from ragmon.groups import FEW, SLACK
 from ragmon.rows import Row, add_counts
 from ragmon.scores import ScoreTable, Stat
@@ -93,14 +94,14 @@ class Half:
 
     def _estimate(self, measure: Measure, outcome: Outcome, table: ScoreTable, stat: Stat) -> tuple[Estimate, str, int]:
         """The value as the gate has it, what its interval is for, and how many calls there were where that is known."""
-        if outcome.source == names.LIVE and not outcome.gate.where and self.look.reads.gold is None:
+        if outcome.source == constants.LIVE and not outcome.gate.where and self.look.reads.gold is None:
             calls, rows = self._calls()
             total = sum(calls.values())
             if total and len({*calls, *rows}) > 1 and isinstance(measure, Metric):
                 only = ScoreTable({measure.name: table.metrics[measure.name]})
-                return weighted(rows, calls, only)[measure.name], names.ALL_CALLS, total
+                return weighted(rows, calls, only)[measure.name], constants.ALL_CALLS, total
             return stat.estimate, REQUESTS, total
-        if outcome.estimand == names.QUESTIONS_LIKE_THESE and isinstance(measure, Metric):
+        if outcome.estimand == constants.QUESTIONS_LIKE_THESE and isinstance(measure, Metric):
             clusters = self._clusters(table, measure.name)
             if sum(n for n, _ in clusters) == stat.n > 0:
                 lower, upper, n_eff = stats.clustered(clusters)
@@ -110,7 +111,7 @@ class Half:
     def _calls(self) -> tuple[Mapping[str, int], Mapping[str, Row]]:
         """All calls of user traffic by stratum, none where some producer tells nothing, and what was kept of them."""
         rows: dict[str, Row] = {}
-        kept = [key for key in self.look.every if not key.slice and key.stratum != names.UNKNOWN_WEIGHT]
+        kept = [key for key in self.look.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
         for key, row in self.look.merged(kept, self.begin, self.end).items():
             rows.setdefault(key.stratum, Row()).merge(row)
         calls = by_stratum(
@@ -134,7 +135,9 @@ class Half:
 def stages(before: Half | None, after: Half) -> tuple[Stage, ...]:
     """How long every stage took on both sides."""
     return tuple(
-        Stage(name, _times(before, name), _times(after, name)) for name in names.STAGES if after.whole.latency.get(name)
+        Stage(name, _times(before, name), _times(after, name))
+        for name in constants.STAGES
+        if after.whole.latency.get(name)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.scores import Stat
 from ragmon.why.change import ALPHA, chance, gain
 from ragmon.why.levels import level
@@ -15,7 +15,7 @@ from ragmon.why.sides import Half
 
 SLOWER: Final = 1.25
 """How many times as long a stage must take at its median or its p95 to be worth a word."""
-TOTAL: Final = names.STAGES[0]
+TOTAL: Final = constants.STAGES[0]
 _NOBODY: Final = Level(0, None)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ragmon.core.constants import STEP
 from ragmon.scores import Stat
-from ragmon.tables import STEP
 from ragmon.why.change import ALPHA, LIKELY, chance, gain
 from ragmon.why.levels import apart, level, without
 from ragmon.why.look import Look

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from ragmon.errors import Unassessed
+from ragmon.core.errors import Unassessed
 from ragmon.facts import DEPTH, Facts, Key
 from ragmon.scores import Stat
 from ragmon.why.levels import level, moved_by, share

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, assert_type
 
 import ragmon
-from ragmon.contract import Record
+from ragmon.core.record import Record
 
 
 @ragmon.trace

@@ -6,14 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ragmon import exposition, names, stats
+from ragmon import stats
 from ragmon.alarms.terms import INDEX_ALERT
 from ragmon.alerting import counted
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.cases.case import OTHER, TARGET, Case, scraped
 from ragmon.alerting.promql import Z999, selector
 from ragmon.config.settings import Settings
-from ragmon.gates import Gate
+from ragmon.core import constants, series_names
+from ragmon.core.policy import Gate
 
 _ALARM: Final = "0x4 1x10"
 _QUIET: Final = "0x15"
@@ -37,7 +38,7 @@ def _counted_otherwise(settings: Settings) -> Iterator[Case]:
     """The samples of a gate on indexes are builds: one is enough."""
     gate = next((gate for gate in counted.gates(settings) if gate.kind == "distinct"), None)
     if gate is not None:
-        series = {scraped(exposition.GATE_SAMPLES, **counted.named(gate)): "1x150"}
+        series = {scraped(series_names.GATE_SAMPLES, **counted.named(gate)): "1x150"}
         yield Case("RagmonGateInsufficient", f"{gate.name} has seen one build", series, "130m")
 
 
@@ -52,7 +53,7 @@ def _alarms(settings: Settings) -> Iterator[Case]:
         ("RagmonIndexDrift", INDEX_ALERT, "ticket", "ticket"),
     ):
         labels = {"pipeline": pipeline, "gate": gate, "severity": severity}
-        one, other = (scraped(exposition.GATE_ALARM, where, **labels) for where in (TARGET, OTHER))
+        one, other = (scraped(series_names.GATE_ALARM, where, **labels) for where in (TARGET, OTHER))
         expected = {"pipeline": pipeline, "alarm": gate, "gate": gate.split(":")[0], "severity": told}
         say = f"{gate} ({severity})"
         yield Case(alert, f"{say} fires at one of two replicas", {one: _ALARM, other: _QUIET}, "6m", [expected])
@@ -62,8 +63,8 @@ def _alarms(settings: Settings) -> Iterator[Case]:
                 continue
             yield Case(elsewhere, f"{say} is {alert}", {one: _ALARM}, "6m")
     index = {"pipeline": pipeline, "gate": "an_index"}
-    alarm = scraped(exposition.GATE_ALARM, **index, severity="page")
-    info = scraped(exposition.GATE_INFO, **index, metric=names.INDEX_HASH)
+    alarm = scraped(series_names.GATE_ALARM, **index, severity="page")
+    info = scraped(series_names.GATE_INFO, **index, metric=constants.INDEX_HASH)
     expected = {**index, "alarm": "an_index", "severity": "page"}
     yield Case("RagmonIndexDrift", "a declared gate on indexes fires", {alarm: _ALARM, info: "1x15"}, "6m", [expected])
     yield Case("RagmonGateAlarm", "a declared gate on indexes is RagmonIndexDrift", {alarm: _ALARM, info: "1x15"}, "6m")
@@ -125,11 +126,11 @@ def _at(selected: str, where: Mapping[str, str]) -> str:
 def _windowed(gate: Gate, value: float, lower: float, upper: float, n: int, length: int) -> Mapping[str, str]:
     """The gate's gauges at one replica."""
     told = {
-        exposition.GATE_VALUE: value,
-        exposition.GATE_LOWER: lower,
-        exposition.GATE_UPPER: upper,
-        exposition.GATE_SAMPLES: n,
-        exposition.GATE_THRESHOLD: gate.threshold,
+        series_names.GATE_VALUE: value,
+        series_names.GATE_LOWER: lower,
+        series_names.GATE_UPPER: upper,
+        series_names.GATE_SAMPLES: n,
+        series_names.GATE_THRESHOLD: gate.threshold,
     }
     return {scraped(name, **counted.named(gate)): f"{number:g}x{length}" for name, number in told.items()}
 
@@ -153,7 +154,7 @@ def _at_risk(gate: Gate) -> Iterator[Case]:
 def _insufficient(gate: Gate) -> Iterator[Case]:
     fires = [{**counted.named(gate), "severity": "info"}]
     for n, labels in ((gate.min_samples - 1, fires), (gate.min_samples, [])):
-        series = {scraped(exposition.GATE_SAMPLES, **counted.named(gate)): f"{n}x150"}
+        series = {scraped(series_names.GATE_SAMPLES, **counted.named(gate)): f"{n}x150"}
         yield Case("RagmonGateInsufficient", f"{gate.name} has {n} requests", series, "130m", labels)
-    early = {scraped(exposition.GATE_SAMPLES, **counted.named(gate)): f"{gate.min_samples - 1}x150"}
+    early = {scraped(series_names.GATE_SAMPLES, **counted.named(gate)): f"{gate.min_samples - 1}x150"}
     yield Case("RagmonGateInsufficient", f"{gate.name} has had few for half an hour only", early, "30m")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ragmon import exposition, names
 from ragmon.alerting import counted, recording
 from ragmon.alerting.cases.case import TARGET, Case, scraped
 from ragmon.alerting.promql import exact
 from ragmon.config.settings import Settings
-from ragmon.export.labels import label
+from ragmon.core import constants, series_names
+from ragmon.core.series_names import label
 
 _UP: Final = {scraped("up"): "1x600"}
 _HERE: Final = {"stage": "ingest"}
@@ -50,7 +50,7 @@ def _down() -> Iterator[Case]:
 
 def _no_data(pipeline: str) -> Iterator[Case]:
     here = {"pipeline": label(pipeline)}
-    calls = scraped(f"{exposition.LATENCY}_count", **here, source=names.LIVE)
+    calls = scraped(f"{series_names.LATENCY}_count", **here, source=constants.LIVE)
     yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here), here)
     yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**here), here)
     yield Case("RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=here)
@@ -58,8 +58,8 @@ def _no_data(pipeline: str) -> Iterator[Case]:
 
 
 def _stale() -> Iterator[Case]:
-    wait = scraped(exposition.PENDING, **_HERE)
-    last = scraped(exposition.LAST_SCORED)
+    wait = scraped(series_names.PENDING, **_HERE)
+    last = scraped(series_names.LAST_SCORED)
     fires = _ticket(**_HERE, **_INSTANCE)
     stuck = {wait: "5x90", last: "60x90"}
     yield Case("RagmonScoringStale", "records wait, the last was scored long ago", stuck, "40m", fires)
@@ -69,7 +69,7 @@ def _stale() -> Iterator[Case]:
 
 
 def _books() -> Iterator[Case]:
-    residual = scraped(exposition.RESIDUAL, **_HERE)
+    residual = scraped(series_names.RESIDUAL, **_HERE)
     fires = _ticket(**_HERE, **TARGET)
     yield Case("RagmonBooksDoNotClose", "two records are nowhere", {residual: "2x30"}, "20m", fires)
     yield Case("RagmonBooksDoNotClose", "two records are twice", {residual: "-2x30"}, "20m", fires)
@@ -77,9 +77,9 @@ def _books() -> Iterator[Case]:
 
 
 def _dropped() -> Iterator[Case]:
-    received = scraped(exposition.RECEIVED, **_HERE)
-    dropped = scraped(exposition.DROPPED, **_HERE, reason=names.QUEUE_FULL)
-    lost = scraped(exposition.PRODUCER_DROPPED, reason=names.EXPORT_FAILED)
+    received = scraped(series_names.RECEIVED, **_HERE)
+    dropped = scraped(series_names.DROPPED, **_HERE, reason=constants.QUEUE_FULL)
+    lost = scraped(series_names.PRODUCER_DROPPED, reason=constants.EXPORT_FAILED)
     for share, fires in ((0.05, True), (0.001, False)):
         series = {received: "0+1000x40", dropped: f"0+{1000 * share:g}x40"}
         yield Case("RagmonRecordsDropped", f"{share:.1%} dropped", series, "30m", _ticket(**_HERE) if fires else [])
@@ -91,8 +91,8 @@ def _dropped() -> Iterator[Case]:
 def _flags() -> Iterator[Case]:
     """Series that are 1 while all is well."""
     for alert, name, severity, minutes in (
-        ("RagmonJournalNotWritable", exposition.JOURNAL_WRITABLE, "page", 2),
-        ("RagmonConfigReloadFailed", exposition.RELOADED, "ticket", 5),
+        ("RagmonJournalNotWritable", series_names.JOURNAL_WRITABLE, "page", 2),
+        ("RagmonConfigReloadFailed", series_names.RELOADED, "ticket", 5),
     ):
         series = scraped(name)
         fires = [{"severity": severity, **TARGET}]
@@ -102,8 +102,8 @@ def _flags() -> Iterator[Case]:
 
 
 def _names() -> Iterator[Case]:
-    overflow = scraped(exposition.NAMES_OVERFLOW, kind=names.PIPELINE_NAMES)
-    fires = _ticket(kind=names.PIPELINE_NAMES, **_INSTANCE)
+    overflow = scraped(series_names.NAMES_OVERFLOW, kind=constants.PIPELINE_NAMES)
+    fires = _ticket(kind=constants.PIPELINE_NAMES, **_INSTANCE)
     yield Case("RagmonNamesOverflow", "pods are called as pipelines", {overflow: "0+10x90"}, "40m", fires)
     yield Case("RagmonNamesOverflow", "every name has its place", {overflow: "0x90"}, "40m")
     yield Case("RagmonNamesOverflow", "it is over for an hour", {overflow: "0+10x20 200x120"}, "110m")
@@ -114,7 +114,7 @@ def _rules(settings: Settings) -> Iterator[Case]:
     if not gates:
         return
     served = {
-        scraped(exposition.GATE_THRESHOLD, **counted.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates
+        scraped(series_names.GATE_THRESHOLD, **counted.named(gate)): f"{exact(gate.threshold)}x40" for gate in gates
     }
     yield Case("RagmonRulesStale", "every threshold is the configured one", {**_UP, **served}, "30m")
     first, gate = next(iter(served)), gates[0]
@@ -124,7 +124,7 @@ def _rules(settings: Settings) -> Iterator[Case]:
     missing = {**_UP, **{series: values for series, values in served.items() if series != first}}
     gone = _ticket(**counted.named(gate), direction=gate.direction)
     yield Case("RagmonRulesStale", f"{gate.name} is not served", missing, "30m", gone)
-    extra = scraped(exposition.GATE_THRESHOLD, pipeline=label(gate.pipeline), gate="a_new_gate")
+    extra = scraped(series_names.GATE_THRESHOLD, pipeline=label(gate.pipeline), gate="a_new_gate")
     new = _ticket(pipeline=label(gate.pipeline), gate="a_new_gate")
     more = {**_UP, **served, extra: "0.5x40"}
     yield Case("RagmonRulesStale", "a gate is served that was not configured", more, "30m", new)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
 from collections.abc import Iterator, Mapping
+from typing import Final
 
-from ragmon import exposition, names
 from ragmon.alerting import assessed, counted
 from ragmon.alerting.cases.case import TARGET, Case, scraped
 from ragmon.config.settings import Settings
-from ragmon.export.labels import label
+from ragmon.core import constants, series_names
+from ragmon.core.series_names import label
 from ragmon.export.traffic import LATENCY_BOUNDS
 
 _UP: Final = {scraped("up"): "1x600"}
@@ -36,8 +36,8 @@ def _slow(pipeline: str, bound: float) -> Iterator[Case]:
         for limit in (*map(str, map(float, LATENCY_BOUNDS)), "+Inf"):
             slow = limit == "+Inf" or float(limit) >= LATENCY_BOUNDS[-1]
             grows = 60 if slow or (float(limit) >= bound and share == 0) else 60 * (1 - share)
-            labels = {"pipeline": label(pipeline), "source": names.LIVE, "le": limit}
-            series[scraped(f"{exposition.LATENCY}_bucket", **labels)] = f"0+{grows:g}x30"
+            labels = {"pipeline": label(pipeline), "source": constants.LIVE, "le": limit}
+            series[scraped(f"{series_names.LATENCY}_bucket", **labels)] = f"0+{grows:g}x30"
         quick = {key: values if share else values.replace("0+60", "0+60") for key, values in series.items()}
         yield Case("RagmonLatencyP95", f"{share:.0%} of the calls take longer than {bound:g} s", quick, "20m", fires)
 
@@ -47,19 +47,21 @@ def _errors(pipeline: str) -> Iterator[Case]:
     for share, calls, fires in ((0.5, 60.0, _ticket(pipeline)), (0.01, 60.0, []), (0.5, 0.2, [])):
         here = {"pipeline": label(pipeline)}
         series = {
-            scraped(exposition.ERRORS, **here, code="TimeoutError"): f"0+{calls * share:g}x30",
-            scraped(exposition.REQUESTS, **here, source=names.LIVE, stratum="error"): f"0+{calls * share:g}x30",
-            scraped(exposition.REQUESTS, **here, source=names.LIVE, stratum="rest"): f"0+{calls * (1 - share):g}x30",
+            scraped(series_names.ERRORS, **here, code="TimeoutError"): f"0+{calls * share:g}x30",
+            scraped(series_names.REQUESTS, **here, source=constants.LIVE, stratum="error"): f"0+{calls * share:g}x30",
+            scraped(
+                series_names.REQUESTS, **here, source=constants.LIVE, stratum="rest"
+            ): f"0+{calls * (1 - share):g}x30",
         }
         yield Case("RagmonErrors", f"{share:.0%} of {calls:g} calls a minute fail", series, "20m", fires)
 
 
 def _empty(pipeline: str) -> Iterator[Case]:
     for share, calls, fires in ((0.5, 60.0, _ticket(pipeline)), (0.01, 60.0, []), (0.5, 0.2, [])):
-        here = {"pipeline": label(pipeline), "source": names.LIVE}
+        here = {"pipeline": label(pipeline), "source": constants.LIVE}
         series = {
-            scraped(f"{exposition.DOCUMENTS}_bucket", **here, le="0.0"): f"0+{calls * share:g}x30",
-            scraped(f"{exposition.DOCUMENTS}_count", **here): f"0+{calls:g}x30",
+            scraped(f"{series_names.DOCUMENTS}_bucket", **here, le="0.0"): f"0+{calls * share:g}x30",
+            scraped(f"{series_names.DOCUMENTS}_count", **here): f"0+{calls:g}x30",
         }
         say = f"{share:.0%} of {calls:g} retrievals a minute bring nothing"
         yield Case("RagmonEmptyRetrieval", say, series, "20m", fires)
@@ -72,14 +74,14 @@ def _unassessed(settings: Settings) -> Iterator[Case]:
     whose = scraped_scored(gate.metric)
     fires = [{"metric": gate.metric, "severity": "ticket"}]
     for reason, share, labels in (
-        (names.NO_TEXT, 0.2, fires),
-        (names.NO_TEXT, 0.01, []),
+        (constants.NO_TEXT, 0.2, fires),
+        (constants.NO_TEXT, 0.01, []),
         (assessed.EXPECTED[0], 0.2, []),
     ):
-        unknown = scraped(exposition.UNASSESSED, metric=gate.metric, reason=reason)
+        unknown = scraped(series_names.UNASSESSED, metric=gate.metric, reason=reason)
         series = {whose: f"0+{60 * (1 - share):g}x120", unknown: f"0+{60 * share:g}x120"}
         yield Case("RagmonTooManyUnassessed", f"{share:.0%} for the reason {reason}", series, "90m", labels)
-    none = {scraped(exposition.UNASSESSED, metric=gate.metric, reason=names.NO_TEXT): "0+1x120"}
+    none = {scraped(series_names.UNASSESSED, metric=gate.metric, reason=constants.NO_TEXT): "0+1x120"}
     yield Case("RagmonTooManyUnassessed", "nothing at all is assessed", none, "90m", fires)
 
 
@@ -92,7 +94,7 @@ def scraped_scored(metric: str) -> str:
 
 
 def _gold(settings: Settings) -> Iterator[Case]:
-    gate = next((gate for gate in counted.shares(settings) if gate.source == names.PROBE), None)
+    gate = next((gate for gate in counted.shares(settings) if gate.source == constants.PROBE), None)
     if gate is None:
         return
     minutes = int(assessed.span(settings, gate)[:-1])

@@ -11,9 +11,9 @@ from typing import Any, Final
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from ragmon import attributes as keys
 from ragmon.capture.otlp.wire import nanoseconds, opened, put
-from ragmon.contract import Totals
+from ragmon.core import semconv
+from ragmon.core.record import Totals
 from ragmon.stats import NOT_POSITIVE, bucket_value
 
 SCALE: Final = 7
@@ -34,22 +34,22 @@ def metrics_request(totals: Sequence[Totals], resource: Mapping[str, str]) -> by
     """
     request = ExportMetricsServiceRequest()
     for instance, found in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
-        held = opened(request, "metrics", {**resource, keys.SERVICE_INSTANCE: instance})
+        held = opened(request, "metrics", {**resource, semconv.SERVICE_INSTANCE: instance})
         _write(held.metrics, list(found))
     body: bytes = request.SerializeToString()
     return body
 
 
 def _write(metrics: Any, totals: list[Totals]) -> None:
-    requests = _sum(metrics, keys.REQUESTS, "{request}", "All calls, whether they became records or not")
-    dropped = _sum(metrics, keys.RECORDS_DROPPED, "{record}", "Records lost in the producer")
-    latency = metrics.add(name=keys.E2E_LATENCY, unit="s", description="Latency of all calls from end to end")
+    requests = _sum(metrics, semconv.REQUESTS, "{request}", "All calls, whether they became records or not")
+    dropped = _sum(metrics, semconv.RECORDS_DROPPED, "{record}", "Records lost in the producer")
+    latency = metrics.add(name=semconv.E2E_LATENCY, unit="s", description="Latency of all calls from end to end")
     latency.exponential_histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     for found in totals:
-        for outcome, n in ((keys.KEPT, found.kept), (keys.UNKEPT, max(0, found.calls - found.kept))):
-            _point(requests, found, {keys.OUTCOME: outcome}).as_int = n
+        for outcome, n in ((semconv.KEPT, found.kept), (semconv.UNKEPT, max(0, found.calls - found.kept))):
+            _point(requests, found, {semconv.OUTCOME: outcome}).as_int = n
         for reason, n in sorted(found.dropped.items()):
-            _point(dropped, found, {keys.REASON: reason}).as_int = n
+            _point(dropped, found, {semconv.REASON: reason}).as_int = n
         if found.latency_ms:
             _fill(_point(latency.exponential_histogram.data_points, found, {}), found.latency_ms)
 
@@ -64,7 +64,7 @@ def _sum(metrics: Any, name: str, unit: str, description: str) -> Any:
 
 def _point(points: Any, found: Totals, labels: Mapping[str, str]) -> Any:
     point = points.add(start_time_unix_nano=nanoseconds(found.started), time_unix_nano=nanoseconds(found.ts))
-    series = {keys.PIPELINE: found.pipeline, keys.SOURCE: found.source, keys.STRATUM: found.stratum}
+    series = {semconv.PIPELINE: found.pipeline, semconv.SOURCE: found.source, semconv.STRATUM: found.stratum}
     for key, value in {**series, **labels}.items():
         put(point.attributes, key, value)
     return point

@@ -20,11 +20,11 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry import context
 
-from ragmon import names
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.otlp.connection import Connection, Reply
-from ragmon.capture.otlp.endpoint import PROTOBUF, envelope, parse
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.net import PROTOBUF, envelope, parse
 
 FIRST_WAIT: Final = 0.1
 LONGEST_WAIT: Final = 5.0
@@ -146,7 +146,9 @@ class Peer:
 
     def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> Answer:
         for wait in _waits():
-            answer = Answer(names.EXPORT_FAILED) if self._closing.is_set() else self._once(signal, body, deadline, kind)
+            answer = (
+                Answer(constants.EXPORT_FAILED) if self._closing.is_set() else self._once(signal, body, deadline, kind)
+            )
             if not (retry and answer.again):
                 break
             pause = wait if answer.wait is None else answer.wait
@@ -160,16 +162,16 @@ class Peer:
             reply = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, headers, deadline)
         except TimeoutError:
             self._warn("it does not answer in time")
-            return Answer(names.EXPORT_TIMEOUT)
+            return Answer(constants.EXPORT_TIMEOUT)
         except ssl.SSLCertVerificationError as error:
             self._warn(f"its certificate is not trusted ({error.verify_message})")
-            return Answer(names.EXPORT_FAILED)
+            return Answer(constants.EXPORT_FAILED)
         except OSError as error:
             self._warn(error.strerror or whereabouts(error))
-            return Answer(names.EXPORT_FAILED, again=True)
+            return Answer(constants.EXPORT_FAILED, again=True)
         except HTTPException as error:
             self._warn(f"it does not speak HTTP ({whereabouts(error)}); OTLP over HTTP is usually on port 4318")
-            return Answer(names.EXPORT_FAILED, again=True)
+            return Answer(constants.EXPORT_FAILED, again=True)
         return self._read(reply)
 
     def _read(self, reply: Reply) -> Answer:
@@ -179,8 +181,10 @@ class Peer:
         hint = _HINTS.get(reply.status)
         self._warn(f"it answered with status {reply.status}" + (f" ({hint})" if hint else ""))
         if reply.status in _LATER:
-            return Answer(names.EXPORT_FAILED, again=True, wait=retry_after(reply.headers.get("Retry-After")))
-        return Answer(names.EXPORT_FAILED if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else names.EXPORT_REFUSED)
+            return Answer(constants.EXPORT_FAILED, again=True, wait=retry_after(reply.headers.get("Retry-After")))
+        return Answer(
+            constants.EXPORT_FAILED if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else constants.EXPORT_REFUSED
+        )
 
     def _warn(self, why: str) -> None:
         warn_once(f"exporting to {self._endpoint} fails: {why}")

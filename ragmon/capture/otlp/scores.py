@@ -16,10 +16,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from ragmon import attributes as keys
-from ragmon import names
 from ragmon.capture.otlp.peer import Peer
 from ragmon.capture.otlp.wire import new_span_id, new_trace_id, opened, put, span_id, trace_id
+from ragmon.core import constants, semconv
 
 TIMEOUT: Final = 10.0
 _CARRIER: Final = "ragmon scores"
@@ -111,14 +110,14 @@ class ScoreSink:
         if answer.reason is not None:
             lost[answer.reason] += n
         elif refused := answer.rejected(*_REFUSED[signal]):
-            lost[names.EXPORT_REFUSED] += min(n, refused)
+            lost[constants.EXPORT_REFUSED] += min(n, refused)
 
 
 def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
     """What can be sent: a score is a number, of a trace that has an id."""
     for found in scored:
         if trace_id(found.trace_id) is None:
-            lost[names.INVALID_SCHEMA] += len(found.scores)
+            lost[constants.INVALID_SCHEMA] += len(found.scores)
             continue
         fit = []
         for score in found.scores:
@@ -133,11 +132,11 @@ def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
 def _unfit(name: str, value: float, label: str | None) -> str | None:
     """Why a score cannot be sent; None where it can."""
     if not math.isfinite(value):
-        return names.NON_FINITE
+        return constants.NON_FINITE
     try:
         f"{name}{label}".encode()
     except UnicodeEncodeError:
-        return names.INVALID_UTF8
+        return constants.INVALID_UTF8
     return None
 
 
@@ -145,17 +144,17 @@ def _events(events: Any, scored: Sequence[Scored], now: int) -> None:
     for found in scored:
         for name, value, label in found.scores:
             event = events.add(
-                event_name=keys.EVALUATION,
+                event_name=semconv.EVALUATION,
                 time_unix_nano=now,
                 observed_time_unix_nano=now,
                 severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
                 trace_id=trace_id(found.trace_id),
                 span_id=span_id(found.span_id),
             )
-            put(event.attributes, keys.EVALUATION_NAME, name)
-            put(event.attributes, keys.EVALUATION_SCORE, float(value))
+            put(event.attributes, semconv.EVALUATION_NAME, name)
+            put(event.attributes, semconv.EVALUATION_SCORE, float(value))
             if label is not None:
-                put(event.attributes, keys.EVALUATION_LABEL, label)
+                put(event.attributes, semconv.EVALUATION_LABEL, label)
 
 
 def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
@@ -170,8 +169,8 @@ def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
             end_time_unix_nano=now,
         )
         carrier.links.add(trace_id=trace_id(found.trace_id), span_id=span_id(found.span_id))
-        put(carrier.attributes, keys.SPAN_KIND, keys.EVALUATOR)
-        put(carrier.attributes, keys.RAGMON_INTERNAL, value=True)
+        put(carrier.attributes, semconv.SPAN_KIND, semconv.EVALUATOR)
+        put(carrier.attributes, semconv.RAGMON_INTERNAL, value=True)
         for number, (name, value, label) in enumerate(found.scores):
             told: dict[str, str | float | None] = {
                 "name": name,
@@ -181,4 +180,4 @@ def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
             }
             for field, said in told.items():
                 if said is not None:
-                    put(carrier.attributes, f"{keys.ANNOTATIONS}.{number}.annotation.{field}", said)
+                    put(carrier.attributes, f"{semconv.ANNOTATIONS}.{number}.annotation.{field}", said)

@@ -14,14 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from ragmon import names
-from ragmon.capture.notices import warn_once, whereabouts
 from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.capture.otlp.peer import Peer
 from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
-from ragmon.contract import Label, Record, Totals
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Label, Record, Totals
 
 JSON: Final = "application/json"
 TIMEOUT: Final = 10.0
@@ -84,7 +84,7 @@ class OtlpSink:
             if answer.reason is not None:
                 lost[answer.reason] += n
             elif rejected := answer.rejected(ExportTraceServiceResponse, "rejected_spans"):
-                lost[names.EXPORT_REFUSED] += min(n, rejected)
+                lost[constants.EXPORT_REFUSED] += min(n, rejected)
         return dict(lost)
 
     def report(self, totals: Sequence[Totals]) -> bool:
@@ -114,7 +114,7 @@ class OtlpSink:
         deadline = monotonic() + self._timeout
         for body in _arrays([msgspec.json.encode(one) for one in labels]):
             answer = self._peer.post("labels", body, deadline, retry=False, kind=JSON)
-            if answer.reason == names.EXPORT_REFUSED:
+            if answer.reason == constants.EXPORT_REFUSED:
                 raise RagmonError("labels were refused", hint="[export] endpoint names a ragmon server")
             if answer.reason is not None:
                 return False
@@ -133,7 +133,7 @@ class OtlpSink:
                 size += self._writer.write(spans, record)
             except Exception as error:  # noqa: BLE001 - one record's trouble is not another's
                 warn_once(f"a record could not be sent and is dropped: {whereabouts(error)}")
-                lost[names.INVALID_SCHEMA] += 1
+                lost[constants.INVALID_SCHEMA] += 1
                 continue
             n += 1
             if size >= REQUEST_SIZE:

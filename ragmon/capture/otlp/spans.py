@@ -9,10 +9,9 @@ from typing import Any, Final
 import msgspec
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from ragmon import attributes as keys
-from ragmon import names
 from ragmon.capture.otlp.wire import nanoseconds, new_span_id, new_trace_id, put, span_id, trace_id
-from ragmon.contract import Latency, Record, encode
+from ragmon.core import constants, semconv
+from ragmon.core.record import Latency, Record, encode
 
 GENERATE: Final = "generate"
 _MILLISECONDS: Final = 1000
@@ -60,38 +59,38 @@ class SpanWriter:
         return len(line)
 
     def _root(self, spans: Any, record: Record, line: str, own_id: bytes) -> None:
-        pipeline = record.pipeline or names.DEFAULT_PIPELINE
+        pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         latency = record.latency_ms or Latency()
         end = time() if record.ts is None else record.ts
         root = spans.add(
             trace_id=trace_id(record.trace_id) or new_trace_id(),
             span_id=own_id,
             parent_span_id=span_id(record.parent_span_id) or b"",
-            name=f"{keys.INVOKE_WORKFLOW} {pipeline}",
+            name=f"{semconv.INVOKE_WORKFLOW} {pipeline}",
             kind=Span.SPAN_KIND_INTERNAL,
             start_time_unix_nano=nanoseconds(max(0.0, end - (latency.total or 0.0) / _MILLISECONDS)),
             end_time_unix_nano=nanoseconds(end),
         )
         held = root.attributes
-        put(held, keys.RAGMON_CONTRACT_VERSION, str(names.CONTRACT_VERSION))
-        put(held, keys.RAGMON_RECORD, line)
-        put(held, keys.RAGMON_OK, not record.error)
-        put(held, keys.RAGMON_PROBABILITY, 1.0 if record.sampling is None else record.sampling.p)
+        put(held, semconv.RAGMON_CONTRACT_VERSION, str(constants.CONTRACT_VERSION))
+        put(held, semconv.RAGMON_RECORD, line)
+        put(held, semconv.RAGMON_OK, not record.error)
+        put(held, semconv.RAGMON_PROBABILITY, 1.0 if record.sampling is None else record.sampling.p)
         if record.qid is not None:
-            put(held, keys.RAGMON_QID, record.qid)
+            put(held, semconv.RAGMON_QID, record.qid)
         if record.error:
             root.status.code = Status.STATUS_CODE_ERROR
-            put(held, keys.ERROR_TYPE, record.error)
+            put(held, semconv.ERROR_TYPE, record.error)
         if self.conventions:
-            put(held, keys.OPERATION, keys.INVOKE_WORKFLOW)
-            put(held, keys.WORKFLOW_NAME, pipeline)
+            put(held, semconv.OPERATION, semconv.INVOKE_WORKFLOW)
+            put(held, semconv.WORKFLOW_NAME, pipeline)
             _text(held, record)
 
     def _children(self, spans: Any, root: Any, record: Record) -> None:
         """The stages; a record says how long they took, not when, so retrieval stands first and generation last."""
         latency = record.latency_ms or Latency()
         if record.retrieved_ids is not None or latency.retrieve is not None:
-            child = _child(spans, root, keys.RETRIEVAL, Span.SPAN_KIND_CLIENT)
+            child = _child(spans, root, semconv.RETRIEVAL, Span.SPAN_KIND_CLIENT)
             length = nanoseconds((latency.retrieve or 0.0) / _MILLISECONDS)
             child.end_time_unix_nano = min(root.start_time_unix_nano + length, root.end_time_unix_nano)
             if self.conventions:
@@ -119,13 +118,13 @@ def _text(held: Any, record: Record) -> None:
     claim = None if record.answer_json is None else record.answer_json.claim
     if record.q is None and claim is None:
         return
-    put(held, keys.SPAN_KIND, keys.CHAIN)
+    put(held, semconv.SPAN_KIND, semconv.CHAIN)
     if record.q is not None:
-        put(held, keys.INPUT_VALUE, record.q)
-        put(held, keys.INPUT_MESSAGES, _json([_message("user", record.q)]))
+        put(held, semconv.INPUT_VALUE, record.q)
+        put(held, semconv.INPUT_MESSAGES, _json([_message("user", record.q)]))
     if claim is not None:
-        put(held, keys.OUTPUT_VALUE, claim)
-        put(held, keys.OUTPUT_MESSAGES, _json([{**_message("assistant", claim), "finish_reason": "stop"}]))
+        put(held, semconv.OUTPUT_VALUE, claim)
+        put(held, semconv.OUTPUT_MESSAGES, _json([{**_message("assistant", claim), "finish_reason": "stop"}]))
 
 
 def _message(role: str, text: str) -> dict[str, Any]:
@@ -134,10 +133,10 @@ def _message(role: str, text: str) -> dict[str, Any]:
 
 def _retrieval(held: Any, record: Record) -> None:
     """What was asked and found, the documents as one string: a list of attributes loses its head past 128."""
-    put(held, keys.OPERATION, keys.RETRIEVAL)
-    put(held, keys.SPAN_KIND, keys.RETRIEVER)
+    put(held, semconv.OPERATION, semconv.RETRIEVAL)
+    put(held, semconv.SPAN_KIND, semconv.RETRIEVER)
     if record.q is not None:
-        put(held, keys.QUERY_TEXT, record.q)
+        put(held, semconv.QUERY_TEXT, record.q)
     if record.retrieved_ids is None:
         return
     scores, texts = record.scores or [], record.contexts or []
@@ -146,7 +145,7 @@ def _retrieval(held: Any, record: Record) -> None:
         document["score"] = score
     for document, text in zip(documents, texts, strict=False):
         document["content"] = text
-    put(held, keys.DOCUMENTS, _json(documents))
+    put(held, semconv.DOCUMENTS, _json(documents))
 
 
 def _json(value: list[dict[str, Any]]) -> str:

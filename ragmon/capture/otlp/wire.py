@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ragmon import version
+from ragmon.core import version
 
 _SCOPE: Final = "ragmon"
 _VERSION: Final = version.current()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ragmon.contract import Record
+from ragmon.core.record import Record
 from ragmon.ingest.rejected import Rejected
 from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.spans.model import NOT_RAG, SPANS

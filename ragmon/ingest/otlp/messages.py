@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.extent import MOST, TOO_MANY
 from ragmon.ingest.rejected import Rejected, misfit
@@ -226,9 +226,9 @@ def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
         except msgspec.ValidationError:
             return _forgiving(_told(msgspec.json.decode(line)), refuse)
     except RecursionError:
-        raise Rejected(names.DEPTH, "it is nested too deeply") from None
+        raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        reason = names.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else names.MALFORMED_JSON
+        reason = constants.INVALID_SCHEMA if isinstance(error, msgspec.ValidationError) else constants.MALFORMED_JSON
         raise Rejected(reason, str(error)) from None
 
 
@@ -255,7 +255,7 @@ def _fits(span: Any, refuse: Callable[[Rejected], None]) -> bool:
     try:
         msgspec.convert(span, SpanMessage, strict=False)
     except msgspec.ValidationError as error:
-        refuse(Rejected(names.INVALID_SCHEMA, str(error)))
+        refuse(Rejected(constants.INVALID_SCHEMA, str(error)))
         return False
     return True
 
@@ -278,7 +278,7 @@ def plain(pairs: list[Pair], depth: int = 0) -> dict[str, Any]:
 
 def _value(value: Value, depth: int) -> Any:
     if depth > _DEEPEST:
-        raise Rejected(names.DEPTH, "an attribute is nested too deeply")
+        raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
     if value.array_value is not None:
         return [_value(inner, depth + 1) for inner in value.array_value.values]
     if value.kvlist_value is not None:

@@ -13,8 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from ragmon import attributes as keys
-from ragmon import names
+from ragmon.core import constants, semconv
 from ragmon.ingest.otlp import extent, repair
 from ragmon.ingest.otlp.attributes import attributes
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
@@ -129,7 +128,7 @@ def _sort(batch: Batch, told: _Told, scope: str, service: str | None, build: str
     if not is_root and len(parent) != _SPAN_ID_BYTES:
         raise misfit("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
     key = span.attributes.key
-    if keys.RAGMON_RECORD in (key if scope == OWN_SCOPE else key[:FIRST]):
+    if semconv.RAGMON_RECORD in (key if scope == OWN_SCOPE else key[:FIRST]):
         batch.own.append(Own(trace_id, span_id, end_ns, _line(told)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
@@ -145,9 +144,9 @@ def _line(told: _Told) -> str:
         Rejected: It is no text.
     """
     pairs = map(KeyValue.FromString, told.raw[told.at].attributes)
-    found = next((pair.value for pair in pairs if pair.key == keys.RAGMON_RECORD), None)
+    found = next((pair.value for pair in pairs if pair.key == semconv.RAGMON_RECORD), None)
     if found is None or found.WhichOneof("value") != "string_value":
-        raise Rejected(names.INVALID_SCHEMA, f"{keys.RAGMON_RECORD} is text")
+        raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
     line: str = found.string_value
     return line
 

@@ -1,7 +1,7 @@
 """Requests that no parser takes, with what spoils them repaired, or the spans taken out that it stands in.
 
 Programs cut texts inside of a character: in UTF-8 a byte is left over, in UTF-16 half of a surrogate pair, which JSON
-writes as an escape. Either becomes a question mark, as `ragmon.text.clean` writes it. All of this runs only for
+writes as an escape. Either becomes a question mark, as `ragmon.core.text.clean` writes it. All of this runs only for
 requests that could not be read.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.ingest.otlp.batch import Batch
 from ragmon.ingest.otlp.wire import OneByKind, loose
 from ragmon.ingest.rejected import Rejected
@@ -113,17 +113,17 @@ def span(told: bytes) -> Any:
     try:
         return msgspec.json.decode(told)
     except RecursionError:
-        raise Rejected(names.DEPTH, "it is nested too deeply") from None
+        raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if len(told) > _LENIENT:
-            raise Rejected(names.MALFORMED_JSON, str(error)) from None
+            raise Rejected(constants.MALFORMED_JSON, str(error)) from None
     try:
         found = lenient.loads(told, strict=False)
         msgspec.json.encode(found)  # half a surrogate pair may be left
     except RecursionError:
-        raise Rejected(names.DEPTH, "it is nested too deeply") from None
+        raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (ValueError, OverflowError, TypeError) as error:
-        raise Rejected(names.MALFORMED_JSON, f"a span is no JSON: {error}") from None
+        raise Rejected(constants.MALFORMED_JSON, f"a span is no JSON: {error}") from None
     return found
 
 

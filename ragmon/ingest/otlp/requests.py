@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ragmon import attributes as keys
-from ragmon import names
+from ragmon.core import constants, semconv
 from ragmon.ingest.otlp import lines, protobuf
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
 from ragmon.ingest.otlp.messages import Pair, ScopeSpans, SpanMessage, export, plain, see_number
@@ -90,9 +89,9 @@ def _line(attributes: list[Pair]) -> str | None:
     Raises:
         Rejected: It is no text.
     """
-    pair = next((pair for pair in attributes if pair.key == keys.RAGMON_RECORD), None)
+    pair = next((pair for pair in attributes if pair.key == semconv.RAGMON_RECORD), None)
     if pair is not None and pair.value.string_value is None:
-        raise Rejected(names.INVALID_SCHEMA, f"{keys.RAGMON_RECORD} is text")
+        raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
     return None if pair is None else pair.value.string_value
 
 

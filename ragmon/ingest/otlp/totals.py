@@ -13,10 +13,9 @@ from google.protobuf.json_format import Parse, ParseError  # type: ignore[import
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, DataPointFlags
 
-from ragmon import attributes as keys
-from ragmon import names
-from ragmon.bounds import LARGEST, LONGEST_MS
-from ragmon.contract import Totals
+from ragmon.core import constants, semconv
+from ragmon.core.bounds import LARGEST, LONGEST_MS
+from ragmon.core.record import Totals
 from ragmon.ingest.otlp.protobuf import parsed
 from ragmon.ingest.rejected import Rejected, misfit
 from ragmon.spans.model import OWN_SCOPE
@@ -27,8 +26,8 @@ _MILLISECONDS: Final = 1000
 _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _LONGEST: Final = bucket(LONGEST_MS)
-_SERIES: Final = (keys.PIPELINE, keys.SOURCE, keys.STRATUM)
-_COUNTS: Final = {keys.KEPT: "kept", keys.UNKEPT: "unkept"}
+_SERIES: Final = (semconv.PIPELINE, semconv.SOURCE, semconv.STRATUM)
+_COUNTS: Final = {semconv.KEPT: "kept", semconv.UNKEPT: "unkept"}
 
 
 @dataclass
@@ -117,7 +116,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
     request = _from_json(body) if json else parsed(ExportMetricsServiceRequest, body)
     reading = _Reading()
     for process in request.resource_metrics:
-        instance = _labels(process.resource.attributes).get(keys.SERVICE_INSTANCE)
+        instance = _labels(process.resource.attributes).get(semconv.SERVICE_INSTANCE)
         for scope in process.scope_metrics:
             if scope.scope.name == OWN_SCOPE:
                 for metric in scope.metrics:
@@ -128,13 +127,13 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
 
 def _from_json(body: bytes) -> Any:
     if body.lstrip()[:1] != b"{":
-        raise Rejected(names.MALFORMED_JSON, "it is no JSON object")
+        raise Rejected(constants.MALFORMED_JSON, "it is no JSON object")
     try:
         return Parse(body, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
     except UnicodeDecodeError as error:
-        raise Rejected(names.INVALID_UTF8, str(error)) from None
+        raise Rejected(constants.INVALID_UTF8, str(error)) from None
     except (ParseError, ValueError, RecursionError) as error:
-        raise Rejected(names.MALFORMED_JSON, f"it is no protocol message: {error}") from None
+        raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
 
 
 def _check(metric: Any, kind: str, found: str | None) -> None:
@@ -151,7 +150,7 @@ def _check(metric: Any, kind: str, found: str | None) -> None:
         told = kinds.get(data.aggregation_temporality, data.aggregation_temporality)
         raise misfit(metric.name, "cumulative", told)
     if kind == "sum" and not data.is_monotonic:
-        raise Rejected(names.INVALID_SCHEMA, f"{metric.name} is a sum that only grows")
+        raise Rejected(constants.INVALID_SCHEMA, f"{metric.name} is a sum that only grows")
 
 
 def _labels(attributes: Iterable[Any]) -> dict[str, str]:
@@ -166,7 +165,7 @@ def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
         Rejected: It does not say.
     """
     if instance is None:
-        raise Rejected(names.INVALID_SCHEMA, f"no {keys.SERVICE_INSTANCE} says which producer counted")
+        raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
     pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
     started, ts = (_moment(name, getattr(point, name)) for name in ("start_time_unix_nano", "time_unix_nano"))
     return instance, started, ts, pipeline, source, stratum
@@ -174,7 +173,7 @@ def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
 
 def _label(labels: Mapping[str, str], name: str) -> str:
     if name not in labels:
-        raise Rejected(names.INVALID_SCHEMA, f"a point has no {name}")
+        raise Rejected(constants.INVALID_SCHEMA, f"a point has no {name}")
     return labels[name]
 
 
@@ -186,14 +185,14 @@ def _moment(name: str, nanoseconds: int) -> float:
 
 
 def _requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
-    outcome = _label(labels, keys.OUTCOME)
+    outcome = _label(labels, semconv.OUTCOME)
     if outcome not in _COUNTS:
-        raise misfit(keys.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
+        raise misfit(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
     setattr(counted, _COUNTS[outcome], max(_count(point), getattr(counted, _COUNTS[outcome])))
 
 
 def _dropped(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
-    reason = _label(labels, keys.REASON)
+    reason = _label(labels, semconv.REASON)
     counted.dropped[reason] = max(_count(point), counted.dropped.get(reason, 0))
 
 
@@ -231,7 +230,7 @@ def _buckets(point: Any) -> dict[int, int]:
         Rejected: They hold what no latency is.
     """
     if any(point.negative.bucket_counts):
-        raise Rejected(names.INVALID_SCHEMA, "a latency is not below zero")
+        raise Rejected(constants.INVALID_SCHEMA, "a latency is not below zero")
     found = {NOT_POSITIVE: _plausible(point.zero_count)} if point.zero_count else {}
     for index, n in enumerate(point.positive.bucket_counts, point.positive.offset):
         if n:
@@ -250,8 +249,8 @@ def _place(index: int, scale: int) -> int:
 
 
 _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {
-    keys.REQUESTS: (_requests, "sum"),
-    keys.RECORDS_DROPPED: (_dropped, "sum"),
-    keys.E2E_LATENCY: (_latency, "exponential_histogram"),
+    semconv.REQUESTS: (_requests, "sum"),
+    semconv.RECORDS_DROPPED: (_dropped, "sum"),
+    semconv.E2E_LATENCY: (_latency, "exponential_histogram"),
 }
 """How the points of each metric are read, and what kind it is."""

@@ -8,57 +8,57 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragmon import attributes as keys
+from ragmon.core import semconv
 from ragmon.spans.evaluations import MEMBERS
 from ragmon.spans.flattened import LISTS
 from ragmon.spans.remembered import Remembered
 
 _SINGLE: Final = frozenset(
     {
-        keys.RAGMON_RECORD,
-        keys.RAGMON_QID,
-        keys.RAGMON_CLAIM,
-        keys.RAGMON_CITATIONS,
-        keys.RAGMON_INTERNAL,
-        keys.OPERATION,
-        keys.WORKFLOW_NAME,
-        keys.INPUT_MESSAGES,
-        keys.OUTPUT_MESSAGES,
-        keys.QUERY_TEXT,
-        keys.DOCUMENTS,
-        keys.ERROR_TYPE,
-        keys.CONVERSATION,
-        keys.SPAN_KIND,
-        keys.INPUT_VALUE,
-        keys.OUTPUT_VALUE,
-        keys.RERANKER_QUERY,
-        keys.LLM_MODEL,
-        keys.PROMPT_TEMPLATE,
-        keys.METADATA,
-        keys.SESSION,
-        keys.TRACELOOP_KIND,
-        keys.TRACELOOP_WORKFLOW,
-        keys.ENTITY_NAME,
-        keys.ENTITY_INPUT,
-        keys.ENTITY_OUTPUT,
-        keys.TASK_STATUS,
-        keys.REQUEST_TYPE,
-        keys.VECTOR_TOP_K,
-        keys.CHROMA_RESULTS,
-        keys.TRULENS_KIND,
-        keys.TRULENS_INPUT,
-        keys.TRULENS_OUTPUT,
-        keys.TRULENS_ERROR,
-        keys.TRULENS_QUERY,
-        keys.TRULENS_CONTEXTS,
-        keys.TRULENS_RERANKED,
-        keys.TRULENS_INPUT_ID,
-        keys.TRULENS_CONVERSATION,
+        semconv.RAGMON_RECORD,
+        semconv.RAGMON_QID,
+        semconv.RAGMON_CLAIM,
+        semconv.RAGMON_CITATIONS,
+        semconv.RAGMON_INTERNAL,
+        semconv.OPERATION,
+        semconv.WORKFLOW_NAME,
+        semconv.INPUT_MESSAGES,
+        semconv.OUTPUT_MESSAGES,
+        semconv.QUERY_TEXT,
+        semconv.DOCUMENTS,
+        semconv.ERROR_TYPE,
+        semconv.CONVERSATION,
+        semconv.SPAN_KIND,
+        semconv.INPUT_VALUE,
+        semconv.OUTPUT_VALUE,
+        semconv.RERANKER_QUERY,
+        semconv.LLM_MODEL,
+        semconv.PROMPT_TEMPLATE,
+        semconv.METADATA,
+        semconv.SESSION,
+        semconv.TRACELOOP_KIND,
+        semconv.TRACELOOP_WORKFLOW,
+        semconv.ENTITY_NAME,
+        semconv.ENTITY_INPUT,
+        semconv.ENTITY_OUTPUT,
+        semconv.TASK_STATUS,
+        semconv.REQUEST_TYPE,
+        semconv.VECTOR_TOP_K,
+        semconv.CHROMA_RESULTS,
+        semconv.TRULENS_KIND,
+        semconv.TRULENS_INPUT,
+        semconv.TRULENS_OUTPUT,
+        semconv.TRULENS_ERROR,
+        semconv.TRULENS_QUERY,
+        semconv.TRULENS_CONTEXTS,
+        semconv.TRULENS_RERANKED,
+        semconv.TRULENS_INPUT_ID,
+        semconv.TRULENS_CONVERSATION,
     }
 )
-_BELOW: Final = tuple(f"{name}." for name in (*LISTS, keys.ASSOCIATION))
+_BELOW: Final = tuple(f"{name}." for name in (*LISTS, semconv.ASSOCIATION))
 """How the keys of flattened lists and objects begin: those are read whole."""
-_HITS: Final = (keys.QUERY_RESULT, keys.SEARCH_RESULT)
+_HITS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 
 
 def _on_span(key: str) -> bool:
@@ -81,6 +81,6 @@ def on_event(event: str, key: str) -> bool:
     """
     return (
         event in _HITS
-        or (event == keys.EXCEPTION and key == keys.EXCEPTION_TYPE)
-        or (event == keys.EVALUATION and key in MEMBERS)
+        or (event == semconv.EXCEPTION and key == semconv.EXCEPTION_TYPE)
+        or (event == semconv.EVALUATION and key in MEMBERS)
     )

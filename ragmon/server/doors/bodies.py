@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon import names
 from ragmon.acks import LONGEST
+from ragmon.core import constants
 from ragmon.server.doors.envelope import oversize
 from ragmon.server.doors.refusals import TurnedAwayError
 
@@ -43,14 +43,16 @@ def labels(body: bytes) -> list[dict[str, Any]]:
     [{'trace_id': '5a1c', 'correct': True}]
     """
     if body.count(b",") + body.count(b"[") + body.count(b"{") > _VALUES:
-        raise TurnedAwayError(413, names.OVERSIZE, f"there are more than {_VALUES} values", hint="send less at once")
+        raise TurnedAwayError(
+            413, constants.OVERSIZE, f"there are more than {_VALUES} values", hint="send less at once"
+        )
     found = _read(body, _LABEL)
     many = found if isinstance(found, list) else [found]
     if not all(isinstance(one, dict) for one in many):
-        raise TurnedAwayError(400, names.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL)
+        raise TurnedAwayError(400, constants.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL)
     if len(many) > LABELS:
         hint = f"at most {LABELS} in one request"
-        raise TurnedAwayError(413, names.OVERSIZE, f"there are {len(many)} labels", hint=hint)
+        raise TurnedAwayError(413, constants.OVERSIZE, f"there are {len(many)} labels", hint=hint)
     return many
 
 
@@ -67,11 +69,11 @@ def acknowledgement(body: bytes) -> Acknowledgement:
         raise oversize(LONGEST)
     found = _read(body, _ACKNOWLEDGEMENT)
     if not isinstance(found, dict) or not {"gate", "reason"} <= found.keys():
-        raise TurnedAwayError(400, names.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACKNOWLEDGEMENT)
-    said = Acknowledgement(found.get("pipeline", names.DEFAULT_PIPELINE), found["gate"], found["reason"])
+        raise TurnedAwayError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACKNOWLEDGEMENT)
+    said = Acknowledgement(found.get("pipeline", constants.DEFAULT_PIPELINE), found["gate"], found["reason"])
     if not all(isinstance(part, str) and part for part in said):
         wrong = "gate, pipeline and reason are texts"
-        raise TurnedAwayError(400, names.INVALID_SCHEMA, wrong, hint="none of them empty")
+        raise TurnedAwayError(400, constants.INVALID_SCHEMA, wrong, hint="none of them empty")
     return said
 
 
@@ -79,4 +81,4 @@ def _read(body: bytes, hint: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise TurnedAwayError(400, names.MALFORMED_JSON, "this is no JSON", hint=hint) from None
+        raise TurnedAwayError(400, constants.MALFORMED_JSON, "this is no JSON", hint=hint) from None

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.server.doors.limits import RequestLimits
 from ragmon.server.doors.refusals import BAD_HTTP, TIMEOUT
 
@@ -118,7 +118,7 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, and hang up. It is called while h11's error is being handled."""
         status = HTTPStatus(getattr(sys.exc_info()[1], "error_status_hint", HTTPStatus.BAD_REQUEST))
-        self.rules.refused(names.OVERSIZE if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else BAD_HTTP)
+        self.rules.refused(constants.OVERSIZE if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else BAD_HTTP)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             headers = [("Content-Length", "0"), ("Connection", "close")]
             event = h11.Response(status_code=status, headers=headers, reason=status.phrase.encode())

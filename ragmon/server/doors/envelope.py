@@ -6,9 +6,9 @@ import hmac
 from collections.abc import Collection
 from typing import Any, Final, Protocol
 
-from ragmon import names
-from ragmon.errors import shorten
-from ragmon.hosts import HINT, is_known
+from ragmon.core import constants
+from ragmon.core.errors import shorten
+from ragmon.core.net import HINT, is_known
 from ragmon.server.desk import Form
 from ragmon.server.doors.limits import IDENTITY, encodings
 from ragmon.server.doors.refusals import (
@@ -125,4 +125,4 @@ def fits(headers: Fields, most: int) -> None:
 
 def oversize(most: int) -> TurnedAwayError:
     """What somebody is told who sends more than that many bytes."""
-    return TurnedAwayError(413, names.OVERSIZE, f"the body is larger than {most} bytes", hint="send less at once")
+    return TurnedAwayError(413, constants.OVERSIZE, f"the body is larger than {most} bytes", hint="send less at once")

@@ -18,7 +18,7 @@ from typing import Final
 
 from ragmon.config.kinds import Address
 from ragmon.config.services import Serve
-from ragmon.errors import ConfigError, RagmonError
+from ragmon.core.errors import ConfigError, RagmonError
 
 WRITE_PORTS: Final = ("otlp", "grpc")
 _PRINTABLE: Final = re.compile(r"[!-~]+")

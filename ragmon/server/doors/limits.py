@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.ingest.inflate import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.server.doors.refusals import DECOMPRESS_LIMIT, TurnedAwayError
 
@@ -100,7 +100,7 @@ def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes
                 raise TurnedAwayError(413, DECOMPRESS_LIMIT, _too_large(most, limits))
             chunks.append(chunk)
     except BrokenStreamError as error:
-        raise TurnedAwayError(400, names.TRUNCATED, f"the body cannot be inflated: {error}") from None
+        raise TurnedAwayError(400, constants.TRUNCATED, f"the body cannot be inflated: {error}") from None
     return b"".join(chunks)
 
 

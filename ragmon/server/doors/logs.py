@@ -9,9 +9,9 @@ import msgspec
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from ragmon import names
+from ragmon.core import constants
 from ragmon.ingest.otlp import extent
-from ragmon.ingest.otlp.requests import MALFORMED_PROTOBUF
+from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.server.desk import Form, Taken
 from ragmon.server.doors.refusals import TurnedAwayError
 
@@ -45,7 +45,7 @@ def unread(body: bytes, form: Form) -> Future[Taken]:
     """
     if extent.is_crowded(body, extent.LOGS, json=form is Form.JSON):
         raise TurnedAwayError(
-            413, names.OVERSIZE, f"it holds more than {extent.MOST} messages", hint="send less at once"
+            413, constants.OVERSIZE, f"it holds more than {extent.MOST} messages", hint="send less at once"
         )
     count = _in_json(body) if form is Form.JSON else _in_protobuf(body)
     done: Future[Taken] = Future()
@@ -57,7 +57,7 @@ def _in_json(body: bytes) -> int:
     try:
         found = msgspec.json.decode(body, type=_Export)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise TurnedAwayError(400, names.MALFORMED_JSON, "it holds no logs as OTLP writes them in JSON") from None
+        raise TurnedAwayError(400, constants.MALFORMED_JSON, "it holds no logs as OTLP writes them in JSON") from None
     scopes = (scope for resource in found.resource_logs or () for scope in resource.scope_logs or ())
     return sum(len(scope.log_records or ()) for scope in scopes)
 

@@ -11,7 +11,7 @@ from threading import Event, Thread
 from typing import Final, Self
 
 from ragmon.config.kinds import Address
-from ragmon.errors import RagmonError, UnavailableError
+from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.server.complaints import complain
 
 _BACKLOG: Final = 512

@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ragmon import acks
-from ragmon.errors import UnknownNameError, nearest, shorten
+from ragmon.core.errors import UnknownNameError, nearest, shorten
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
 from ragmon.server.doors import bodies, envelope

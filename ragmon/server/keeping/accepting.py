@@ -8,19 +8,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from ragmon import names
-from ragmon.bounds import bounded
-from ragmon.contract import Record
+from ragmon.core import constants
+from ragmon.core.bounds import bounded
+from ragmon.core.record import Entry, Record, as_label, encode_entry, of_a_trace
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
+from ragmon.ingest.otlp.batch import Foreign, Own
 from ragmon.ingest.otlp.extent import TOO_MANY
 from ragmon.ingest.otlp.protobuf import packed
-from ragmon.ingest.otlp.requests import Foreign, Own, read
+from ragmon.ingest.otlp.requests import read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
-from ragmon.journal.entries import Entry, encode
 from ragmon.journal.held import Body
-from ragmon.labels.given import as_label, of_a_trace
 from ragmon.labels.words import REJECTED
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.server.complaints import complain
@@ -144,17 +143,17 @@ def _whole(own: Own, unknown: dict[str, int]) -> Whole | str:
     record = own_record(own.line, own.trace_id.hex(), own.end_ns)
     if isinstance(record, str):
         return _why(own.line, record)
-    if record.source == names.LABEL:  # people's words come as labels, which are told apart and counted once
-        return names.INVALID_SCHEMA
+    if record.source == constants.LABEL:  # people's words come as labels, which are told apart and counted once
+        return constants.INVALID_SCHEMA
     record, odd = bounded(record)
     for field_name, reason in odd.items():
         count(unknown, f"{field_name}|{reason}")
     if record.measures is not None:
         record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:
-        record.source = names.LIVE
+        record.source = constants.LIVE
     key = (own.end_ns // STEP_NS, own.trace_id + own.span_id)
-    return Whole(key, own.end_ns / 1e9, own.trace_id, record, encode(record))
+    return Whole(key, own.end_ns / 1e9, own.trace_id, record, encode_entry(record))
 
 
 def _why(line: str, found: str) -> str:
@@ -198,6 +197,6 @@ def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
             label.comment = label.comment if comments else None
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
-    request.size = sum(len(encode(entry)) for entry in request.entries)
+    request.size = sum(len(encode_entry(entry)) for entry in request.entries)
     request.taken = Taken(bad, first)
     return request

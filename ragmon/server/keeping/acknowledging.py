@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ragmon.errors import UnknownNameError
-from ragmon.journal.entries import Ack
+from ragmon.core.errors import UnknownNameError
+from ragmon.core.record import Ack
 from ragmon.live import Live
 from ragmon.server.keeping.accepting import Request
 

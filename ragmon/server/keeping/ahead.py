@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ragmon.contract import Record
+from ragmon.core.record import Record
 from ragmon.server.keeping.replies import Replies, Reply
 
 

@@ -9,10 +9,8 @@ import msgspec
 
 from ragmon.capture.draws import SPAN, threshold
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Record, Sampling
-from ragmon.journal.entries import encode
-from ragmon.labels.given import LONGEST
-from ragmon.names import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
+from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
+from ragmon.core.record import LONGEST, Label, Record, Sampling, encode_entry
 from ragmon.privacy import Redactions
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
@@ -206,7 +204,7 @@ def _made(trace_id: bytes, record: Record, place: int | None) -> Made:
     """The record of a trace, or the one at a place among those of a trace that several requests share."""
     # A key of its own for each, of another length than the key of a whole record (trace and span).
     unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
-    return Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode(record))
+    return Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
 
 
 def _read(waiting: Waiting, deadline: Deadline) -> Iterator[Span]:

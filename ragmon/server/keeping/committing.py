@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ragmon import names
-from ragmon.contract import Label, Record
+from ragmon.core import constants
+from ragmon.core.record import Entry, Label, Record
 from ragmon.journal import Batch, Failure, Journal
-from ragmon.journal.entries import Entry
 from ragmon.journal.traced import ends
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.assembling import Assembled
@@ -96,7 +95,7 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
     row.counts.received += len(whole)
     fresh = [one for one in whole if one.ended >= oldest]
     if len(fresh) < len(whole):
-        count(row.counts.dropped, names.TOO_OLD, len(whole) - len(fresh))
+        count(row.counts.dropped, constants.TOO_OLD, len(whole) - len(fresh))
         row.counts.own += len(whole) - len(fresh)  # they came
     twice = batch.claim([one.key for one in fresh])
     there = batch.recorded({one.trace_id for one in fresh})
@@ -109,7 +108,7 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
         elif not put_joined(one.trace_id, one.record, batch, traces, row):
             row.put(one.record, one.line)
             row.own.append(one.trace_id)
-            if one.record.source == names.PROBE:
+            if one.record.source == constants.PROBE:
                 row.probed.add(one.trace_id)
             if probers:
                 there.add(one.trace_id)
@@ -127,7 +126,7 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
     count(row.counts.ignored, LATE, len(done) - forgotten)
     new = [found for found in ready if found.trace_id not in done]
     fresh = [found for found in new if not _too_old(found)]
-    count(row.counts.dropped, names.TOO_OLD, len(new) - len(fresh))
+    count(row.counts.dropped, constants.TOO_OLD, len(new) - len(fresh))
     made = [one for found in fresh for one in found.made]
     twice = batch.claim([one.key for one in made])
     row.counts.duplicate += len(twice)

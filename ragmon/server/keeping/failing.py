@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ragmon import stats
-from ragmon.contract import Record
+from ragmon.core.policy import Policy
+from ragmon.core.record import Record
 from ragmon.facts import Key
-from ragmon.gates import Policy
 from ragmon.scores import ScoreTable
 
 MEMORY: Final = 16_384

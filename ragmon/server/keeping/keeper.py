@@ -9,8 +9,8 @@ from threading import Condition, RLock, Thread
 from time import sleep
 from typing import Any, Final
 
-from ragmon.contract import Record
-from ragmon.errors import RagmonError
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record
 from ragmon.journal import Journal, JournalError
 from ragmon.live import log_acknowledged
 from ragmon.server.complaints import complain

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from ragmon.contract import Label, Record
+from ragmon.core.record import Entry, Label, Record, encode_entry
 from ragmon.journal import Batch
-from ragmon.journal.entries import Entry, encode
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.row import Row
 
@@ -39,9 +38,9 @@ def lines_of(entries: Iterable[Entry], told: set[str]) -> Iterator[bytes]:
         if isinstance(entry, Label) and entry.answer is not None:
             again = entry.trace_id in told
             told.add(entry.trace_id)
-            yield encode(msgspec.structs.replace(entry, answer=None) if again else entry)
+            yield encode_entry(msgspec.structs.replace(entry, answer=None) if again else entry)
         else:
-            yield encode(entry)
+            yield encode_entry(entry)
 
 
 def with_answer(entry: Entry, answers: Mapping[str, Record]) -> Entry:

@@ -9,14 +9,13 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.config.settings import Settings
-from ragmon.contract import Record, Totals
+from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, Forgotten, Quarantined, Record, Totals
 from ragmon.facts import Key
 from ragmon.journal import Failure
 from ragmon.journal.attempts import Attempts, row_key
-from ragmon.journal.entries import LABEL, RECORD, Entry, Forgotten, Quarantined
 from ragmon.journal.failures import SLICES
 from ragmon.live import EDGES, Live
-from ragmon.names import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.reading import Books, Captured, Reading
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.clock import SLICE, Deadline
@@ -123,10 +122,10 @@ class Ledger:
     def _post(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
         """Count a line."""
         if isinstance(entry, Forgotten):
-            count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD))
+            count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD_ENTRY))
         elif isinstance(entry, Quarantined):
-            count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD))
-            count(self.counts.labels, QUARANTINED, int(entry.was == LABEL))
+            count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
+            count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
         elif not isinstance(entry, Totals):
             self.live.take(entry, arrival)
         elif self.live.report(entry, arrival):

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from ragmon.config.settings import Settings
-from ragmon.contract import Label, Record
+from ragmon.core.record import Entry, Label, Record, decode_entry
 from ragmon.journal import Checkpoint, Row
 from ragmon.journal.attempts import Attempts
-from ragmon.journal.entries import Entry, decode
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
 from ragmon.labels.settled import Settled
@@ -87,7 +86,7 @@ def entries(lines: bytes) -> list[Entry]:
     Raises:
         msgspec.DecodeError: One of them is none.
     """
-    found = [decode(line) for line in lines.split(b"\n") if line]
+    found = [decode_entry(line) for line in lines.split(b"\n") if line]
     answers: dict[str, Record] = {}
     for entry in found:
         if isinstance(entry, Label):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragmon.contract import Record
+from ragmon.core.record import Record, encode_entry
 from ragmon.journal import Batch
 from ragmon.journal.bodies import RECORD
-from ragmon.journal.entries import encode
 from ragmon.server.keeping.ahead import Early
 from ragmon.server.keeping.counts import FORGOTTEN, count
 from ragmon.server.keeping.replies import Reply, joined
@@ -44,7 +43,7 @@ def put_joined(trace_id: bytes, record: Record, batch: Batch, traces: Traces, ro
             _put(trace_id, record, reply, batch, traces, row)
         else:
             found = joined(record, reply.record)
-            seq = batch.hold(row.arrival, RECORD, encode(found), [trace_id])
+            seq = batch.hold(row.arrival, RECORD, encode_entry(found), [trace_id])
             row.early[trace_id] = Early(trace_id, found, seq)
     return True
 
@@ -69,7 +68,7 @@ def _put(trace_id: bytes, record: Record, reply: Reply | None, batch: Batch, tra
         row.counts.duplicate += 1
         found = joined(record, reply.record)
     count(row.counts.probed, JOINED if is_there else NO_REPLY)
-    row.put(found, encode(found))
+    row.put(found, encode_entry(found))
     batch.remember([trace_id], row.arrival, recorded=True)
 
 
@@ -85,7 +84,7 @@ def _take(trace_id: bytes, batch: Batch, traces: Traces, row: Row) -> bool:
 
 def hold(replies: Mapping[bytes, Record], batch: Batch, arrival: float) -> dict[bytes, int]:
     """Put replies that wait on disk; returns their numbers."""
-    return {trace_id: batch.hold(arrival, RECORD, encode(record)) for trace_id, record in replies.items()}
+    return {trace_id: batch.hold(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
 
 
 def put_alone(batch: Batch, traces: Traces, row: Row) -> None:
@@ -100,7 +99,7 @@ def put_alone(batch: Batch, traces: Traces, row: Row) -> None:
         if is_probed(trace_id, traces, row):
             row.counts.duplicate += 1
         else:
-            row.put(record, encode(record))
+            row.put(record, encode_entry(record))
             batch.remember([trace_id], row.arrival, recorded=True)
     waiting = {trace_id: one for trace_id, one in traces.replies.loose().items() if trace_id not in row.answered}
     row.replies.update(hold(waiting, batch, row.arrival))

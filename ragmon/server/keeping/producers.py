@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon import names
-from ragmon.contract import Totals
+from ragmon.core import constants
+from ragmon.core.record import Totals
 from ragmon.rows import add_counts
 
 SILENT: Final = 86_400.0
@@ -17,7 +17,7 @@ SILENT: Final = 86_400.0
 MOST: Final = 20_000
 """Series beyond which those that may be gone are added up: should one of them come back, it would count twice."""
 GONE: Final = "gone"
-_REASONS: Final = frozenset(value for value in vars(names).values() if isinstance(value, str))
+_REASONS: Final = frozenset(value for value in vars(constants).values() if isinstance(value, str))
 """Reasons for losses are among the names that everything is called by."""
 
 
@@ -129,6 +129,6 @@ def _known(dropped: Mapping[str, int]) -> dict[str, int]:
     """Losses by the reasons there are; what a producer calls otherwise is another."""
     found: dict[str, int] = {}
     for reason, n in dropped.items():
-        known = reason if reason in _REASONS else names.OTHER
+        known = reason if reason in _REASONS else constants.OTHER
         found[known] = found.get(known, 0) + n
     return found

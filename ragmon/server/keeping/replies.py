@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ragmon import names
-from ragmon.contract import Answer, Record, Sampling, TextFacts
-from ragmon.journal.entries import decode
+from ragmon.core import constants
+from ragmon.core.constants import PROBE_TAG
+from ragmon.core.record import Answer, Record, Sampling, TextFacts, decode_entry
 from ragmon.journal.held import Readable
-from ragmon.names import PROBE_TAG
 
 WAIT: Final = 10.0
 """Seconds a reply waits for the application's own record, which is on its way for some seconds."""
@@ -125,16 +124,16 @@ class Replies:
 
 def is_a_probers(record: Record) -> bool:
     """Whether a prober made a record, and not the application."""
-    return record.source == names.PROBE and PROBE_TAG in (record.tags or ())
+    return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
 
 
 def probed_lately(journal: Readable) -> Iterator[bytes]:
     """The traces of probes in the newest rows."""
-    mark = f'"source":"{names.PROBE}"'.encode()
+    mark = f'"source":"{constants.PROBE}"'.encode()
     for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
         for line in row.lines.split(b"\n") if mark in row.lines else ():
-            found = decode(line) if mark in line else None
-            if isinstance(found, Record) and found.source == names.PROBE and found.trace_id:
+            found = decode_entry(line) if mark in line else None
+            if isinstance(found, Record) and found.source == constants.PROBE and found.trace_id:
                 yield bytes.fromhex(found.trace_id)
 
 
@@ -146,10 +145,10 @@ def joined(own: Record, reply: Record) -> Record:
         reply: The prober's.
     """
     sampling = own.sampling or reply.sampling
-    stratum = names.REST if sampling is None or sampling.stratum not in names.STRATA else sampling.stratum
+    stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
     return msgspec.structs.replace(
         own,
-        source=names.PROBE,
+        source=constants.PROBE,
         pipeline=reply.pipeline,
         qid=reply.qid,
         q=own.q if own.q is not None else reply.q,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ragmon.ingest.otlp.requests import Foreign
-from ragmon.journal.entries import Entry
+from ragmon.core.record import Entry
+from ragmon.ingest.otlp.batch import Foreign
 from ragmon.server.keeping.accepting import Request
 from ragmon.server.keeping.ahead import Early
 from ragmon.server.keeping.counts import Counts

@@ -7,12 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
-from ragmon.ingest.otlp.requests import Foreign
+from ragmon.core.record import Record, decode_entry
+from ragmon.ingest.otlp.batch import Foreign
 from ragmon.journal import Journal
 from ragmon.journal.attempts import Attempts, body_key, trace_key
 from ragmon.journal.bodies import RECORD
-from ragmon.journal.entries import decode
 from ragmon.journal.held import TRACE_ID, Body, Readable
 from ragmon.journal.quarantine import ASSEMBLING, READING
 from ragmon.server.keeping.accepting import spans_of
@@ -281,7 +280,7 @@ class Traces:
 
     def _wait_again(self, body: Body, now: float) -> None:
         """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
-        found = decode(body.body)
+        found = decode_entry(body.body)
         assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
         self.ahead.add(Early(trace_id, found, body.seq) for trace_id in body.traces)
         if not body.traces:

@@ -16,12 +16,12 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.core.escaping import printable_json
+from ragmon.core.net import HINT, is_known
 from ragmon.export.page import STYLE_HASH, page
 from ragmon.export.prometheus import Exposition
-from ragmon.hosts import HINT, is_known
 from ragmon.journal import JournalError
-from ragmon.printing import printable_json
 from ragmon.server.complaints import complain
 from ragmon.server.showing.asking import Asking, BusyError
 from ragmon.server.showing.questions import compare, records, why

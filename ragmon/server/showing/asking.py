@@ -7,18 +7,19 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
-from ragmon import canary, names
+from ragmon import canary
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import By
 from ragmon.config.settings import Settings
-from ragmon.contract import Record
-from ragmon.errors import RagmonError, UnknownNameError
+from ragmon.core import constants
+from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.policy import Outcome
+from ragmon.core.record import Record
+from ragmon.core.series_names import label
 from ragmon.export import compared
 from ragmon.export.canary import Canary
-from ragmon.export.labels import label
-from ragmon.gates import Outcome
 from ragmon.journal import Failure, Query, open_readonly
-from ragmon.names import DEFAULT_PIPELINE
 from ragmon.releasing import Releases
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.ledger import TRAITS
@@ -71,7 +72,7 @@ class Asking:
         """
         with self._keeper.lock:
             live = self._keeper.ledger.live
-            counted = {key.pipeline for key in live.scorer.state.series} - {names.GONE}
+            counted = {key.pipeline for key in live.scorer.state.series} - {constants.GONE}
             pipelines = {*live.settings.pipelines, *counted}
         found = next((name for name in pipelines if pipeline in (name, label(name))), None)
         if found is None:
@@ -226,4 +227,4 @@ def _sources(source: str | None) -> tuple[str, ...]:
     if not source:
         return ()
     # A user's request whose question is a gold one is listed as a match, and judged as a user's as well.
-    return (names.LIVE, names.MATCH) if source == names.LIVE else (source,)
+    return (constants.LIVE, constants.MATCH) if source == constants.LIVE else (source,)

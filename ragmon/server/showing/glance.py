@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ragmon import names
 from ragmon.alarms import AlarmState
+from ragmon.core import constants
+from ragmon.core.escaping import printable
+from ragmon.core.policy import Outcome
 from ragmon.export.markdown import between, percent, value
-from ragmon.gates import Outcome
-from ragmon.printing import printable
 from ragmon.reading import Reading
 
 FEW: Final = 0.01
@@ -18,7 +18,7 @@ OLD: Final = 600.0
 """Seconds without a scored record after which the numbers are those of another time."""
 SHOWN: Final = 20
 """Findings of a kind that are shown."""
-_URGENT: Final = (names.PAGE, names.LOOK, names.TICKET)
+_URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 
 
 class Finding(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 
-from ragmon import names
 from ragmon.acks import split
 from ragmon.canary import By
 from ragmon.config.kinds import duration
-from ragmon.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.journal import Query
 from ragmon.server.showing.asking import MAX_DROP, Asking
 
@@ -51,8 +51,8 @@ def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
         hint = f"{OUTCOME}: the index holds the requests that alone fail a gate, and no others"
         raise RagmonError(f"outcome is {shorten(asked['outcome'])}", hint=hint)
     source = asked.get("source")
-    if source is not None and source not in names.SOURCES:
-        raise UnknownNameError("source", source, names.SOURCES)
+    if source is not None and source not in constants.SOURCES:
+        raise UnknownNameError("source", source, constants.SOURCES)
     pipeline = asking.known(asked["pipeline"]) if "pipeline" in asked else None
     metric = asking.metric(asked["metric"]) if "metric" in asked else None
     judged = Query(pipeline=pipeline, metric=metric)

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from ragmon import coverage
 from ragmon.alarms import AlarmState
-from ragmon.errors import RagmonError
-from ragmon.gates import ORDER, Outcome
+from ragmon.core.constants import STEP
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import ORDER, Outcome
+from ragmon.core.version import current
 from ragmon.journal import open_readonly
 from ragmon.reading import Books, Reading, Served
 from ragmon.server.keeping.keeper import Keeper
@@ -20,8 +22,6 @@ from ragmon.server.reloading import Reloading
 from ragmon.server.showing import glance
 from ragmon.server.showing.glance import Finding
 from ragmon.snapshot import Snapshot
-from ragmon.tables import STEP
-from ragmon.version import current
 
 OTHERS: Final = 100
 """Gates of pipelines nobody configured that are shown, those that fail first."""

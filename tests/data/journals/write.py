@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from otlp_requests import export  # noqa: E402
 from serving import PROTOBUF, Process, asked, configuration, foreign, post, process, wait_for, whole  # noqa: E402
 
-from ragmon.journal.entries import encode  # noqa: E402
+from ragmon.core.record import encode_entry  # noqa: E402
 
 RATER = {"rater": "user:1", "correct": True}
 
@@ -55,7 +55,7 @@ def main(sources: Path, name: str) -> None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         packed = lzma.compress((folder / "state" / "journal.db").read_bytes(), preset=9)
         (HERE / f"{name}.db.xz").write_bytes(packed)
-        (HERE / f"{name}.jsonl").write_bytes(b"".join(map(encode, records)))
+        (HERE / f"{name}.jsonl").write_bytes(b"".join(map(encode_entry, records)))
         (HERE / f"{name}.json").write_text(json.dumps(said, indent=1) + "\n")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ragmon.printing import printable_line
+from ragmon.core.escaping import printable_line
 
 _said: set[str] = set()
 

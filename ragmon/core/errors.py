@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from ragmon.printing import printable
+from ragmon.core.escaping import printable
 
 
 class RagmonError(Exception):
@@ -67,7 +67,7 @@ class UnknownNameError(RagmonError):
 
 
 class Unassessed(Exception):  # noqa: N818 - control flow, like StopIteration
-    """A fact the metric needs is unknown, and why (a reason of `ragmon.names.REASONS`)."""
+    """A fact the metric needs is unknown, and why (a reason of `ragmon.core.constants.REASONS`)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -7,6 +7,21 @@ from __future__ import annotations
 
 from typing import Final
 
+STEP: Final = 10
+"""Seconds of a fresh row, and of the table beside it."""
+
+
+HOUR: Final = 3600
+
+
+FOLDED: Final = 300
+"""Seconds of an old row."""
+
+
+FRESH: Final = 3600 + FOLDED
+"""How long rows stay fresh: windows up to an hour have edges every `STEP` seconds."""
+
+
 CONTRACT_VERSION: Final = 1
 REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - a token of speech
 """The exact answer of a pipeline that refuses."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from ragmon.names import REFUSAL_TOKEN
-from ragmon.text import fold
+from ragmon.core.constants import REFUSAL_TOKEN
+from ragmon.core.text import fold
 
 _NOT: Final = r"(?: not|n['\u2019]t)"
 _CANNOT: Final = rf"(?:cannot|can not|can['\u2019]t|could{_NOT})"

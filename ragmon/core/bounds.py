@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.contract import Latency, Record
-from ragmon.names import OUT_OF_RANGE, STAGES, TOO_MANY_DOCUMENTS
+from ragmon.core.constants import OUT_OF_RANGE, STAGES, TOO_MANY_DOCUMENTS
+from ragmon.core.record import Latency, Record
 
 LONGEST_MS: Final = 86_400_000.0
 """The longest latency, in milliseconds: a day. Nobody waits longer for an answer; clocks and units go wrong."""

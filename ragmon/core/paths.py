@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ragmon.errors import RagmonError, shorten
+from ragmon.core.errors import RagmonError, shorten
 
 Path = tuple[str | int, ...]
 """Names of members and places in sequences, outermost first."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ragmon import names
-from ragmon.errors import RagmonError
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
 
 Verdict = Literal["pass", "fail", "insufficient"]
 Mode = Literal["interval", "point"]
@@ -20,9 +20,9 @@ MIN_SAMPLES: Final = 30
 LABELLED: Final = frozenset({"answer_correct"})
 """Metrics that exist under the source `label` only."""
 
-GOLD_SOURCES: Final = (names.PROBE, names.MATCH, names.REPLAY, names.LABEL)
+GOLD_SOURCES: Final = (constants.PROBE, constants.MATCH, constants.REPLAY, constants.LABEL)
 """Where a gate on a gold metric looks when it names no source; the first with data is judged."""
-FREE_SOURCES: Final = (names.LIVE, names.REPLAY, names.PROBE, names.MATCH, names.LABEL)
+FREE_SOURCES: Final = (constants.LIVE, constants.REPLAY, constants.PROBE, constants.MATCH, constants.LABEL)
 """The same for a metric that needs no gold."""
 
 
@@ -54,7 +54,7 @@ class Gate:
     metric: str
     threshold: float
     direction: Literal["at_least", "at_most"]
-    pipeline: str = names.DEFAULT_PIPELINE
+    pipeline: str = constants.DEFAULT_PIPELINE
     source: str | None = None
     gold: str | None = None
     where: str = ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from ragmon.text import ANYWHERE, claim_phrases, contains_phrase, fold, normalise_context
+from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, normalise_context
 
 Match = Literal["exact", "contains"]
 

@@ -2,15 +2,25 @@
 
 The structs are msgspec's, because decoding is half of the replay's work. Version 1 is frozen: fields may be
 added, none may change its meaning, and every later ragmon reads it.
+
+The lines of a journal: records and totals as a trace log has them, and what people say about them.
+
+A label as somebody gave it: checked, or refused with what is wrong.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+import re
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from ragmon.names import CONTRACT_VERSION, REST, UNKNOWN_WEIGHT
+from ragmon.core.constants import CONTRACT_VERSION, LABEL, PROBE, REST, UNKNOWN_WEIGHT
+from ragmon.core.errors import shorten
+
+FIELDS: Final = ("correct", "answerable", "relevant_ids")
+"""What a label may say of an answer."""
+
 
 LATEST: Final = 253_402_300_800.0
 """Event times lie before the year 10000: a time in milliseconds must not pass for one."""
@@ -31,7 +41,7 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
-    """How long the call and its stages took, in milliseconds; `ragmon.bounds` says what is no latency."""
+    """How long the call and its stages took, in milliseconds; `ragmon.core.bounds` says what is no latency."""
 
     total: float | None = None
     retrieve: float | None = None
@@ -43,7 +53,7 @@ class Sampling(msgspec.Struct, gc=False, frozen=True):
 
     Attributes:
         audit: It won the uniform draw over all calls; alarms and release verdicts read these alone.
-        stratum: The outcome it belongs to (`ragmon.names.STRATA`).
+        stratum: The outcome it belongs to (`ragmon.core.constants.STRATA`).
         p_audit: Probability of winning the audit draw.
         p: Probability of being kept at all.
     """
@@ -232,3 +242,169 @@ def encode(line: Line) -> bytes:
     b'{"v":1,"qid":"a","answer_json":{"claim":"yes","citations":[]}}\n'
     """
     return _encoder.encode(line) + b"\n"
+
+
+RECORD_ENTRY: Final = "record"
+LABEL_ENTRY: Final = "label"
+"""What can be forgotten."""
+
+
+class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
+    """Somebody has seen an alarm.
+
+    Attributes:
+        pipeline, alert: Which.
+        reason: What was found.
+    """
+
+    pipeline: str
+    alert: str
+    reason: str
+
+
+class Forgotten(msgspec.Struct, tag_field="kind", tag="forgotten"):
+    """The place of something that was forgotten on request.
+
+    Attributes:
+        was: What it was, `record` or `label`.
+    """
+
+    was: str = RECORD_ENTRY
+
+
+class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined"):
+    """The place of something that is not counted: twice the process ended while it was.
+
+    Attributes:
+        was: What it was, `record`, `label` or another kind.
+    """
+
+    was: str = RECORD_ENTRY
+
+
+Entry = Record | Totals | Label | Ack | Forgotten | Quarantined
+
+_record: Final = msgspec.json.Decoder(Record)
+_totals: Final = msgspec.json.Decoder(Totals)
+_other: Final = msgspec.json.Decoder(Label | Ack | Forgotten | Quarantined)
+_KIND: Final = b'{"kind":"'
+_TOTALS: Final = b'{"kind":"totals"'
+_FORGOTTEN: Final = b'{"kind":"forgotten"'
+_QUARANTINED: Final = b'{"kind":"quarantined"'
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """One line, newline included."""
+    return _encoder.encode(entry) + b"\n"
+
+
+def is_forgotten(line: bytes) -> bool:
+    """Whether a line stands for something that was forgotten on request."""
+    return line.startswith(_FORGOTTEN)
+
+
+def is_quarantined(line: bytes) -> bool:
+    """Whether a line stands for something that was set aside."""
+    return line.startswith(_QUARANTINED)
+
+
+def quarantined(line: bytes) -> bytes:
+    """What stands in the place of a line that is set aside, without a newline.
+
+    >>> quarantined(b'{"kind":"label","trace_id":"1"}'), quarantined(b'{"trace_id":"1"}')
+    (b'{"kind":"quarantined","was":"label"}', b'{"kind":"quarantined","was":"record"}')
+    """
+    return _encoder.encode(Quarantined(_kind(line).kind))
+
+
+class _Kind(msgspec.Struct):
+    """What of a line says what it is."""
+
+    kind: str = RECORD_ENTRY
+
+
+_kind: Final = msgspec.json.Decoder(_Kind).decode
+
+
+def decode_entry(line: bytes) -> Entry:
+    """The entry a line holds.
+
+    Args:
+        line: What `encode` wrote; the kind, where there is one, stands first.
+
+    Raises:
+        msgspec.DecodeError: It holds none.
+
+    >>> decode_entry(encode_entry(Ack(pipeline="support", alert="precision", reason="rolled back"))).alert
+    'precision'
+    """
+    if not line.startswith(_KIND):
+        return _record.decode(line)
+    return _totals.decode(line) if line.startswith(_TOTALS) else _other.decode(line)
+
+
+LONGEST: Final = 1024
+"""Characters of a trace id, a rater or a document's id."""
+LONGEST_COMMENT: Final = 10_000
+"""Characters of a comment."""
+MOST: Final = 1000
+"""Documents a label names."""
+_TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
+
+
+def as_label(told: Any) -> Label:
+    """A label.
+
+    Args:
+        told: The object somebody gave: `trace_id`, `rater`, and at least one of `correct`, `answerable` and
+            `relevant_ids`.
+
+    Raises:
+        ValueError: It is none, and what is wrong.
+
+    >>> as_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
+    '5a1c'
+    """
+    # Only a journal knows answers: what a label brings along itself is not believed.
+    label = msgspec.convert({**told, "kind": "label", "answer": None} if isinstance(told, dict) else told, Label)
+    label.trace_id = label.trace_id.lower()
+    correct = label.correct
+    if not label.trace_id or not label.rater:
+        raise ValueError("a label names its trace_id and its rater")
+    if isinstance(correct, float | int) and not 0 <= correct <= 1:
+        raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
+    names = (label.trace_id, label.rater, *(label.relevant_ids or ()))
+    if max(map(len, names)) > LONGEST or len(names) > MOST:
+        raise ValueError(f"a label names at most {MOST} documents, in at most {LONGEST} characters each")
+    if len(label.comment or "") > LONGEST_COMMENT:
+        raise ValueError(f"a comment has at most {LONGEST_COMMENT} characters")
+    if correct is None and label.answerable is None and label.relevant_ids is None:
+        raise ValueError(f"a label says something: {_SAID}")
+    try:
+        "".join((*names, label.comment or "")).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a label's texts hold half of a character: they are no Unicode") from None
+    return label
+
+
+def of_a_trace(label: Label) -> Label:
+    """A label whose trace id is one: a server's answers have no others. In a log of traces an id may be any text.
+
+    Raises:
+        ValueError: It is none, and what would be.
+    """
+    if not _TRACE_ID.fullmatch(label.trace_id):
+        raise ValueError(f"trace_id is 32 hex digits, not {shorten(label.trace_id)}")
+    return label
+
+
+def redacted(record: Record, text: str) -> bool:
+    """Whether a text of a record (`q`, `claim`, `contexts`) is for people to read: redaction changed it."""
+    told = record.facts
+    return told is not None and told.redacted is not None and text in told.redacted
+
+
+def joins(record: Record) -> bool:
+    """Whether labels are about such records: of probes gold says what is right, and of labels nobody says anything."""
+    return record.source not in (PROBE, LABEL)
