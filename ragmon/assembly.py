@@ -14,7 +14,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.private_files import read_key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.frozen import check, read_frozen
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.windows import State

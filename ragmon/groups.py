@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.core.constants import AGAIN, ALL_CALLS, EXPORTED_TRAFFIC, GONE, LIVE, UNKNOWN_WEIGHT
-from ragmon.facts import IDS, Key
+from ragmon.metrics.facts import IDS, Key
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.snapshot import GoldInfo, SeriesStats, Snapshot, item_sums

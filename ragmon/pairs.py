@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from ragmon.core import constants
-from ragmon.facts import OUTCOME_UNKNOWN
 from ragmon.metrics.answers import AnswerCorrect
+from ragmon.metrics.facts import OUTCOME_UNKNOWN
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable
 from ragmon.stats.predicted_strata import Part, Stratified, stratified

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ragmon import facts
 from ragmon.core.constants import LABEL
 from ragmon.export.report import Question
-from ragmon.facts import Facts
+from ragmon.metrics import facts
+from ragmon.metrics.facts import Facts
 from ragmon.scorer import Scorer
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from ragmon.core.constants import STAGES
 from ragmon.core.record import Latency
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.stats import buckets
 
 CELLS: Final = 4096

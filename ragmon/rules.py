@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ragmon.gold.sets import Items
+from ragmon.metrics.facts import FactReader
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD
-from ragmon.reader import FactReader
 from ragmon.windows import Series
 
 

@@ -11,10 +11,10 @@ from ragmon.alarms.steps import Steps
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, Sampling
-from ragmon.facts import SHIPPED, Key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.groups import take
 from ragmon.metrics.base import Metric, build
+from ragmon.metrics.facts import SHIPPED, Key
 from ragmon.metrics.grounding import Groundedness
 from ragmon.pairs import pairs
 from ragmon.rows import CELLS

@@ -8,8 +8,8 @@ from typing import Final
 
 from ragmon import stats
 from ragmon.core.errors import Unassessed
-from ragmon.facts import Facts, Key
 from ragmon.metrics.base import Metric
+from ragmon.metrics.facts import Facts, Key
 from ragmon.rows import Row
 from ragmon.stats.strata import Estimate
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.scores import ScoreTable, Stat
 from ragmon.stats.strata import Estimate
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ragmon.core.constants import HOUR, STEP
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.rows import add_counts, key_text, text_key
 
 Table = dict[str, dict[Key, int]]

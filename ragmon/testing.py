@@ -18,11 +18,10 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.facts import Facts
 from ragmon.gold import GoldSet
 from ragmon.installation import Installation
 from ragmon.metrics.base import Metric
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader, Facts
 
 
 def make_record(

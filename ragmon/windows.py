@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import FOLDED, FRESH, GONE, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.rows import Row
 from ragmon.tables import ItemTables, Table
 from ragmon.traffic import CallKey, Calls, Count

@@ -11,7 +11,7 @@ from ragmon.core.record import Answer, Record
 from ragmon.judges import endpoint as asking
 from ragmon.judges.endpoint import Endpoint
 from ragmon.judges.judge import Judge, Terms
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader
 
 ITEM = GoldItem(qid="a", question="Who?", answerable=True, gold_claim="Einstein won in 1921.")
 

@@ -21,12 +21,12 @@ from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.core import constants, log, semconv
 from ragmon.core.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode
-from ragmon.facts import DEPTH
 from ragmon.ingest.decode import decode
 from ragmon.ingest.files import Intake, read_files
 from ragmon.ingest.otlp import assembly
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
+from ragmon.metrics.facts import DEPTH
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_traces
 from ragmon.server.keeping.waiting import TOO_MANY, Limits, Room

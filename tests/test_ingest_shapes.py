@@ -9,11 +9,10 @@ import pytest
 from trace_files import take
 
 from ragmon.core.record import Answer, Latency, Record, TextFacts
-from ragmon.facts import OUTCOME_UNKNOWN, Facts
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.rejected import Rejected
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
 from ragmon.scorer import Scorer
 
 

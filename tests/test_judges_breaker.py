@@ -14,7 +14,7 @@ from ragmon.core.quota import Budget
 from ragmon.judges.breaker import FAILURES, FIRST, LONGEST, Breaker
 from ragmon.judges.endpoint import Endpoint
 from ragmon.judges.judge import Judge, Terms
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 
 PER_DAY = 500

@@ -18,7 +18,7 @@ from ragmon.core.record import Answer, Record
 from ragmon.judges.judge import Judge, Terms
 from ragmon.judges.panel import Panel
 from ragmon.judges.seat import WAITING
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 
 FOREVER = float("inf")

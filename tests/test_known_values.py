@@ -12,13 +12,12 @@ import pytest
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Policy
 from ragmon.core.record import Record
-from ragmon.facts import Facts
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.metrics import build
+from ragmon.metrics.facts import FactReader, Facts
 from ragmon.offline import Run
 from ragmon.parallel import run_files
-from ragmon.reader import FactReader
 from ragmon.scorer import Scorer
 
 SYSTEMS = ("bert", "nlnet", "extractive", "small")

@@ -32,8 +32,8 @@ from ragmon.ingest.otlp import lines
 from ragmon.judges import replies
 from ragmon.labels import files
 from ragmon.metrics import grounding
+from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.probes import cache_headers
-from ragmon.reader import FactReader, match_texts
 from ragmon.spans import answers, entries, evaluations, marks, values
 
 SECONDS = 10

@@ -16,9 +16,8 @@ from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
 from ragmon.core.refusal import RefusalRule
-from ragmon.facts import DEPTH, Facts
 from ragmon.metrics import build, families
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import DEPTH, FactReader, Facts
 
 READERS = (
     FactReader(within_ms=1000),

@@ -15,8 +15,8 @@ from ragmon.core.refusal import RefusalRule
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.metrics import build
+from ragmon.metrics.facts import FactReader
 from ragmon.metrics.grounding import STOP_WORDS
-from ragmon.reader import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.scores import Stat

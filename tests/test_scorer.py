@@ -19,7 +19,7 @@ from ragmon.core.refusal import RefusalRule
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.rejected import Rejected
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
 from ragmon.testing import FakeClock

@@ -9,7 +9,7 @@ from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.alarms.steps import Place, Step
 from ragmon.alarms.watches import Watch
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import item_sums
 from ragmon.stats import MICRO

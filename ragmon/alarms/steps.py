@@ -12,7 +12,7 @@ from ragmon.core.constants import AGAIN
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, redacted
 from ragmon.core.text import normalise_question
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.rows import key_text, text_key
 from ragmon.stats import buckets
 

@@ -26,7 +26,7 @@ from ragmon.alarms.steps import Steps, cluster_of
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Record
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import SeriesStats, item_sums
 from ragmon.stats import MICRO

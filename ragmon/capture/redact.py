@@ -24,7 +24,6 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from ragmon import facts as bits
 from ragmon.capture.calls import seen
 from ragmon.capture.patterns import redact
 from ragmon.core import constants
@@ -35,9 +34,10 @@ from ragmon.core.private_files import KEY_BYTES, keyed_hash
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex
+from ragmon.metrics import facts as bits
 from ragmon.metrics.base import Metric
+from ragmon.metrics.facts import FactReader
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
-from ragmon.reader import FactReader
 
 Content = Literal["none", "hash", "redacted", "full"]
 Redactor = Callable[[str], str]

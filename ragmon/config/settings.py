@@ -16,8 +16,8 @@ from ragmon.core.gold_item import Match
 from ragmon.core.policy import LABELLED, Gate, Mode, Policy
 from ragmon.core.refusal import RefusalRule
 from ragmon.metrics import Metric, base, build
+from ragmon.metrics.base import judged
 from ragmon.metrics.grounding import Groundedness
-from ragmon.metrics.judged import judged
 
 
 @dataclass(frozen=True)

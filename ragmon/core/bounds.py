@@ -20,7 +20,7 @@ LONGEST_MS: Final = 86_400_000.0
 LARGEST: Final = 10**13
 """The largest count a producer may tell: a thousand calls a second for three hundred years."""
 DOCUMENTS: Final = 1_000
-"""Documents of a record that are ranked: `ragmon.facts.DEPTH`."""
+"""Documents of a record that are ranked: `ragmon.metrics.facts.DEPTH`."""
 KEPT: Final = DOCUMENTS + 1
 """Documents that are kept: the one more says that there were others, so that nobody takes the list for whole."""
 SHORT: Final = 2_000

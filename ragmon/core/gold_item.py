@@ -13,7 +13,7 @@ from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, nor
 
 Match = Literal["exact", "contains"]
 
-# What a gold item offers, as bits (`ragmon.facts` counts them with what a record did).
+# What a gold item offers, as bits (`ragmon.metrics.facts` counts them with what a record did).
 GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
     1 << i for i in range(8)
 )

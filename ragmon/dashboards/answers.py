@@ -15,7 +15,7 @@ from ragmon.dashboards.retrieval import is_retrieval
 from ragmon.dashboards.tables import Label, Value, table
 from ragmon.dashboards.traffic import is_traffic
 from ragmon.metrics import Metric
-from ragmon.metrics.judged import Judged
+from ragmon.metrics.base import Judged
 from ragmon.pairs import METRIC
 
 _OWN = "ragmon.metrics."

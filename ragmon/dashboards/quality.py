@@ -13,7 +13,7 @@ from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
 from ragmon.dashboards.panels import NUMBER, SHARE, Query, lines
 from ragmon.dashboards.promql import GATE, PIPELINE, SOURCE, WINDOW, at, pooled, windowed, worst
-from ragmon.metrics.judged import judged
+from ragmon.metrics.base import judged
 from ragmon.promql import equals
 
 _POOLED = "Replicas are put together by their requests; dots: 95 % interval."

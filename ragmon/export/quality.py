@@ -13,7 +13,7 @@ from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import LABELLED, Outcome
 from ragmon.core.series_names import label
 from ragmon.estimands import bounds
-from ragmon.metrics.judged import judged
+from ragmon.metrics.base import judged
 from ragmon.pairs import METRIC, Prediction
 from ragmon.scores import Stat
 from ragmon.snapshot import ALL, SeriesStats, Snapshot

@@ -24,8 +24,8 @@ from ragmon.judges.kinds import CONTEXTUAL_PRECISION
 from ragmon.judges.registry import functions
 from ragmon.judges.results import Judgement
 from ragmon.judges.seat import Seat, Ticket
+from ragmon.metrics.facts import FactReader
 from ragmon.privacy import Redactions
-from ragmon.reader import FactReader
 
 if TYPE_CHECKING:
     from ragmon.config.settings import PipelineSettings

@@ -14,14 +14,13 @@ from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record, encode
-from ragmon.facts import Facts
 from ragmon.judges import prompts
 from ragmon.judges.cache import Cache, digest
 from ragmon.judges.endpoint import Endpoint
 from ragmon.judges.kinds import CONTEXTUAL_PRECISION, KINDS, Case
 from ragmon.judges.registry import Function
 from ragmon.judges.results import Judgement, NoJudgementError, Opinion, Verdict
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader, Facts
 
 LARGEST: Final = 400_000
 """Characters of one request's texts that are sent to a model; a part of them would be judged wrongly."""

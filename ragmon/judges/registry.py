@@ -9,8 +9,7 @@ from typing import Any, Final, TypeVar
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import Record
 from ragmon.judges.results import Verdict
-from ragmon.metrics.base import register
-from ragmon.metrics.judged import judged
+from ragmon.metrics.base import judged, register
 
 Said = float | Verdict | None
 Function = Callable[[Record], Said | Awaitable[Said]]

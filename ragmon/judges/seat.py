@@ -19,7 +19,7 @@ from ragmon.core.record import Record
 from ragmon.judges.apart import apart
 from ragmon.judges.judge import Judge
 from ragmon.judges.results import Judgement
-from ragmon.reader import FactReader
+from ragmon.metrics.facts import FactReader
 
 WAITING: Final = 64
 """Requests that may wait for one judge."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.facts import Facts
 from ragmon.metrics.base import Metric, register
+from ragmon.metrics.facts import Facts
 
 
 @register

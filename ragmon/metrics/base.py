@@ -13,6 +13,8 @@ A new metric is one class::
             return float(not facts.cites_retrieved) if facts.shipped else None
 
 From then on it is counted in every window, exported, judged by gates and written into reports.
+
+The metric of a judge: the mean of scores that were given where the text was.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal, TypeVar
 
-from ragmon.core.constants import RESERVED_ENDINGS, RESERVED_NAMES
+from ragmon.core.constants import JUDGE_PREFIX, RESERVED_ENDINGS, RESERVED_NAMES
 from ragmon.core.errors import RagmonError, UnknownNameError, shorten
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.facts import Facts
+from ragmon.metrics.facts import Facts
 
 Better = Literal["higher", "lower"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -161,3 +163,24 @@ def parse(key: str) -> Metric:
     if family is None or (at and not (family.at_k and cut.isdecimal() and int(cut) > 0)):
         raise UnknownNameError("metric", key, [f"{n}@5" if cut and f.at_k else n for n, f in _families.items()])
     return family(int(cut)) if cut else family()
+
+
+class Judged(Metric):
+    """Mean score of a judge over the requests it judged."""
+
+    reads = "measures"
+
+    def measure(self, record: Record, item: GoldItem | None) -> float | None:
+        """The score that came with the record; nobody is asked here."""
+        return None if record.measures is None else record.measures.get(self.key)
+
+
+def judged(name: str) -> type[Judged]:
+    """The metric of the judge of this name.
+
+    >>> judged("tone")().key
+    'judge_tone'
+    """
+    doc = f"Mean score of the judge {name} over the requests it judged."
+    # One name makes one class to the registry, however often a module is loaded.
+    return type(f"Judged_{name}", (Judged,), {"name": f"{JUDGE_PREFIX}{name}", "__doc__": doc})

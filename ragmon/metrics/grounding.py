@@ -9,8 +9,8 @@ from typing import Final
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
 from ragmon.core.text import fold, head, is_cut
-from ragmon.facts import Facts
 from ragmon.metrics.base import Metric, register
+from ragmon.metrics.facts import Facts
 
 DEFAULT_THRESHOLD: Final = 0.10
 """An answer with less overlap counts as ungrounded."""

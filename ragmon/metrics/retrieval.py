@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 
-from ragmon.facts import Facts
 from ragmon.metrics.base import Metric, register
+from ragmon.metrics.facts import Facts
 
 
 class _Retrieval(Metric, ABC):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ragmon.facts import Facts
 from ragmon.metrics.base import Metric, register
+from ragmon.metrics.facts import Facts
 
 
 @register

@@ -7,7 +7,7 @@ from typing import Final
 
 from ragmon import stats
 from ragmon.core.policy import Gate
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
 from ragmon.why.change import Sums

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import Outcome
-from ragmon.facts import Key
 from ragmon.groups import FEW, SLACK
+from ragmon.metrics.facts import Key
 from ragmon.rows import Row, add_counts
 from ragmon.scores import ScoreTable, Stat
 from ragmon.snapshot import item_sums

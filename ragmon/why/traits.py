@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ragmon.core.errors import Unassessed
-from ragmon.facts import DEPTH, Facts, Key
+from ragmon.metrics.facts import DEPTH, Facts, Key
 from ragmon.scores import Stat
 from ragmon.why.levels import level, moved_by, share
 from ragmon.why.model import Moved
@@ -83,7 +83,7 @@ def has(name: str, key: Key) -> bool | None:
 def said(key: Key) -> tuple[str, ...]:
     """The traits of one request, in the order of the pipeline.
 
-    >>> from ragmon.reader import FactReader
+    >>> from ragmon.metrics.facts import FactReader
     >>> from ragmon.testing import make_record
     >>> said(FactReader().read(make_record(claim="not in context", citations=[]), None))
     ('refused',)

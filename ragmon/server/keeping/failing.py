@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ragmon import stats
 from ragmon.core.policy import Policy
 from ragmon.core.record import Record
-from ragmon.facts import Key
+from ragmon.metrics.facts import Key
 from ragmon.scores import ScoreTable
 
 MEMORY: Final = 16_384
