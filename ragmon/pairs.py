@@ -13,8 +13,7 @@ from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import OUTCOME_UNKNOWN
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable
-from ragmon.stats.predicted_strata import Part, Stratified, stratified
-from ragmon.stats.prediction import FEWEST, Predicted, Sums, predicted
+from ragmon.stats.prediction import FEWEST, Part, Predicted, Stratified, Sums, predicted, stratified
 from ragmon.windows import State
 
 METRIC: Final = AnswerCorrect.name

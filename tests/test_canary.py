@@ -18,7 +18,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
 from ragmon.scorer import Scorer
-from ragmon.stats import betting, two_samples
+from ragmon.stats import betting, paired
 from ragmon.testing import make_gold, make_record
 from ragmon.windows import State
 
@@ -422,7 +422,7 @@ def test_the_requests_of_a_session_are_one_observation_of_a_release():
     old = (live(20, build="old", session=f"s{i}") for i in range(20))
     new = (live(20 * (i > 1), 20 * (i <= 1), build="new", session=f"t{i}") for i in range(20))
     (found,) = against(counted(*old, *new), COMPLIANCE)
-    assert two_samples.log_worse(betting.shares(400, 400), betting.shares(360, 400)) > math.log(40)
+    assert paired.log_worse(betting.shares(400, 400), betting.shares(360, 400)) > math.log(40)
     assert (found.verdict, found.before, found.after) == ("insufficient", (1.0, 20), (pytest.approx(0.9), 20))
 
 

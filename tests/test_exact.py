@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom, norm
 
-from ragmon.stats.exact import clopper_pearson
-from ragmon.stats.intervals import Z95
+from ragmon.stats.intervals import Z95, clopper_pearson
 
 MILLION = 10**6
 

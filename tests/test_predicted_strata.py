@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.errors import RagmonError
+from ragmon.stats.histograms import MICRO
 from ragmon.stats.intervals import wilson
-from ragmon.stats.predicted_strata import Part, stratified
-from ragmon.stats.prediction import FEWEST, Sums, predicted
+from ragmon.stats.prediction import FEWEST, Part, Sums, predicted, stratified
 from ragmon.stats.strata import Stratum, post_stratified
-from ragmon.stats.units import MICRO
 
 
 def counts(both, right, believed, neither, records, proxies):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from ragmon.core.errors import RagmonError
 from ragmon.scores import Stat
+from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, alike, predicted
-from ragmon.stats.units import MICRO
 
 ONE = MICRO
 

@@ -16,8 +16,8 @@ from scipy.stats import norm
 
 from ragmon.core.text import fold
 from ragmon.gold import GoldSet
+from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import Sums, predicted
-from ragmon.stats.units import MICRO
 
 Z = 1.959963984540054
 RUNS = 20_000

@@ -24,7 +24,7 @@ from ragmon.core.text import normalise_question
 from ragmon.releasing import Releases
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer
-from ragmon.stats import betting, two_samples
+from ragmon.stats import betting, paired
 from ragmon.stats.betting import ALPHA, BETS
 from ragmon.testing import make_gold, make_record
 
@@ -315,7 +315,7 @@ def test_equal_releases_of_sessions_are_called_worse_at_most_as_often_as_allowed
         looks = [20, 40, 80, 120, 160, 200, 250, 300]
         means = [[Counter((side[:n] / 10).tolist()) for side in good] for n in looks]
         draws = [[betting.shares(int(side[:n].sum()), 10 * n) for side in good] for n in looks]
-        wrong += any(two_samples.log_worse(*pair) >= bar for pair in means)
-        by_request += any(two_samples.log_worse(*pair) >= bar for pair in draws)
+        wrong += any(paired.log_worse(*pair) >= bar for pair in means)
+        by_request += any(paired.log_worse(*pair) >= bar for pair in draws)
     assert wrong / runs <= allowed(ALPHA / 2, runs)
     assert by_request / runs > 0.1

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.errors import RagmonError
-from ragmon.stats import betting, paired, two_samples
+from ragmon.stats import betting, paired
+from ragmon.stats import paired as two_samples
 from ragmon.stats.betting import ALPHA, shares
 from ragmon.stats.detection import kl
 from ragmon.stats.paired import Alone

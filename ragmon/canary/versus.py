@@ -15,7 +15,8 @@ from ragmon.core.policy import Gate, Policy, Verdict
 from ragmon.judging import Evidence, find_evidence, sources_of
 from ragmon.scores import ScoreTable
 from ragmon.snapshot import ALL, GoldInfo, Snapshot, item_sums
-from ragmon.stats import betting, paired, two_samples
+from ragmon.stats import betting, paired
+from ragmon.stats import paired as two_samples
 from ragmon.tables import Table
 
 _Means = Mapping[str, float | None]

@@ -12,7 +12,7 @@ from ragmon.core.record import FIELDS, Label, Line, Record, joins
 from ragmon.labels.joining import gold_item, labelled
 from ragmon.labels.words import Words, dated, together
 from ragmon.scorer import Scorer
-from ragmon.stats.reporting import Delays
+from ragmon.stats.detection import Delays
 
 
 class Labelled(NamedTuple):

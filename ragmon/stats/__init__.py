@@ -4,9 +4,8 @@ A graded score is held as an integer number of micro-units (1e-6), so sums are t
 machine.
 """
 
-from ragmon.stats.histograms import NOT_POSITIVE, bucket, bucket_edge, bucket_value, buckets, quantile
+from ragmon.stats.histograms import MICRO, NOT_POSITIVE, bucket, bucket_edge, bucket_value, buckets, micro, quantile
 from ragmon.stats.intervals import Z95, clustered, graded, needed_for_pass, needed_to_decide, wilson
-from ragmon.stats.units import MICRO, micro
 
 __all__ = [
     "MICRO",

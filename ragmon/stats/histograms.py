@@ -1,4 +1,7 @@
-"""Log-bucket histograms of positive values, exact in integers: they merge by adding counts."""
+"""Log-bucket histograms of positive values, exact in integers: they merge by adding counts.
+
+The unit in which graded scores are kept.
+"""
 
 from __future__ import annotations
 
@@ -91,3 +94,11 @@ def decile_edges(histogram: Mapping[int, int]) -> list[int]:
     up_to = list(accumulate(histogram[index] for index in indices))
     found = {indices[bisect_left(up_to, up_to[-1] * tenth / 10)] for tenth in range(1, 10)} if indices else set()
     return sorted(found - set(indices[-1:]))
+
+
+MICRO: Final = 1_000_000
+
+
+def micro(score: float) -> int:
+    """A score in [0, 1] as an integer of micro-units, rounded half to even, once."""
+    return round(score * MICRO)

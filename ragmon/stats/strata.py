@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from ragmon.core.errors import RagmonError
-from ragmon.stats.exact import clopper_pearson
-from ragmon.stats.intervals import Z95, graded
+from ragmon.stats.intervals import Z95, clopper_pearson, graded
 
 SMALL: Final = 20
 """With fewer records in the denominator a stratum is small."""
