@@ -8,7 +8,7 @@ import pytest
 from command_line import SMALL, lines, ragmon
 from oracle import seed_001, seed_003, seed_004
 
-from ragmon.compat.seed_004_tokens import STOP_WORDS
+from ragmon.compat.seed_004 import STOP_WORDS
 
 TRACES, GOLD = str(SMALL / "traces.jsonl"), str(SMALL / "gold.jsonl")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oracle import generators, generators_others, seed_000, seed_001, seed_002, seed_003, seed_004
 
 from ragmon.compat import Options, run
-from ragmon.compat.seed_004_tokens import STOP_WORDS
+from ragmon.compat.seed_004 import STOP_WORDS
 
 CRASHES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 ten_thousand = settings(max_examples=10_000, deadline=None, derandomize=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ragmon.compat import Options, run
-from ragmon.compat.seed_004_tokens import STOP_WORDS, groundedness, tokens
+from ragmon.compat.seed_004 import STOP_WORDS, groundedness, tokens
 
 
 @pytest.fixture

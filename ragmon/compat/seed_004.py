@@ -1,4 +1,11 @@
-"""seed-004: the evaluation of ResearchMate, from its README.
+"""The benchmark directory of seed-004: queries, one relevant section a query, reference answers, maybe the corpus.
+
+The tokens of seed-004's groundedness.
+
+The README says that stop words are removed and does not list them. The list below is ragmon's own: common English
+function words, about as many as the original is said to hold. On a text where the two lists differ, so does the figure.
+
+seed-004: the evaluation of ResearchMate, from its README.
 
 Recall@K is a hit rate: the share of queries with at least one chunk of the relevant section in the top K. The retriever
 returns ten chunks, so nothing below rank 10 is seen and the MRR is an MRR@10. Groundedness is the share of an answer's
@@ -13,13 +20,131 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
-from ragmon.compat.base import Options, PublishedScorerFailed, published_rule, read_lines
-from ragmon.compat.seed_004_gold import Benchmark, Query, load_benchmark
-from ragmon.compat.seed_004_tokens import groundedness
+from ragmon.compat.base import Entry, Options, PublishedScorerFailed, published_rule, read_document, read_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question and the section that answers it.
+
+    Args:
+        query_id: Its key in `queries.json`.
+        text: The question.
+        doc_id: The document of the relevant section.
+        section_id: The section's number in it.
+    """
+
+    query_id: str
+    text: Any
+    doc_id: Any
+    section_id: Any
+
+    def is_answered_by(self, chunk_id: Any) -> bool:
+        """Whether a chunk `{doc}_{section}_{i}` is one of the relevant section."""
+        if not isinstance(chunk_id, str):
+            return False
+        section, _, index = chunk_id.rpartition("_")
+        return index.isdecimal() and section == f"{self.doc_id}_{self.section_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """The usable queries in the order of `queries.json`, and the reference answers by query id."""
+
+    queries: list[Query]
+    answers: dict[str, Any]
+
+
+def load_benchmark(directory: str) -> Benchmark:
+    """Read a benchmark directory and drop the queries without a usable qrel.
+
+    Raises:
+        PublishedScorerFailed: A file is absent or not JSON, or an entry lacks what the published loader reads.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        hint = "name the directory that holds queries.json, qrels.json and answers.json"
+        raise PublishedScorerFailed("not a directory", path=directory, hint=hint)
+    texts = {key: text for key, (text,) in _fields(root / "queries.json", ("query",))}
+    sections = dict(_fields(root / "qrels.json", ("doc_id", "section_id")))
+    answers = read_document(str(root / "answers.json"))
+    with published_rule(answers, "it looks reference answers up by query id", "one JSON object, query id: answer"):
+        by_id = dict(answers.value.items())
+    corpus = _corpus_sections(root / "corpus")
+    usable = {key: section for key, section in sections.items() if corpus is None or section in corpus}
+    queries = [Query(key, text, *usable[key]) for key, text in texts.items() if key in usable]
+    return Benchmark(queries, by_id)
+
+
+def _fields(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    document = read_document(str(path))
+    with published_rule(document, "it walks through the queries by id", "write one JSON object, query id: entry"):
+        entries = list(document.value.items())
+    for query_id, entry in entries:
+        at = Entry(entry, f"{path} (query {query_id!r})")
+        with published_rule(at, f"it reads {' and '.join(names)}", f"give every entry {' and '.join(names)}"):
+            yield query_id, tuple(entry[name] for name in names)
+
+
+def _corpus_sections(directory: Path) -> set[tuple[Any, ...]] | None:
+    """The sections with text, as (document, section number); None where there is no corpus to ask."""
+    if not directory.is_dir():
+        return None
+    found: set[tuple[Any, ...]] = set()
+    for path in directory.glob("*.json"):
+        document = read_document(str(path))
+        with published_rule(document, "it reads each section's section_id and text", "sections: [{section_id, text}]"):
+            for section in document.value.get("sections", ()):
+                if section.get("text", "").strip():
+                    found.add((path.stem, section["section_id"]))
+    return found
+
+
+_WORD = re.compile(r"[a-z0-9]+")
+
+_WORDS = """
+an the this that these those
+am is are was were be been being has have had having do does did
+can could may might must shall should will would
+he him his she her it its we us our they them their you your my me
+who whom whose which what when where why how
+and or but nor so yet if than then because while as until
+of to in on at by for from with into onto over under about between among through during before after
+above below up down out off against without within
+all any both each every few more most other some such no not only own same too very just also
+here there again once ever
+"""
+STOP_WORDS: Final = frozenset(_WORDS.split())
+"""English function words of two letters or more (shorter tokens are dropped anyway)."""
+
+
+def tokens(text: str) -> list[str]:
+    """Runs of ASCII letters and digits, lower case, without stop words and single characters, repeats kept.
+
+    >>> tokens("The model's F1 is 0.91, a new high")
+    ['model', 'f1', '91', 'new', 'high']
+    """
+    return [word for word in _WORD.findall(text.lower()) if len(word) > 1 and word not in STOP_WORDS]
+
+
+def groundedness(answer: str, context: str) -> float:
+    """Share of the answer's tokens, repeats counted, that occur in the context; 1 for an answer without tokens.
+
+    >>> groundedness("Paris, Paris or Lyon", "Paris is the capital of France")
+    0.6666666666666666
+    """
+    said = tokens(answer)
+    if not said:
+        return 1.0
+    known = set(tokens(context))
+    return sum(word in known for word in said) / len(said)
+
 
 CUTOFFS: Final = (3, 5, 10)
 RETRIEVED: Final = 10
