@@ -18,12 +18,12 @@ from time import perf_counter, process_time
 
 from bench import naive
 from bench.data import gold_set, write_traces
+from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex
 from ragmon.metrics import Metric, build
 from ragmon.offline import Run
 from ragmon.parallel import run_files
-from ragmon.presets import PRESETS
 from ragmon.scorer import Scorer
 
 ROUNDS = 5

@@ -16,10 +16,10 @@ from pydantic_core import PydanticCustomError
 
 from ragmon.acks import with_acks
 from ragmon.alarms import Edge
-from ragmon.config.kinds import Address
-from ragmon.config.kinds import address as parse_address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.config.types import Address
+from ragmon.config.types import address as parse_address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError, shorten

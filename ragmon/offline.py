@@ -11,6 +11,7 @@ import msgspec
 
 from ragmon.alarms import Reach
 from ragmon.alarms.reach import reach
+from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.errors import InputError
@@ -25,7 +26,6 @@ from ragmon.ingest.rejected import Rejected
 from ragmon.judging import evaluate
 from ragmon.labels.settled import Labelled, Settled
 from ragmon.pairs import Prediction, predictions
-from ragmon.presets import default
 from ragmon.questions import questions_of, repeated, unscorable
 from ragmon.scorer import Scorer
 from ragmon.snapshot import ALL, Snapshot

@@ -9,8 +9,8 @@ from typing import Final
 from ragmon.assembly import function_at, load_gold, read_gold, rules
 from ragmon.capture.patterns import redact
 from ragmon.capture.redact import Redaction
-from ragmon.config.sampling import Capture
 from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.config.tables import Capture
 from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.private_files import read_key
 from ragmon.core.record import Record

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.offline import Run
-from ragmon.presets import PRESETS
 from ragmon.scorer import Scorer
 from ragmon.testing import make_gold
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ragmon.alarms import plan
 from ragmon.arming import arm
+from ragmon.config.gates import PRESETS
 from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
-from ragmon.presets import PRESETS
 from ragmon.scores import ScoreTable
 from ragmon.testing import make_record
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ragmon.config.gates import PRESETS
 from ragmon.config.load import check, load
 from ragmon.core.errors import ConfigError
-from ragmon.presets import PRESETS
 
 GOLD = '[gold.g]\npath = "g.jsonl"\ntags = { product = "x" }\n'
 

@@ -8,10 +8,10 @@ import tomllib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragmon.config import environment
-from ragmon.config.files import Tree
+from ragmon.config import sources
+from ragmon.config.load import resolve
 from ragmon.config.problems import Place, Problems
-from ragmon.config.resolve import resolve
+from ragmon.config.sources import Tree
 
 JUNK = st.one_of(
     st.booleans(),
@@ -70,8 +70,8 @@ def spots(table, at=()):
 def resolved(data):
     """The settings of a tree that stands in no file, and what is wrong with it."""
     problems = Problems(Place("ragmon.toml", label="ragmon.toml"), {})
-    tree = environment.overlay(Tree(data), {"RAGMON_ENDPOINT": "http://x"})
-    return resolve(tree, environment.process({})[0], problems, path=None, plugins=False), problems.listed
+    tree = sources.overlay(Tree(data), {"RAGMON_ENDPOINT": "http://x"})
+    return resolve(tree, sources.process({})[0], problems, path=None, plugins=False), problems.listed
 
 
 def test_the_tree_the_next_test_spoils_is_sound():

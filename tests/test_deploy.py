@@ -45,7 +45,7 @@ from ragmon.alarms import plan
 from ragmon.assembly import load_gold
 from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.cli import BAD_INPUT
-from ragmon.config import environment
+from ragmon.config import sources
 from ragmon.config.load import check, load
 from ragmon.core import constants, semconv
 from ragmon.core.errors import ConfigError
@@ -111,7 +111,7 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
 
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():
-    known = {*environment.OVERRIDES, environment.CONFIG, environment.BUILD, constants.DISABLED}
+    known = {*sources.OVERRIDES, sources.CONFIG, sources.BUILD, constants.DISABLED}
     for path in filter(Path.is_file, DEPLOY.rglob("*")):
         assert set(re.findall(r"\bRAGMON_[A-Z_]+", path.read_text(encoding="utf-8"))) <= known, path
 

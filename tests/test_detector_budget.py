@@ -15,8 +15,8 @@ from scipy.stats import betabinom
 from ragmon.alarms import plan
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
+from ragmon.config.gates import PRESETS
 from ragmon.metrics import build
-from ragmon.presets import PRESETS
 
 pytestmark = pytest.mark.slow
 

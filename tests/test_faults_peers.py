@@ -35,7 +35,7 @@ from serving import (
 from test_faults_kill import application
 
 from ragmon.capture.otlp import OtlpSink
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 
 MIB = 1 << 20
 

@@ -36,7 +36,7 @@ from serving import (
 from small_disk import fill
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.server.doors.port import bind
 
 SUPPORT = '[pipeline]\nname = "support"\n'

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from one_gate import CEILING, FLOOR, PRECISION, REFUSAL, judge, series, stat
 
 from ragmon import stats
+from ragmon.config.gates import PRESETS
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Gate, Outcome, Policy, verdict_of
 from ragmon.judging import evaluate
-from ragmon.presets import PRESETS
 from ragmon.snapshot import ALL, Snapshot
 
 # --- the interval -----------------------------------------------------------------------------------------------------

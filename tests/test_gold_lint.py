@@ -7,8 +7,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ragmon import presets, stats
+from ragmon import stats
 from ragmon.cli.gold import gold as gold_commands
+from ragmon.config import gates as presets
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold.files import load

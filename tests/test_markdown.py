@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from runs import GOLD, small_report
 
+from ragmon.config.gates import PRESETS
 from ragmon.core.escaping import printable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
@@ -20,7 +21,6 @@ from ragmon.export.gates import text
 from ragmon.export.markdown import escape, render, render_gates
 from ragmon.export.report import Question
 from ragmon.offline import replay
-from ragmon.presets import PRESETS
 from ragmon.testing import make_gold, make_record
 
 

@@ -6,11 +6,11 @@ import pytest
 from side_by_side import SideBySide, gold, reasons, refusal, trace, unanswerable, values
 
 from ragmon.cli import main
+from ragmon.config.gates import PRESETS
 from ragmon.config.load import check
 from ragmon.core.constants import MALFORMED_JSON, NO_ANSWER, NO_GOLD_CITATIONS, NO_GOLD_CLAIM
 from ragmon.core.errors import GoldError
 from ragmon.core.policy import Policy
-from ragmon.presets import PRESETS
 
 
 @pytest.fixture

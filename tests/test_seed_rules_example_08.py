@@ -7,10 +7,10 @@ import json
 import pytest
 from side_by_side import SideBySide, reasons, values
 
+from ragmon.config.gates import PRESETS
 from ragmon.core.constants import NO_ANSWER, NO_GOLD_CITATIONS
 from ragmon.core.policy import Policy
 from ragmon.export.markdown import render
-from ragmon.presets import PRESETS
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from process_usage import peak
 
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
 from ragmon.server import complaints
 from ragmon.server.desk import Form, RefusedError, Taken

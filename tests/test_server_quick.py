@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from serving import PROTOBUF, asked, configuration, process, whole
 from test_server_sockets import address, cpu
 
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.server.desk import RefusedError, Taken
 from ragmon.server.doors.limits import RequestLimits
 from ragmon.server.doors.listening import Listening

@@ -17,7 +17,7 @@ from process_usage import cpu_seconds, open_files, resident
 from serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post, process, wait_for, whole
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.server.doors.listening import HANDSHAKE, Listening
 from ragmon.server.doors.sockets import CONNECTIONS, OWN_FILES, SPARE_FILES, shares
 from ragmon.server.doors.writing import writing

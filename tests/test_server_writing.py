@@ -45,7 +45,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from process_usage import peak
 
 from ragmon.capture.otlp import OtlpSink
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
 from ragmon.server import complaints

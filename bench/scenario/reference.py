@@ -17,9 +17,9 @@ from typing import Final
 from bench.scenario.published import scores
 from bench.scenario.stream import Stream
 from bench.scenario.verdicts import Edge
+from ragmon.config.gates import PRESETS
 from ragmon.core.constants import PROBE
 from ragmon.core.policy import Gate
-from ragmon.presets import PRESETS
 from ragmon.stats import wilson
 
 STEP: Final = 60.0

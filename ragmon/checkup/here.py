@@ -12,9 +12,9 @@ from ragmon.alarms.reach import Reach, reach
 from ragmon.arming import arm
 from ragmon.assembly import load_gold
 from ragmon.checkup.check import Check
-from ragmon.config.kinds import Address
 from ragmon.config.services import Export
 from ragmon.config.settings import PipelineSettings, Settings
+from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
 from ragmon.embedding import nearest_of
 from ragmon.remote import get

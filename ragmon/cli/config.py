@@ -10,7 +10,7 @@ import click
 
 from ragmon.cli import Commands
 from ragmon.config.load import check, find, load
-from ragmon.config.locate import dotted
+from ragmon.config.positions import dotted
 from ragmon.config.problems import Problem
 from ragmon.config.show import rows
 from ragmon.core.escaping import printable, printable_json, printable_line

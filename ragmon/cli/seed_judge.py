@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ragmon.config.kinds import url as parse_url
+from ragmon.config.types import url as parse_url
 from ragmon.core.constants import TIMEOUT
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.judges.endpoint import Endpoint, read_key

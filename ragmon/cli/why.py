@@ -10,8 +10,8 @@ from pydantic_core import PydanticCustomError
 from ragmon.acks import split
 from ragmon.cli.http import ask
 from ragmon.cli.runs import config_option, write
-from ragmon.config.kinds import duration
 from ragmon.config.load import load
+from ragmon.config.types import duration
 from ragmon.export.why import as_json, render
 from ragmon.why import load as load_why
 

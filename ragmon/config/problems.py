@@ -11,10 +11,9 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from ragmon.config.judging import RESERVED
-from ragmon.config.kinds import Table, is_secret
-from ragmon.config.locate import KeyPath, dotted
-from ragmon.config.models import Document, field_at, table_at
+from ragmon.config.positions import KeyPath, dotted
+from ragmon.config.tables import RESERVED, Document, field_at, table_at
+from ragmon.config.types import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
 
 M = TypeVar("M", bound=Table)

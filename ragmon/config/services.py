@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationError, model_validator
 
-from ragmon.config.kinds import (
+from ragmon.config.types import (
     FUNCTION,
     Address,
     Bytes,

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ragmon.config.judging import Alarms, Metrics, OnInsufficient
-from ragmon.config.sampling import Capture, Sampling
 from ragmon.config.services import Export, Judge, Labels, Links, Serve
+from ragmon.config.tables import Alarms, Capture, Metrics, OnInsufficient, Sampling
 from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import ConfigError

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ragmon.config.kinds import Address, Bytes, Seconds, Table, is_secret
 from ragmon.config.series import expected_series
 from ragmon.config.settings import Settings
+from ragmon.config.types import Address, Bytes, Seconds, Table, is_secret
 from ragmon.core.refusal import DEFAULT_PATTERNS
 
 MASK: Final = "***"

@@ -19,9 +19,9 @@ from typing import Final
 from rich.console import Console
 
 from ragmon import installation
-from ragmon.config.kinds import Address
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
+from ragmon.config.types import Address
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Outcome

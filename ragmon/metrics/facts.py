@@ -1,7 +1,7 @@
 """A request reduced to a small tuple of integers: everything any metric can ask of it.
 
-`ragmon.metrics.facts` makes the tuple; `Facts` gives it names and says *why* a fact is unknown. A plain tuple and `Facts` hash
-and compare alike, so counts kept under one are found under the other.
+`FactReader` makes the tuple; `Facts` gives it names and says *why* a fact is unknown. A plain tuple and `Facts`
+hash and compare alike, so counts kept under one are found under the other.
 
 The hot path: one record and its gold item become the tuple of facts that is counted.
 """

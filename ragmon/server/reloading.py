@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from ragmon.alarms import Watch
-from ragmon.config.files import chain
 from ragmon.config.load import load
 from ragmon.config.services import Serve
 from ragmon.config.settings import Settings
+from ragmon.config.sources import chain
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.journal import Limits
 from ragmon.live import Live

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from ragmon.alarms.steps import STEP
-from ragmon.config.kinds import Address
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
+from ragmon.config.types import Address
 from ragmon.core.net import own_names
 from ragmon.journal import Journal, JournalError
 from ragmon.journal.attempts import Attempts, row_of

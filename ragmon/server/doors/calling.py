@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.server.desk import Desk
 from ragmon.server.doors.limits import LIMITS, RequestLimits
 from ragmon.server.doors.port import Port

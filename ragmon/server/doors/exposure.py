@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ragmon.config.kinds import Address
 from ragmon.config.services import Serve
+from ragmon.config.types import Address
 from ragmon.core.errors import ConfigError, RagmonError
 
 WRITE_PORTS: Final = ("otlp", "grpc")

@@ -12,7 +12,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.server.doors.connections import KEEP_ALIVE, Connection, Rules
 from ragmon.server.doors.limits import LIMITS, RequestLimits
 from ragmon.server.doors.port import Port

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Final, Self
 
-from ragmon.config.kinds import Address
+from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.server.complaints import complain
 

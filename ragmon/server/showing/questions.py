@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 
 from ragmon.acks import split
 from ragmon.canary import By
-from ragmon.config.kinds import duration
+from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.journal import Query

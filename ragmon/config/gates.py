@@ -1,23 +1,70 @@
-"""From [gates] to gates: presets, defaults, and everything that can be wrong with a threshold."""
+"""Gate presets: the thresholds of the published evaluation pages, and ragmon's default.
+
+From [gates] to gates: presets, defaults, and everything that can be wrong with a threshold.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from ragmon.config.judging import Gates, GateTable
-from ragmon.config.kinds import NAME_HINT, is_name
-from ragmon.config.locate import KeyPath
+from ragmon.config.positions import KeyPath
 from ragmon.config.problems import Problems
 from ragmon.config.settings import GoldSpec
+from ragmon.config.tables import Gates, GateTable
+from ragmon.config.types import NAME_HINT, is_name
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest
 from ragmon.core.policy import LABELLED, Gate
+from ragmon.metrics import families
 from ragmon.metrics.base import Metric, parse
-from ragmon.presets import PRESETS
-from ragmon.presets import preset as gates_of
+
+Threshold = tuple[str, Literal["at_least", "at_most"], float]
+
+WFGY_EVAL: Final[tuple[Threshold, ...]] = (
+    ("answer_precision", "at_least", 0.80),
+    ("citation_hit_rate", "at_least", 0.75),
+    ("under_refusal_rate", "at_most", 0.05),
+    ("over_refusal_rate", "at_most", 0.10),
+)
+WFGY_EXAMPLE_08: Final[tuple[Threshold, ...]] = (
+    ("answer_precision_cited", "at_least", 0.80),
+    ("under_refusal_rate", "at_most", 0.05),
+    ("over_refusal_rate", "at_most", 0.25),
+    ("citation_hit_rate_answerable", "at_least", 0.75),
+    ("compliance", "at_least", 0.98),
+)
+
+
+def _gates(*thresholds: Threshold) -> tuple[Gate, ...]:
+    return tuple(Gate(metric, metric, bar, direction) for metric, direction, bar in thresholds)
+
+
+def default() -> tuple[Gate, ...]:
+    """The gates that registered metrics bring along, those of plugins included."""
+    return _gates(*((name, *family.default_gate) for name, family in families().items() if family.default_gate))
+
+
+def preset_gates(name: str) -> tuple[Gate, ...]:
+    """The gates of a preset; a metric registered a moment ago may have a gate in the default one."""
+    return default() if name == "default" else PRESETS[name]
+
+
+PRESETS: Final[dict[str, tuple[Gate, ...]]] = {
+    "default": default(),
+    "wfgy-eval": _gates(*WFGY_EVAL),
+    "wfgy-example-08": _gates(*WFGY_EXAMPLE_08),
+    "wfgy-live": (
+        Gate("coverage", "coverage", 0.70, "at_least", window="5m", min_samples=200),
+        Gate("citation_scope", "citation_scope", 0.95, "at_least", window="5m", min_samples=200),
+        Gate("latency_p95", "latency", 1.3, "at_most", window="5m", min_samples=200, kind="quantile_ratio"),
+        Gate("index_hash", "index_hash", 1, "at_most", kind="distinct"),
+    ),
+}
+"""Gates by preset name."""
+
 
 USUAL_WINDOW: Final = 3600
 _FIXED_METRIC: Final = {"quantile_ratio": "latency", "distinct": "index_hash"}
@@ -68,7 +115,7 @@ def resolve_gates(gates: Gates, common: Gates, about: Surroundings, problems: Pr
     preset = gates.preset if gates.preset is not None else common.preset
     found: dict[str, Gate] = {}
     if preset in PRESETS:
-        found = {gate.name: _placed(gate, about) for gate in gates_of(preset)}
+        found = {gate.name: _placed(gate, about) for gate in preset_gates(preset)}
     elif preset is not None:
         problems.report(
             ("gates", "preset"),

@@ -1,0 +1,385 @@
+"""The tables quality is judged by: gold sets, gates, metrics, alarms.
+
+The tables capture reads: what is kept, what of it is captured, what counts as a refusal.
+
+The whole of ragmon.toml as one model, and what stands at which key.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.fields import FieldInfo
+
+from ragmon.config.services import Export, Judge, Labels, Links, Probe, Serve
+from ragmon.config.types import (
+    Count,
+    Duration,
+    File,
+    Files,
+    JudgeName,
+    Many,
+    Name,
+    Number,
+    Positive,
+    Seconds,
+    Share,
+    Table,
+    Text,
+    duration,
+    function,
+    some,
+    unique,
+    wrong,
+)
+from ragmon.core import constants
+from ragmon.core.constants import FOLDED, HOUR, REFUSAL_TOKEN, STEP
+from ragmon.core.gold_item import Match
+from ragmon.core.policy import MIN_SAMPLES, Estimand, Kind, Mode
+from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.metrics.grounding import DEFAULT_THRESHOLD
+
+Source = Literal["probe", "match", "label", "live", "replay"]
+OnInsufficient = Literal["hold", "pass", "fail"]
+RESERVED: Final = ("preset", "verdict", "on_insufficient")
+"""The keys of [gates] that are not gates."""
+
+
+class Gold(Table):
+    """A gold set.
+
+    Attributes:
+        path: Its files.
+        pipeline: The pipeline it judges; None for any.
+        use: Which records may match it.
+        tags: Slices every item of it belongs to.
+        match: How gold texts are compared with contexts.
+        embed: The function that makes vectors of texts, for matching by meaning; None: wordings alone are matched.
+        frozen: What `ragmon gold freeze` wrote of it; files that differ are refused.
+        key_file: The secret that is signed with.
+    """
+
+    path: Files = Field(description='path = "gold.jsonl"')
+    pipeline: Name | None = None
+    use: Annotated[Many[Literal["probe", "match"]], AfterValidator(unique)] = ("probe", "match")
+    tags: dict[str, str] = Field(default_factory=dict)
+    match: Match = "exact"
+    embed: Annotated[str, AfterValidator(function)] | None = None
+    frozen: File | None = None
+    key_file: File | None = None
+
+    @model_validator(mode="after")
+    def _key_of_something(self) -> Gold:
+        if self.key_file is not None and self.frozen is None:
+            raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
+        return self
+
+
+class GateTable(Table):
+    """A gate as it is written; `ragmon.core.policy.Gate` is what it becomes."""
+
+    metric: Text | None = None
+    at_least: Number | None = None
+    at_most: Number | None = None
+    source: Source | None = None
+    gold: Text | None = None
+    slice: dict[str, str] = Field(default_factory=dict)
+    window: Text | None = None
+    estimand: Estimand | None = None
+    min_samples: Count = MIN_SAMPLES
+    page_below: Number | None = None
+    page_above: Number | None = None
+    severity: Literal["page", "ticket"] = "page"
+    kind: Kind = "threshold"
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> GateTable:
+        if self.at_least is not None and self.at_most is not None:
+            raise wrong("has both at_least and at_most", "keep one: a gate is a floor or a ceiling")
+        if self.at_least is None and self.at_most is None:
+            raise wrong("has no threshold", "at_least = 0.80 for a floor, at_most = 0.05 for a ceiling")
+        return self
+
+    @property
+    def direction(self) -> Literal["at_least", "at_most"]:
+        """Which of the two bounds is set."""
+        return "at_most" if self.at_least is None else "at_least"
+
+    @property
+    def threshold(self) -> float:
+        """The bound that is set."""
+        bounds = (self.at_least, self.at_most)
+        return next(bound for bound in bounds if bound is not None)
+
+
+class Gates(Table):
+    """How verdicts are given, and the gates: every other key is one.
+
+    Attributes:
+        preset: A named set of gates to start from.
+        verdict: `interval` judges by the interval, `point` by the bare value.
+        on_insufficient: What too little data means for the whole.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, GateTable] = Field(init=False)
+
+    preset: str | None = None
+    verdict: Mode = "interval"
+    on_insufficient: OnInsufficient = "hold"
+
+    @property
+    def own(self) -> dict[str, GateTable]:
+        """The gates written here, by name."""
+        return dict(self.__pydantic_extra__)
+
+
+class Metrics(Table):
+    """What is computed.
+
+    Attributes:
+        k: The cuts of ranked metrics.
+        answered_within: The bound of `answered_within`; None: there is nothing to assess.
+        grounded_threshold: From which groundedness an answer counts as grounded.
+        cluster: What makes one observation of several requests in a step.
+    """
+
+    k: Annotated[Many[Count], AfterValidator(unique)] = (1, 3, 5, 10)
+    answered_within: Duration | None = None
+    grounded_threshold: Share = DEFAULT_THRESHOLD
+    cluster: Annotated[Many[Literal["session", "question"]], AfterValidator(unique)] = ("session", "question")
+
+    @property
+    def answered_within_ms(self) -> float | None:
+        """The bound in the unit of recorded latencies."""
+        return None if self.answered_within is None else float(self.answered_within) * 1000
+
+
+class Baseline(Table):
+    """Where the alarms' baseline comes from: learned over a time, or read from a frozen file."""
+
+    learn: Duration | None = None
+    file: File | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Baseline:
+        if (self.learn is None) == (self.file is None):
+            raise wrong("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
+        return self
+
+
+class Alarms(Table):
+    """The false-alarm budgets, over all detectors of a tier."""
+
+    false_pages_per_30d: Positive = 1.0
+    looks_per_day: Positive = 4.0
+    baseline: Baseline = Baseline(learn=Seconds(3600))
+
+
+Content = Literal["none", "hash", "redacted", "full"]
+
+
+class Keep(Table):
+    """Rates at which calls are kept for their outcome, beside the audit share; a stratum not named is not kept."""
+
+    error: Share = 0.0
+    refusal: Share = 0.0
+    slow: Share = 0.0
+
+
+class Sampling(Table):
+    """Which calls become records.
+
+    Attributes:
+        rate: The audit share, uniform over all calls.
+        keep: Outcome strata kept as well.
+        slow_above: Above which total latency a call is slow.
+        detail: Whether what was recorded inside a call survives in calls kept for their outcome.
+        latency: Whether `all` calls are timed, or the `kept` ones alone; keeping refusals or slow calls times all.
+        parent: `respect` restricts the draw to parents the application's tracer sampled.
+    """
+
+    rate: Share = 0.05
+    keep: Keep = Keep(error=1.0, refusal=0.2, slow=1.0)
+    slow_above: Duration = Seconds(8)
+    detail: bool = False
+    latency: Literal["all", "kept"] = "all"
+    parent: Literal["ignore", "respect"] = "ignore"
+
+
+class Capture(Table):
+    """What of a sampled call leaves the application.
+
+    Attributes:
+        content: How the text of user traffic is treated.
+        probe_content: The same for gold questions, which are not user data.
+        id_from: Where a document's id is; None tries the usual places.
+        merge: What several retrievals of a request make, where spans of other instrumentations tell of them: the last
+            list, one after the other, or their reciprocal rank fusion.
+        gold: A gold file that lets claim metrics be computed in the application when no text leaves it.
+        redactors: Functions of the application's own, `module:function`, that text goes through as well.
+        hash_key_file: The HMAC key of question hashes.
+    """
+
+    content: Content = "none"
+    probe_content: Content = "full"
+    id_from: Text | None = None
+    merge: Literal["concat", "last", "rrf"] = "concat"
+    gold: File | None = None
+    redactors: Many[Annotated[str, AfterValidator(function)]] = ()
+    hash_key_file: File | None = None
+
+
+def _pattern(value: str) -> str:
+    try:
+        # The matcher joins all patterns into one expression; each must stand inside a group.
+        re.compile(f"(?:{value})")
+    except re.error as error:
+        message = f"is not a usable regular expression ({error})"
+        raise wrong(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
+    return value
+
+
+def _patterns(value: object) -> object:
+    if isinstance(value, str):
+        if value != "default":
+            raise wrong('must be "default" or a list', "a list of regular expressions; [] switches the matcher off")
+        return DEFAULT_PATTERNS
+    return value
+
+
+class Refusal(Table):
+    """What counts as a refusal; `patterns = "default"` is the English list ragmon ships."""
+
+    tokens: Annotated[Many[Text], AfterValidator(some)] = (REFUSAL_TOKEN,)
+    patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
+    window: Count = 120
+    matcher_counts: bool = False
+
+    @model_validator(mode="after")
+    def _patterns_join(self) -> Refusal:
+        try:
+            self.rule()
+        except re.error as error:
+            message = f"has patterns that do not fit together ({error})"
+            raise wrong(message, "a group may be named once over all patterns, and not be referred to") from None
+        return self
+
+    def rule(self) -> RefusalRule:
+        """The rule as the facts use it."""
+        return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts)
+
+
+KEYED: Final = ("gold", "gates", "probe", "judges")
+"""Tables whose keys are names, each a table of its own."""
+
+
+class Pipeline(Table):
+    """The short form for one pipeline."""
+
+    name: Name = constants.DEFAULT_PIPELINE
+
+
+class Scoped(Table):
+    """The tables that may stand at the top, or inside a pipeline and hold for it alone."""
+
+    sampling: Sampling = Sampling()
+    capture: Capture = Capture()
+    refusal: Refusal = Refusal()
+    slices: dict[Name, Annotated[Many[str], AfterValidator(unique)]] = Field(default_factory=dict)
+    gold: dict[Name, Gold] = Field(default_factory=dict)
+    gates: Gates = Gates()
+    metrics: Metrics = Metrics()
+    alarms: Alarms = Alarms()
+    probe: dict[Name, Probe] = Field(default_factory=dict)
+    judges: dict[JudgeName, Judge] = Field(default_factory=dict)
+    labels: Labels = Labels()
+    links: Links = Links()
+    export: Export = Export()
+
+
+def _window(value: str) -> str:
+    seconds = duration(value)
+    step = STEP if seconds <= HOUR else FOLDED
+    if seconds % step:
+        message = f"must be a multiple of {step} seconds"
+        raise wrong(message, f"rows are {STEP} seconds long for an hour, then {FOLDED} seconds")
+    return value
+
+
+def _spans(values: tuple[str, ...]) -> tuple[str, ...]:
+    unique(tuple(str(duration(value)) for value in values))
+    return values
+
+
+class Document(Scoped):
+    """Everything a ragmon.toml may hold."""
+
+    extend: Text | None = None
+    windows: Annotated[
+        tuple[Annotated[str, AfterValidator(_window)], ...],
+        Field(strict=False),
+        AfterValidator(some),
+        AfterValidator(_spans),
+    ] = ("5m", "1h", "24h")
+    plugins: Many[Text] = ()
+    pipeline: Pipeline = Pipeline()
+    pipelines: dict[Name, Scoped] = Field(default_factory=dict)
+    serve: Serve = Serve()
+
+
+def is_merged(path: Sequence[str | int]) -> bool:
+    """Whether a table at this key is merged key by key when two files (or a pipeline and the top) both have it.
+
+    Deeper tables (`keep`, `headers`, `tags` ...) are values: the later one replaces the earlier, so that
+    `keep = {}` can switch off what an extended file keeps.
+    """
+    if path[0] == "pipelines":
+        path = path[2:]
+    return len(path) <= 1 or (len(path) == 2 and path[0] in KEYED)
+
+
+def field_at(path: Sequence[str | int], model: type[Table] = Document) -> FieldInfo | None:
+    """The field that describes a key; None where no key stands."""
+    table = table_at(path[:-1], model)
+    return table.model_fields.get(str(path[-1])) if table is not None else None
+
+
+def table_at(path: Sequence[str | int], model: type[Table] = Document) -> type[Table] | None:
+    """The model that describes the table at a key; None where no table stands."""
+    if not path:
+        return model
+    if issubclass(model, Gates) and path[0] not in model.model_fields:
+        return table_at(path[1:], GateTable)
+    field = model.model_fields.get(str(path[0]))
+    inner = next(_tables(field.annotation), None) if field is not None else None
+    named = field is not None and get_origin(field.annotation) is dict
+    if inner is None or (named and len(path) == 1):
+        return None
+    return table_at(path[2 if named else 1 :], inner)
+
+
+def _tables(annotation: Any) -> Iterator[type[Table]]:
+    """The models an annotation is made of."""
+    if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, Table):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _tables(part)
+
+
+def flatten(tables: Table, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Every value with its key: `("sampling", "rate"), 0.05`. The gates are left out: what they say depends on more."""
+    for key, value in tables:
+        here = (*prefix, key)
+        if isinstance(value, Mapping) and (is_merged((*here, "")) or key == "slices"):
+            for name, entry in value.items():
+                yield from flatten(entry, (*here, name)) if isinstance(entry, Table) else [((*here, name), entry)]
+        elif isinstance(value, Table) and len(here) == 1:
+            named = set(value.own) if isinstance(value, Gates) else set()
+            yield from (((*here, name), entry) for name, entry in value if name not in named)
+        else:
+            yield here, value
