@@ -18,8 +18,8 @@ from ragmon.capture.worker import Worker
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import MOST, Label, as_label
+from ragmon.gold.labels.ratings import REJECTED
 from ragmon.judges.panel import Panel
-from ragmon.labels.words import REJECTED
 from ragmon.privacy import Redactions
 from ragmon.reading import Books, Captured
 

@@ -13,7 +13,7 @@ from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.private_files import read_key
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.gold.frozen import check, read_frozen
+from ragmon.gold.freeze import check, read_frozen
 from ragmon.metrics.facts import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer

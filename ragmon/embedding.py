@@ -15,7 +15,7 @@ from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Line, Record, redacted
 from ragmon.feedback import hand_on
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.gold.embedding import Nearest
+from ragmon.gold.embeddings import Nearest
 
 
 def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:

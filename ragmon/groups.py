@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.core.constants import AGAIN, ALL_CALLS, EXPORTED_TRAFFIC, GONE, LIVE, UNKNOWN_WEIGHT
+from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS, Key
 from ragmon.rows import Row
 from ragmon.scores import ScoreTable, Stat
-from ragmon.snapshot import GoldInfo, SeriesStats, Snapshot, item_sums
+from ragmon.snapshot import SeriesStats, Snapshot, item_sums
 from ragmon.stats.strata import Estimate
 from ragmon.tables import Table, add_table
 from ragmon.traffic import CallKey, Count, by_stratum

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scores import ScoreTable, Stat
 from ragmon.stats.strata import Estimate
@@ -54,15 +55,6 @@ class SeriesStats:
         """A metric with its interval: over all calls where they are known, else over the audit members."""
         weighted = self.estimates.get(metric)
         return weighted if weighted is not None else self.metrics[metric].estimate
-
-
-@dataclass(frozen=True)
-class GoldInfo:
-    """A gold set in use."""
-
-    name: str
-    version: str
-    items: int
 
 
 @dataclass(frozen=True)

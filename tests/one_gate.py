@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ragmon import stats
 from ragmon.core.policy import Gate, Policy
+from ragmon.gold.sets import GoldInfo
 from ragmon.judging import evaluate
 from ragmon.scores import Stat
-from ragmon.snapshot import ALL, GoldInfo, SeriesStats, Snapshot
+from ragmon.snapshot import ALL, SeriesStats, Snapshot
 
 GOLD_METRICS = frozenset({"answer_precision", "under_refusal_rate"})
 

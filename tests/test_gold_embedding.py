@@ -24,7 +24,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, TextFacts, encode
 from ragmon.embedding import Embeddings, nearest_of
 from ragmon.gold import GoldSet
-from ragmon.gold.embedding import Nearest
+from ragmon.gold.embeddings import Nearest
 from ragmon.installation import Installation
 from ragmon.monitor import Monitor
 

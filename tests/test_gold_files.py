@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ragmon.core.errors import GoldError
-from ragmon.gold.files import load
+from ragmon.gold import GoldSet
 
 ROW = {
     "qid": "A1",
@@ -49,7 +49,7 @@ def refusal(write):
     def refuse(content, name="gold.jsonl"):
         path = write(content, name)
         with pytest.raises(GoldError) as caught:
-            load(path)
+            GoldSet.load(path)
         assert caught.value.path == str(path)
         return str(caught.value).removeprefix(f"{path.parent}/"), caught.value.hint
 
@@ -70,7 +70,7 @@ def benchmark(write):
 
 class TestShapes:
     def test_the_eval_page_writes_json_lines(self, write):
-        gold = load(write([row(constraints=["Rollo led."]), row(qid="A2", answerable=False)]))
+        gold = GoldSet.load(write([row(constraints=["Rollo led."]), row(qid="A2", answerable=False)]))
         first, second = gold
         assert (first.qid, first.question, first.answerable) == ("A1", "Who led?", True)
         assert (first.claim_substrings, first.citations, first.constraints) == (("Rollo",), ("n#1",), ("Rollo led.",))
@@ -78,16 +78,16 @@ class TestShapes:
 
     def test_example_08_writes_a_json_array(self, write):
         text = '[{"qid": "q1", "q": "What is X?", "answerable": true, "gold_ids": ["p#1"], "gold_claim": "X maps."}]'
-        (item,) = load(write(text, "qaset.json"))
+        (item,) = GoldSet.load(write(text, "qaset.json"))
         assert (item.question, item.citations, item.gold_claim) == ("What is X?", ("p#1",), "X maps.")
 
     def test_gold_by_text_keeps_the_match_it_is_asked_for(self, write):
         path = write([{"qid": "t", "question": "Who?", "gold_contexts": ["Rollo led the Norse."]}])
-        (item,) = load(path, match="contains")
+        (item,) = GoldSet.load(path, match="contains")
         assert (item.contexts, item.match, item.answerable) == (("Rollo led the Norse.",), "contains", True)
 
     def test_a_directory_holds_queries_qrels_and_answers(self, benchmark):
-        gold = load(benchmark({"q1": {"query": "Why?", "type": "abstractive", "source": "text"}}))
+        gold = GoldSet.load(benchmark({"q1": {"query": "Why?", "type": "abstractive", "source": "text"}}))
         (item,) = gold
         assert gold.name == "arxiv"
         assert (item.qid, item.question, item.answerable, item.gold_claim) == ("q1", "Why?", True, "Because.")
@@ -97,15 +97,15 @@ class TestShapes:
     def test_the_three_files_may_be_named_one_by_one(self, benchmark, write):
         directory = benchmark()
         three = [directory / name for name in ("qrels.json", "answers.json", "queries.json")]
-        gold = load([write([row()]), *three])
+        gold = GoldSet.load([write([row()]), *three])
         assert [item.qid for item in gold] == ["A1", "q1"]
-        assert load(three).name == "arxiv"
+        assert GoldSet.load(three).name == "arxiv"
 
     def test_queries_without_a_usable_qrel_are_left_out_and_counted(self, benchmark, caplog):
         queries = {key: {"query": f"{key}?"} for key in ("q1", "q2", "q3")}
         directory = benchmark(queries, {"q1": {"doc_id": "d", "section_id": 0}, "q2": {"doc_id": "d"}})
         with caplog.at_level(logging.WARNING, "ragmon"):
-            gold = load(directory)
+            gold = GoldSet.load(directory)
         assert [item.sections for item in gold] == [("d_0_",)]
         assert [record.getMessage() for record in caplog.records] == [
             f"{directory / 'queries.json'}: 2 of 3 queries left out, no usable qrel"
@@ -113,19 +113,19 @@ class TestShapes:
 
     def test_trec_judgements_above_zero_are_relevant(self, write):
         path = write("301 0 FT-1 1\n301 0 FT-2 0\n302\t0\tFT-3\t2\n301 0 FT-9 -1\n", "qrels.txt")
-        gold = load(path)
+        gold = GoldSet.load(path)
         assert [(item.qid, item.question, item.answerable, item.citations) for item in gold] == [
             ("301", "", True, ("FT-1",)),
             ("302", "", True, ("FT-3",)),
         ]
 
     def test_a_trec_query_without_relevant_documents_stays_an_item(self, write):
-        (item,) = load(write("301 0 FT-2 0\n"))
+        (item,) = GoldSet.load(write("301 0 FT-2 0\n"))
         assert (item.qid, item.citations) == ("301", None)
 
     def test_the_chunking_page_names_relevant_ids_paraphrases_and_negatives(self, write):
         fields = {"paraphrases": ["Whose lead?"], "relevant": ["c1", 2], "anchor_section": "s1", "negatives": ["c9"]}
-        (item,) = load(write([{"qid": 7, **fields}]))
+        (item,) = GoldSet.load(write([{"qid": 7, **fields}]))
         assert (item.qid, item.question, item.answerable) == ("7", "", True)
         assert (item.citations, item.paraphrases, item.negatives) == (("c1", "2"), ("Whose lead?",), ("c9",))
 
@@ -134,69 +134,72 @@ class TestShapes:
             {"qid": "a", "q": "One?", "answerable": True, "gold_citations": ["x"]},
             {"qid": "b", "question": "Two?", "answerable": True, "gold_ids": ["y"], "q": "Two?"},
         ]
-        assert [(item.question, item.citations) for item in load(write(rows))] == [("One?", ("x",)), ("Two?", ("y",))]
+        assert [(item.question, item.citations) for item in GoldSet.load(write(rows))] == [
+            ("One?", ("x",)),
+            ("Two?", ("y",)),
+        ]
 
     def test_unknown_fields_are_ignored(self, write):
         extra = {"id": 5, "answer": "Rollo", "score": 1.5, "meta": {"deep": [None]}}
-        assert load(write([row(**extra)])).version == load(write([row()])).version
+        assert GoldSet.load(write([row(**extra)])).version == GoldSet.load(write([row()])).version
 
     def test_an_absent_list_null_and_an_empty_list_say_the_same(self, write):
         bare = {"qid": "a", "question": "Why?", "answerable": False}
         rows = [bare, {**bare, "gold_claim_substr": None}, {**bare, "gold_claim_substr": [], "gold_citations": []}]
-        loaded = [load(write([one])) for one in rows]
+        loaded = [GoldSet.load(write([one])) for one in rows]
         assert len({gold.version for gold in loaded}) == 1
         assert {item.claim_substrings for gold in loaded for item in gold} == {None}
 
     def test_integer_ids_become_strings(self, write):
-        (item,) = load(write([row(qid=12, gold_citations=[3, "p4"])]))
+        (item,) = GoldSet.load(write([row(qid=12, gold_citations=[3, "p4"])]))
         assert (item.qid, item.citations) == ("12", ("3", "p4"))
 
     def test_tags_of_the_set_are_added_to_those_of_the_item(self, write):
-        (item,) = load(write([row(tags={"lang": "fr"})]), tags={"lang": "de", "team": "x"})
+        (item,) = GoldSet.load(write([row(tags={"lang": "fr"})]), tags={"lang": "de", "team": "x"})
         assert item.tags == {"lang": "fr", "team": "x"}
 
     def test_name_pipeline_and_use_are_taken_over(self, write):
-        gold = load(write([row()]), "mine", pipeline="support", use=["probe"])
+        gold = GoldSet.load(write([row()]), "mine", pipeline="support", use=["probe"])
         assert (gold.name, gold.pipeline, tuple(gold.use)) == ("mine", "support", ("probe",))
         assert {(item.set_name, item.set_version) for item in gold} == {("mine", gold.short_version)}
 
 
 class TestSources:
     def test_gzip_is_unpacked_and_left_out_of_the_name(self, write):
-        gold = load(write(gzip.compress(json.dumps(ROW).encode()), "gold.v2.jsonl.gz"))
+        gold = GoldSet.load(write(gzip.compress(json.dumps(ROW).encode()), "gold.v2.jsonl.gz"))
         assert (gold.name, len(gold)) == ("gold.v2", 1)
 
     def test_a_dash_is_standard_input(self, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(ROW).encode())))
-        gold = load("-")
+        gold = GoldSet.load("-")
         assert (gold.name, len(gold)) == ("stdin", 1)
 
     def test_standard_input_is_named_in_errors(self, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'\n{"qid": ""}')))
         with pytest.raises(GoldError, match=r"^<stdin>:2: qid is empty: ''$"):
-            load("-")
+            GoldSet.load("-")
 
     def test_several_files_make_one_set_named_after_the_first(self, write):
         paths = [write([row()], "one.jsonl"), write('[{"qid": "B", "answerable": false}]', "two.json")]
-        gold = load(paths)
+        gold = GoldSet.load(paths)
         assert (gold.name, [item.qid for item in gold]) == ("one", ["A1", "B"])
 
     def test_a_byte_order_mark_windows_line_ends_and_blank_lines_are_accepted(self, write):
         text = "\ufeff\r\n" + json.dumps(ROW) + "\r\n\r\n"
-        assert len(load(write(text))) == 1
+        assert len(GoldSet.load(write(text))) == 1
 
     def test_line_separators_inside_a_string_do_not_end_a_line(self, write):
-        (item,) = load(write(json.dumps(row(question="one\u2028two\x85three"), ensure_ascii=False)))
+        (item,) = GoldSet.load(write(json.dumps(row(question="one\u2028two\x85three"), ensure_ascii=False)))
         assert item.question == "one\u2028two\x85three"
 
     def test_a_string_path_is_enough(self, write):
-        assert len(load(str(write([row()])))) == 1
+        assert len(GoldSet.load(str(write([row()])))) == 1
 
 
 class TestUnreadableFiles:
     def test_a_file_that_is_not_there(self, tmp_path):
         with pytest.raises(GoldError, match=r"absent\.jsonl: no such file$") as caught:
-            load(tmp_path / "absent.jsonl")
+            GoldSet.load(tmp_path / "absent.jsonl")
         assert "JSON Lines" in caught.value.hint
 
     @pytest.mark.parametrize("missing", ["queries.json", "qrels.json", "answers.json"])
@@ -204,7 +207,7 @@ class TestUnreadableFiles:
         directory = benchmark()
         (directory / missing).unlink()
         with pytest.raises(GoldError, match=rf"arxiv: directory lacks a file: '{missing}'$") as caught:
-            load(directory)
+            GoldSet.load(directory)
         assert "queries.json, qrels.json, answers.json" in caught.value.hint
 
     def test_a_directory_in_the_place_of_a_file(self, benchmark):
@@ -212,11 +215,11 @@ class TestUnreadableFiles:
         (directory / "answers.json").unlink()
         (directory / "answers.json").mkdir()
         with pytest.raises(GoldError, match=r"answers\.json: is a directory, not a file$"):
-            load(directory)
+            GoldSet.load(directory)
 
     def test_no_path_at_all(self):
         with pytest.raises(GoldError, match=r"^no gold file given$"):
-            load([])
+            GoldSet.load([])
 
     def test_invalid_utf_8_names_the_line_and_the_bytes(self, refusal):
         message, hint = refusal(json.dumps(ROW).encode() + b'\n{"qid": "\xe9"}\n')
@@ -240,11 +243,11 @@ class TestUnreadableFiles:
 
     def test_a_second_file_must_hold_items_too(self, write):
         with pytest.raises(GoldError, match=r"two\.jsonl: holds no item$"):
-            load([write([row()], "one.jsonl"), write("", "two.jsonl")])
+            GoldSet.load([write([row()], "one.jsonl"), write("", "two.jsonl")])
 
     def test_a_benchmark_without_a_usable_query_holds_no_item(self, benchmark):
         with pytest.raises(GoldError, match=r"queries\.json: holds no item$"):
-            load(benchmark(qrels={}))
+            GoldSet.load(benchmark(qrels={}))
 
 
 class TestMalformedJson:
@@ -291,7 +294,7 @@ class TestMalformedJson:
         assert "both halves" in hint
 
     def test_a_whole_surrogate_pair_is_a_character(self, write):
-        assert load(write(json.dumps(row(question="\U0001f600")))).items[0].question == "\U0001f600"
+        assert GoldSet.load(write(json.dumps(row(question="\U0001f600")))).items[0].question == "\U0001f600"
 
     def test_a_name_given_twice(self, refusal):
         message, _ = refusal('{"qid": "a", "answerable": true, "answerable": false}')
@@ -403,7 +406,7 @@ class TestDuplicateQids:
     def test_a_qid_repeated_in_another_file_names_that_file(self, write):
         one, two = write([row()], "one.jsonl"), write([row(qid="B"), row()], "two.jsonl")
         with pytest.raises(GoldError) as caught:
-            load([one, two])
+            GoldSet.load([one, two])
         assert str(caught.value) == f"{two}:2: qid appears twice, first in {one}:1: 'A1'"
 
 
@@ -426,14 +429,14 @@ class TestBrokenBenchmarks:
     )
     def test_a_broken_file_is_named(self, benchmark, files, problem):
         with pytest.raises(GoldError) as caught:
-            load(benchmark(**files))
+            GoldSet.load(benchmark(**files))
         assert problem in str(caught.value)
         assert caught.value.hint
 
     def test_a_query_given_twice_names_both_lines(self, benchmark):
         text = '{"q1": {"query": "Why?"},\n\n "q1": {"query": "How?"}}'
         with pytest.raises(GoldError, match=r"queries\.json:3: name appears twice, first on line 1: 'q1'$"):
-            load(benchmark(text))
+            GoldSet.load(benchmark(text))
 
 
 class TestBrokenJudgements:
@@ -455,11 +458,11 @@ class TestBrokenJudgements:
 class TestRealFiles:
     @pytest.mark.parametrize("name", ["gold.jsonl", "qaset.json"])
     def test_the_small_squad_files_load(self, data, name):
-        gold = load(data / "squad2/small" / name)
+        gold = GoldSet.load(data / "squad2/small" / name)
         assert (len(gold), sum(item.answerable for item in gold)) == (200, 100)
 
     def test_both_small_squad_files_ask_the_same_questions(self, data):
-        one, two = (load(data / "squad2/small" / name) for name in ("gold.jsonl", "qaset.json"))
+        one, two = (GoldSet.load(data / "squad2/small" / name) for name in ("gold.jsonl", "qaset.json"))
         assert [(i.qid, i.question, i.answerable, i.citations) for i in one] == [
             (i.qid, i.question, i.answerable, i.citations) for i in two
         ]
@@ -480,11 +483,13 @@ class TestRealFiles:
         path = shared / name
         text = path.read_text()
         rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.split("\n") if line]
-        assert [(item.qid, item.answerable) for item in load(path)] == [(one["qid"], one["answerable"]) for one in rows]
+        assert [(item.qid, item.answerable) for item in GoldSet.load(path)] == [
+            (one["qid"], one["answerable"]) for one in rows
+        ]
 
     def test_trec_evals_own_judgements_load(self, shared: Path):
         path = shared / "trec_eval/qrels.test"
         judged = [line.split() for line in path.read_text().splitlines()]
-        gold = load(path)
+        gold = GoldSet.load(path)
         assert {item.qid for item in gold} == {columns[0] for columns in judged}
         assert sum(len(item.ids) for item in gold) == sum(columns[3] != "0" for columns in judged)

@@ -18,7 +18,7 @@ from ragmon.config.load import load
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold.diff import diff
-from ragmon.gold.frozen import check, freeze, read_frozen
+from ragmon.gold.freeze import check, freeze, read_frozen
 from ragmon.gold.sets import GoldSet
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions

@@ -12,10 +12,9 @@ from ragmon.cli.gold import gold as gold_commands
 from ragmon.config import gates as presets
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold.files import load
 from ragmon.gold.lint import CEILINGS, FLOORS, SEVERITIES, UNDER_REFUSAL, lint
 from ragmon.gold.sets import GoldSet
-from ragmon.gold.summary import stats as count
+from ragmon.gold.sets import stats as count
 
 
 def answerable(qid, **fields):
@@ -271,7 +270,7 @@ class TestCommandLine:
 
     def test_stats_as_json_are_the_same_counts(self, cli, tmp_path):
         result = cli("stats", "--format", "json", gold=[ROW])
-        assert json.loads(result.stdout) == count(load(tmp_path / "gold.jsonl"))
+        assert json.loads(result.stdout) == count(GoldSet.load(tmp_path / "gold.jsonl"))
 
     def test_a_path_is_required(self, cli):
         assert "Missing argument 'PATHS...'" in cli("lint").stderr
@@ -279,7 +278,7 @@ class TestCommandLine:
 
 class TestRealFiles:
     def test_the_small_squad_file_has_no_errors(self, data):
-        findings = lint(load(data / "squad2/small/gold.jsonl"))
+        findings = lint(GoldSet.load(data / "squad2/small/gold.jsonl"))
         assert {finding.severity for finding in findings} <= {"warning", "info"}
 
     def test_squads_contradictory_questions_are_found(self, shared):
@@ -290,5 +289,5 @@ class TestRealFiles:
             if line:
                 row = json.loads(line)
                 asked.setdefault(row["question"].lower(), set()).add(row["answerable"])
-        errors = [finding for finding in lint(load(path)) if finding.severity == "error"]
+        errors = [finding for finding in lint(GoldSet.load(path)) if finding.severity == "error"]
         assert len(errors) == sum(len(kinds) == 2 for kinds in asked.values())

@@ -9,9 +9,8 @@ from keepers import Hand
 from serving import asked, replayed, whole
 
 from ragmon.core.record import Label
-from ragmon.labels.book import Book
-from ragmon.labels.early import SHARE, Early
-from ragmon.labels.words import JOINED, NO_ROOM
+from ragmon.gold.labels.pending import SHARE, Early
+from ragmon.gold.labels.ratings import JOINED, NO_ROOM, Book
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
 

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.labels.files import Words, read_labels, template
+from ragmon.gold.labels.files import Words, read_labels, template
 
 A, B = "a" * 32, "b" * 32
 

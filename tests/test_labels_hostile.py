@@ -12,12 +12,11 @@ from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, as_label, decode_entry
 from ragmon.export.traffic import latency
+from ragmon.gold.labels.files import Words, read_labels
+from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict
 from ragmon.journal import forget, open_readonly
-from ragmon.labels.book import RATERS, Book
-from ragmon.labels.files import Words, read_labels
 from ragmon.labels.joining import labelled
 from ragmon.labels.settled import Settled
-from ragmon.labels.words import CROWDED, DUPLICATE, JOINED, ORPHAN, Verdict
 from ragmon.live import Live
 from ragmon.offline import Run
 from ragmon.scorer import Scorer

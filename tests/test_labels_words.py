@@ -9,16 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Label
-from ragmon.labels.book import LARGEST, LARGEST_ANSWER, MOST, Book
-from ragmon.labels.words import (
+from ragmon.gold.labels.ratings import (
     CHANGED,
     CONFLICT,
     CROWDED,
     DUPLICATE,
     JOINED,
+    LARGEST,
+    LARGEST_ANSWER,
     LATE,
+    MOST,
     NO_ROOM,
     ORPHAN,
+    Book,
     Verdict,
     Words,
     together,

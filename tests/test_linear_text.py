@@ -27,10 +27,10 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
 from ragmon.export import markdown
+from ragmon.gold.labels import files
 from ragmon.ingest import decode
 from ragmon.ingest.otlp import lines
 from ragmon.judges import replies
-from ragmon.labels import files
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.probes import cache_headers

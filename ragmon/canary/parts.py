@@ -9,10 +9,11 @@ from typing import Final, Literal
 from ragmon.canary.clusters import Clusters
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
+from ragmon.gold.sets import GoldInfo
 from ragmon.groups import take
 from ragmon.judging import MISSING
 from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, GoldInfo, SeriesStats, Snapshot
+from ragmon.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.windows import State
 
 By = Literal["build", "index_hash"]

@@ -8,9 +8,10 @@ from dataclasses import replace
 from ragmon.canary.parts import Release, lacking, look
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy
+from ragmon.gold.sets import GoldInfo
 from ragmon.judging import Evidence, evaluate, find_evidence, without_data
 from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, GoldInfo, Snapshot
+from ragmon.snapshot import ALL, Snapshot
 from ragmon.stats import betting
 
 

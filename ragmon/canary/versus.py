@@ -12,9 +12,10 @@ from ragmon import stats
 from ragmon.canary.parts import Release, lacking, look
 from ragmon.compare import Flip, Place, items_of
 from ragmon.core.policy import Gate, Policy, Verdict
+from ragmon.gold.sets import GoldInfo
 from ragmon.judging import Evidence, find_evidence, sources_of
 from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, GoldInfo, Snapshot, item_sums
+from ragmon.snapshot import ALL, Snapshot, item_sums
 from ragmon.stats import betting, paired
 from ragmon.stats import paired as two_samples
 from ragmon.tables import Table

@@ -17,10 +17,9 @@ from ragmon.cli.runs import output_option, write
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.private_files import read_key
 from ragmon.gold.diff import MUTATED, Diff, diff
-from ragmon.gold.frozen import freeze, is_frozen, read_frozen
+from ragmon.gold.freeze import freeze, is_frozen, read_frozen
 from ragmon.gold.lint import SEVERITIES, Finding, lint
-from ragmon.gold.sets import SHOWN, GoldSet
-from ragmon.gold.summary import Stats, stats
+from ragmon.gold.sets import SHOWN, GoldSet, Stats, stats
 
 _NEGATIVE: Final = 1
 """Exit code of a set with errors, and of two sets that differ."""

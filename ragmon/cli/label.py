@@ -19,10 +19,10 @@ from ragmon.config.settings import Settings
 from ragmon.core import record
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.record import Label, Line, Record
+from ragmon.gold.labels.files import read_labels, template
+from ragmon.gold.labels.sampling import queue, rows
 from ragmon.ingest.files import Intake, read_files
 from ragmon.journal import JournalReader, open_readonly
-from ragmon.labels.files import read_labels, template
-from ragmon.labels.queue import queue, rows
 from ragmon.server.doors.writing import LABELS_PATH
 from ragmon.server.keeping.opening import entries
 

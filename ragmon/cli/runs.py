@@ -19,8 +19,8 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.core.record import Label, Line
 from ragmon.gold import GoldSet
+from ragmon.gold.labels.files import Words, read_labels
 from ragmon.ingest.files import Intake, read_files
-from ragmon.labels.files import Words, read_labels
 from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
 from ragmon.parallel import Follow, MakeScorer, run_files

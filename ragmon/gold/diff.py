@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold.frozen import Frozen
+from ragmon.gold.freeze import Frozen
 from ragmon.gold.sets import GoldSet
 
 MUTATED: Final = "mutated: qids are permanent, give it a new one"

@@ -1,4 +1,8 @@
-"""Gold files of every known shape, read strictly: a file is taken whole or refused whole.
+"""The three files of seed 004: `queries.json`, `qrels.json` (one relevant section a query) and `answers.json`.
+
+TREC relevance judgements: `qid iteration docid relevance`, separated by white space.
+
+Files to gold items: recognises each file's shape by what is in it, and takes all of them or none.
 
 | shape | what it looks like |
 |---|---|
@@ -15,35 +19,235 @@ The row shapes may be mixed, and every row may carry `tags`, `paraphrases`, `neg
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
-from ragmon.core import constants
-from ragmon.core.gold_item import Match
-from ragmon.gold.items import Paths
-from ragmon.gold.sets import GoldSet
+from pydantic import Field
+
+from ragmon.core.errors import GoldError
+from ragmon.core.gold_item import GoldItem, Match
+from ragmon.gold.schema import AnyRow, Id, Row, read_item, read_row
+from ragmon.gold.strict_json import SHAPES, STDIN, JsonText, Place, place_of, read_text
+
+NAMES: Final = ("queries.json", "qrels.json", "answers.json")
+
+_log = logging.getLogger("ragmon")
 
 
-def load(
-    path: Paths,
-    name: str | None = None,
-    *,
-    match: Match = "exact",
-    pipeline: str | None = None,
-    use: Collection[str] = (constants.PROBE, constants.MATCH),
-    tags: Mapping[str, str] | None = None,
-) -> GoldSet:
-    """Read gold files into one set.
+class QueryRow(Row):
+    """An entry of `queries.json`."""
 
-    Args:
-        path: A file of any known shape, plain or gzip; a directory of seed 004's three files; `-` for standard input;
-            or several of them, which make one set.
-        name: The set's name; default: the first file's stem.
-        match: How gold texts are compared with contexts.
-        pipeline: The pipeline the set judges; None for any.
-        use: Which records may match it: `probe`, `match`.
-        tags: Slices every item of the set belongs to.
+    query: str = Field(description="write the question as a string")
+    type: str | None = Field(default=None, description="write the kind of query as a string")
+    source: str | None = Field(default=None, description="write where the answer stands as a string")
+
+
+class QrelRow(Row):
+    """An entry of `qrels.json`."""
+
+    doc_id: Id | None = Field(default=None, description="write the document's id, a string or an integer")
+    section_id: Id | None = Field(default=None, description="write the section's id, a string or an integer")
+
+
+class Files(NamedTuple):
+    """The three files that make one set."""
+
+    queries: Path
+    qrels: Path
+    answers: Path
+
+
+def files_in(directory: Path) -> Files:
+    """The three files of a directory.
 
     Raises:
-        GoldError: With file, line, value and what would be right.
+        GoldError: One of them is not there.
     """
-    return GoldSet.load(path, name, match=match, pipeline=pipeline, use=use, tags=tags)
+    found = []
+    for name in NAMES:
+        candidates = (directory / name, directory / f"{name}.gz")
+        present = next((path for path in candidates if path.exists()), None)
+        if present is None:
+            hint = f"name a gold file, or a directory that holds {', '.join(NAMES)}"
+            raise place_of(directory).error("directory lacks a file", name, hint)
+        found.append(present)
+    return Files(*found)
+
+
+def gather(paths: Sequence[str | Path]) -> list[str | Path | Files]:
+    """The paths in their order, with directories and triples of files that belong together as one entry."""
+    triples = _triples(paths)
+    sources: list[str | Path | Files] = []
+    for path in paths:
+        triple = triples.get(Path(path).parent)
+        if Path(path).is_dir():
+            sources.append(files_in(Path(path)))
+        elif triple is None or Path(path) not in triple:
+            sources.append(path)
+        elif triple not in sources:
+            sources.append(triple)
+    return sources
+
+
+def _triples(paths: Sequence[str | Path]) -> dict[Path, Files]:
+    """The complete triples among the paths, by directory."""
+    found: dict[Path, dict[str, Path]] = {}
+    for path in map(Path, paths):
+        found.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
+    whole = {directory: names for directory, names in found.items() if set(NAMES) <= names.keys()}
+    return {directory: Files(*(names[name] for name in NAMES)) for directory, names in whole.items()}
+
+
+def read_benchmark(files: Files) -> Iterator[tuple[Place, GoldItem]]:
+    """One answerable item per query whose relevant section is known.
+
+    Queries without one are left out and counted in the log: nothing could be said about them.
+
+    Raises:
+        GoldError: A file is broken.
+    """
+    qrels = {qid: row for qid, _, row in _rows(files.qrels, QrelRow)}
+    answers = _answers(files.answers)
+    unusable = total = 0
+    for qid, place, row in _rows(files.queries, QueryRow):
+        total += 1
+        qrel = qrels.get(qid, QrelRow())
+        if qrel.doc_id is None or qrel.section_id is None:
+            unusable += 1
+            continue
+        yield place, _item(qid, row, f"{qrel.doc_id}_{qrel.section_id}_", answers.get(qid))
+    if unusable:
+        _log.warning("%s: %d of %d queries left out, no usable qrel", files.queries, unusable, total)
+
+
+def _item(qid: str, row: QueryRow, prefix: str, answer: str | None) -> GoldItem:
+    tags = {name: value for name, value in (("type", row.type), ("source", row.source)) if value}
+    return GoldItem(
+        qid=qid, question=row.query, answerable=True, gold_claim=answer or None, sections=(prefix,), tags=tags
+    )
+
+
+def _rows(path: Path, model: type[AnyRow]) -> Iterator[tuple[str, Place, AnyRow]]:
+    for name, place, raw in JsonText(str(path), read_text(path)).members():
+        if not name.strip():
+            raise place.error("query id is empty", name, "give every query a permanent id")
+        yield name, place, read_row(model, place, raw)
+
+
+def _answers(path: Path) -> dict[str, str | None]:
+    answers: dict[str, str | None] = {}
+    for name, place, raw in JsonText(str(path), read_text(path)).members():
+        if raw is not None and not isinstance(raw, str):
+            raise place.error(f"answer of {name!r} is not a string", raw, "write the reference answer as one string")
+        answers[name] = raw
+    return answers
+
+
+_COLUMNS: Final = 4
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_HINT: Final = "write qid, iteration, docid and relevance, separated by spaces: 301 0 FR940202-2-00150 1"
+
+
+def looks_like_qrels(line: str) -> bool:
+    """Whether a line has the four columns of a judgement."""
+    return len(line.split()) == _COLUMNS
+
+
+def read_qrels(path: str, text: str) -> Iterator[tuple[Place, GoldItem]]:
+    """One answerable item per query id, without question text, in the order of the file.
+
+    A relevance above zero is relevant, whatever its grade.
+
+    Raises:
+        GoldError: A line is not a judgement, or judges a document a second time.
+    """
+    first: dict[str, Place] = {}
+    judged: dict[tuple[str, str], Place] = {}
+    relevant: dict[str, list[str]] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = Place(path, number)
+        qid, docid, relevance = _judgement(line, place)
+        earlier = judged.setdefault((qid, docid), place)
+        if earlier is not place:
+            raise place.error(f"judged twice, first on line {earlier.line}", f"{qid} {docid}", "keep one of them")
+        first.setdefault(qid, place)
+        relevant.setdefault(qid, []).extend([docid] if relevance > 0 else [])
+    for qid, ids in relevant.items():
+        yield first[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
+
+
+def _judgement(line: str, place: Place) -> tuple[str, str, int]:
+    columns = line.split()
+    if len(columns) != _COLUMNS:
+        raise place.error(f"{len(columns)} columns instead of {_COLUMNS}", line.strip(), _HINT)
+    qid, _, docid, relevance = columns
+    if not _INTEGER.fullmatch(relevance):
+        raise place.error("relevance is not an integer", relevance, _HINT)
+    return qid, docid, int(relevance)
+
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def as_paths(path: Paths) -> tuple[str | Path, ...]:
+    """One path or several, as several."""
+    return (path,) if isinstance(path, (str, Path)) else tuple(path)
+
+
+def set_name(paths: Sequence[str | Path]) -> str:
+    """What a set is called when nobody names it: after its first file, or the directory of seed 004's files."""
+    first = Path(paths[0])
+    if str(first) == STDIN:
+        return "stdin"
+    bare = first.name.removesuffix(".gz")
+    if bare in NAMES:
+        return first.resolve().parent.name
+    return first.resolve().name if first.is_dir() else Path(bare).stem
+
+
+def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...]:
+    """All items of all files, in their order.
+
+    Args:
+        paths: At least one file or directory.
+        match: How gold texts are compared with contexts.
+
+    Raises:
+        GoldError: One of the files is broken or empty, or a qid appears twice.
+    """
+    if not paths:
+        raise GoldError("no gold file given", hint=SHAPES)
+    first: dict[str, Place] = {}
+    items: list[GoldItem] = []
+    for source in gather(paths):
+        before = len(items)
+        for place, item in _read(source, match):
+            earlier = first.setdefault(item.qid, place)
+            if earlier is not place:
+                raise _twice(item, place, earlier)
+            items.append(item)
+        if len(items) == before:
+            whole = place_of(source.queries if isinstance(source, Files) else source)
+            raise whole.error("holds no item", hint=SHAPES)
+    return tuple(items)
+
+
+def _twice(item: GoldItem, place: Place, earlier: Place) -> GoldError:
+    where = f"on line {earlier.line}" if earlier.path == place.path else f"in {earlier.path}:{earlier.line}"
+    return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
+
+
+def _read(source: str | Path | Files, match: Match) -> Iterator[tuple[Place, GoldItem]]:
+    if isinstance(source, Files):
+        return read_benchmark(source)
+    path, text = place_of(source).path, read_text(source)
+    start = text.lstrip()
+    if not start.startswith(("[", "{")) and looks_like_qrels(start.partition("\n")[0]):
+        return read_qrels(path, text)
+    rows = JsonText(path, text).array() if start.startswith("[") else JsonText.lines(path, text)
+    return ((place, read_item(place, raw, match)) for place, raw in rows)

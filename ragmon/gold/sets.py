@@ -1,4 +1,7 @@
-"""A named, versioned set of gold items, and the index that finds the item a record belongs to."""
+"""A named, versioned set of gold items, and the index that finds the item a record belongs to.
+
+What a gold set holds, in numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 from ragmon.core import constants
 from ragmon.core.errors import GoldError
@@ -16,7 +19,6 @@ from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Record, redacted
 from ragmon.core.text import normalise_question
-from ragmon.snapshot import GoldInfo
 
 SHOWN: Final = 8
 """Hex digits of a gold version that are shown and exported."""
@@ -83,7 +85,7 @@ class GoldSet:
         Raises:
             GoldError: With file, line, value and what would be right.
         """
-        from ragmon.gold.items import as_paths, read_items, set_name  # noqa: PLC0415 - loads pydantic
+        from ragmon.gold.files import as_paths, read_items, set_name  # noqa: PLC0415 - loads pydantic
 
         paths = as_paths(path)
         items = read_items(paths, match)
@@ -216,3 +218,56 @@ class Items:
                 self.by_question[question] = items[0]
                 if question != normalise_question(items[0].question):
                     self._paraphrases.add(question)
+
+
+class Stats(TypedDict):
+    """Counts of a gold set; `with_…` count answerable items, `tags` all items by tag and value."""
+
+    name: str
+    version: str
+    items: int
+    answerable: int
+    unanswerable: int
+    with_substrings: int
+    with_gold_claim: int
+    with_citations: int
+    with_contexts: int
+    with_sections: int
+    tags: dict[str, dict[str, int]]
+
+
+def stats(gold: GoldSet) -> Stats:
+    """Count what a set holds.
+
+    >>> from ragmon.core.gold_item import GoldItem
+    >>> counts = stats(GoldSet("g", (GoldItem("a", "Why?", answerable=False, tags={"lang": "en"}),)))
+    >>> counts["items"], counts["answerable"], counts["tags"]
+    (1, 0, {'lang': {'en': 1}})
+    """
+    answerable = [item for item in gold if item.answerable]
+    tags = Counter((tag, value) for item in gold for tag, value in item.tags.items())
+    by_tag: dict[str, dict[str, int]] = {}
+    for (tag, value), count in sorted(tags.items()):
+        by_tag.setdefault(tag, {})[value] = count
+    return {
+        "name": gold.name,
+        "version": gold.version,
+        "items": len(gold),
+        "answerable": len(answerable),
+        "unanswerable": len(gold) - len(answerable),
+        "with_substrings": sum(1 for item in answerable if item.phrases),
+        "with_gold_claim": sum(1 for item in answerable if item.gold_claim),
+        "with_citations": sum(1 for item in answerable if item.ids),
+        "with_contexts": sum(1 for item in answerable if item.texts),
+        "with_sections": sum(1 for item in answerable if item.sections),
+        "tags": by_tag,
+    }
+
+
+@dataclass(frozen=True)
+class GoldInfo:
+    """A gold set in use."""
+
+    name: str
+    version: str
+    items: int

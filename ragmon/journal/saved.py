@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
+from ragmon.gold.labels.ratings import Book
 from ragmon.journal.checkpoints import LEVEL
-from ragmon.labels.book import Book
 
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LIVE, _LABELS = "live", "labels"

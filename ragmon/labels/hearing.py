@@ -10,9 +10,8 @@ from collections.abc import Callable
 import msgspec
 
 from ragmon.core.record import Label, Record, joins
-from ragmon.labels.book import Book
+from ragmon.gold.labels.ratings import PROBED, Book
 from ragmon.labels.joining import gold_item, labelled
-from ragmon.labels.words import PROBED
 from ragmon.scorer import Scorer
 
 

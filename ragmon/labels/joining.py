@@ -7,7 +7,7 @@ import msgspec
 from ragmon.core.constants import LABEL, LABELS
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
-from ragmon.labels.words import Verdict
+from ragmon.gold.labels.ratings import Verdict
 from ragmon.metrics.answers import AnswerCorrect
 
 

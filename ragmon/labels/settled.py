@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL
 from ragmon.core.record import FIELDS, Label, Line, Record, joins
+from ragmon.gold.labels.ratings import Words, dated, together
 from ragmon.labels.joining import gold_item, labelled
-from ragmon.labels.words import Words, dated, together
 from ragmon.scorer import Scorer
 from ragmon.stats.detection import Delays
 

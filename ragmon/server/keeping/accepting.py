@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.bounds import bounded
 from ragmon.core.record import Entry, Record, as_label, encode_entry, of_a_trace
+from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import extent
 from ragmon.ingest.otlp.batch import Foreign, Own
@@ -20,7 +21,6 @@ from ragmon.ingest.otlp.requests import read
 from ragmon.ingest.otlp.totals import totals
 from ragmon.ingest.rejected import Rejected
 from ragmon.journal.held import Body
-from ragmon.labels.words import REJECTED
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ragmon.core.gold_item import GoldItem, Match
-from ragmon.gold.source import SHAPES, Place
+from ragmon.gold.strict_json import SHAPES, Place
 
 _SLIP: Final = 0.85
 """Similarity from which a name is taken for a misspelling; `answer` (0.75) and `id` (0.80) stay free for other uses."""
