@@ -19,8 +19,8 @@ from ragmon.capture.otlp.wire import opened, put
 from ragmon.core import semconv
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.batch import Foreign
-from ragmon.ingest.otlp.requests import read
-from ragmon.spans import Span, to_record
+from ragmon.ingest.otlp.request import read
+from ragmon.ingest.spans import Span, to_record
 
 ROUNDS = 31
 DOCUMENTS = 10

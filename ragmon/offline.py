@@ -21,8 +21,8 @@ from ragmon.core.version import current
 from ragmon.export.report import Report
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
+from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake
-from ragmon.ingest.rejected import Rejected
 from ragmon.judging import evaluate
 from ragmon.labels.settled import Labelled, Settled
 from ragmon.pairs import Prediction, predictions

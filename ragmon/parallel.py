@@ -11,8 +11,7 @@ from multiprocessing import get_context
 from threading import active_count
 
 from ragmon.core.record import Line
-from ragmon.ingest.files import Intake, Progress, read_file, read_files, splittable
-from ragmon.ingest.lines import byte_ranges
+from ragmon.ingest.files import Intake, Progress, byte_ranges, read_file, read_files, splittable
 from ragmon.offline import Counted, Duplicates, Run
 from ragmon.scorer import Scorer
 

@@ -17,7 +17,7 @@ from otlp_requests import as_json, export
 from serving import PROTOBUF, asked, foreign, whole
 
 from ragmon.core.record import Latency
-from ragmon.spans import Span
+from ragmon.ingest.spans import Span
 
 JSON = "application/json"
 TIMEOUT = 30.0

@@ -9,7 +9,7 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from ragmon.core.text import clean
-from ragmon.spans import Event
+from ragmon.ingest.spans import Event
 
 UNWANTED = {"thread.id": 7, "code.function.name": "f"}
 

@@ -21,12 +21,12 @@ from ragmon.capture.otlp.spans import SpanWriter
 from ragmon.capture.otlp.wire import opened
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
+from ragmon.ingest.spans import Span
 from ragmon.journal import open_readonly
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.opening import entries
 from ragmon.server.keeping.waiting import Limits
 from ragmon.server.server import Server
-from ragmon.spans import Span
 from ragmon.testing import make_record
 
 PATIENCE = 60.0

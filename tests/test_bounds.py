@@ -22,18 +22,18 @@ from ragmon.core import constants, log, semconv
 from ragmon.core.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode
 from ragmon.ingest.decode import decode
+from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake, read_files
-from ragmon.ingest.otlp import assembly
-from ragmon.ingest.otlp.totals import totals
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.otlp import file_traces
+from ragmon.ingest.otlp.metrics import totals
+from ragmon.ingest.spans import per_request, to_record
+from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, SPANS, TOO_MANY_STEPS
+from ragmon.ingest.spans.retrieval import STEPS
+from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_traces
 from ragmon.server.keeping.waiting import TOO_MANY, Limits, Room
-from ragmon.spans import per_request, to_record
-from ragmon.spans.model import CONTENT_NOT_CAPTURED, SPANS, TOO_MANY_STEPS
-from ragmon.spans.retrievals import STEPS
-from ragmon.spans.values import LONGEST
 from ragmon.stats import bucket
 from ragmon.testing import make_gold, make_record
 
@@ -202,7 +202,7 @@ MANY = {
         constants.OVERSIZE,
     ),
     "a mebibyte of them": (
-        {semconv.OPERATION: "retrieval", semconv.DOCUMENTS: LISTED[: LISTED.rindex(",", 0, LONGEST - 1)] + "]"},
+        {semconv.OPERATION: "retrieval", semconv.DOCUMENTS: LISTED[: LISTED.rindex(",", 0, MAX_TEXT_CHARS - 1)] + "]"},
         KEPT,
         constants.TOO_MANY_DOCUMENTS,
     ),
@@ -295,7 +295,7 @@ def test_a_root_that_comes_last_is_kept_however_many_came_before():
 
 def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
     """What the trace's spans retrieved is unknown then, as it is on a server."""
-    monkeypatch.setattr(assembly, "SPANS", 3)
+    monkeypatch.setattr(file_traces, "SPANS", 3)
     told = {semconv.OPERATION: "retrieval", semconv.QUERY_TEXT: "Is it?", semconv.DOCUMENTS: '[{"id": "d1"}]'}
     spans = [made(told)._replace(span_id=f"{number:016x}", parent_id=f"{1:016x}") for number in range(2, 7)]
     path = tmp_path / "spans.jsonl"
@@ -313,7 +313,7 @@ def test_documents_of_more_retrievals_than_are_followed_are_unknown():
 
 
 def test_an_answer_that_is_too_long_to_be_decoded_is_unknown_for_its_length():
-    answer = json.dumps({"answer": "x" * LONGEST})
+    answer = json.dumps({"answer": "x" * MAX_TEXT_CHARS})
     mapped = to_record(
         [made({semconv.SPAN_KIND: "CHAIN", semconv.INPUT_VALUE: "Is it?", semconv.OUTPUT_VALUE: answer})]
     )

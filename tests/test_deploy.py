@@ -51,10 +51,10 @@ from ragmon.core import constants, semconv
 from ragmon.core.errors import ConfigError
 from ragmon.core.net import is_known
 from ragmon.core.record import Totals
+from ragmon.ingest.spans import model, to_record
+from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.server.doors import exposure
 from ragmon.server.doors.sockets import CONNECTIONS, shares
-from ragmon.spans import roles, to_record
-from ragmon.spans.model import OWN_SCOPE
 
 YAML = sorted(path for path in DEPLOY.rglob("*.y*ml"))
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
@@ -489,7 +489,7 @@ def test_the_conditions_name_keys_ragmon_reads():
 
 
 def test_every_key_that_tells_a_spans_part_in_a_request_leads_to_ragmon():
-    telling = [key for key, _ in roles._CONVENTIONS]
+    telling = [key for key, _ in model._CONVENTIONS]
     assert all(routed({key: "anything"}, "a scope") for key in telling)
     assert not routed({"http.request.method": "POST", "db.system": "redis"}, "opentelemetry.instrumentation.httpx")
 

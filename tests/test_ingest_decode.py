@@ -8,8 +8,7 @@ import pytest
 
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.decode import decode
-from ragmon.ingest.fields import as_flag
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.fields import Rejected, as_flag
 
 CORE = b'"qid":"a","q":"A?","retrieved_ids":["d"],"answer_json":{"claim":"x","citations":["d"]}'
 

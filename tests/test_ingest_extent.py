@@ -15,8 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otlp_requests import as_json, export, field
 from recorded_spans import made
 
-from ragmon.ingest.otlp import extent
-from ragmon.ingest.otlp.extent import MOST, POINTS, SPANS, TOO_MANY, is_crowded
+from ragmon.ingest.otlp import batch
+from ragmon.ingest.otlp.batch import MOST, POINTS, SPANS, TOO_MANY, is_crowded
 from ragmon.server.desk import Form, RefusedError
 from ragmon.server.keeping.accepting import of_metrics, of_traces
 
@@ -40,7 +40,7 @@ def test_a_request_of_very_many_messages_is_not_taken_apart(body):
     assert refused.value.counts.dropped == {TOO_MANY: 1}, "somebody sent it, so it is accounted for"
 
 
-def span_of(part, n=MOST * extent.PARTS + 1):
+def span_of(part, n=MOST * batch.PARTS + 1):
     """A request with one span, which holds the same again and again."""
     return field(1, field(2, field(2, field(1, b"t" * 16) + field(2, b"s" * 8) + part * n)))
 
@@ -195,12 +195,12 @@ BODY = st.recursive(
 def test_what_a_parser_would_make_too_many_messages_of_is_crowded_and_nothing_small_is(body):
     """Held against protobuf itself, with a limit of five messages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extent, "MOST", 5)
-        patch.setattr(extent, "_WALKED", 0)
+        patch.setattr(batch, "MOST", 5)
+        patch.setattr(batch, "_WALKED", 0)
         crowded = is_crowded(body, SPANS, json=False)
         try:
             held = messages_of(TracesData.FromString(body))
         except DecodeError:
             return
         assert crowded or held <= 5
-        assert not crowded or held > 5 or len(body) > 2 * 5 * extent.FIELDS or len(body) > 2 * 5 * extent.PARTS
+        assert not crowded or held > 5 or len(body) > 2 * 5 * batch.FIELDS or len(body) > 2 * 5 * batch.PARTS

@@ -15,10 +15,9 @@ from trace_files import GOLD, NOON, good
 
 from ragmon.core import constants
 from ragmon.core.record import Record, Totals, encode
-from ragmon.ingest.decode import decode
+from ragmon.ingest.decode import AnyShape, decode
+from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake, read_file
-from ragmon.ingest.rejected import Rejected
-from ragmon.ingest.shapes import AnyShape
 from ragmon.scorer import Scorer
 
 REASONS = {

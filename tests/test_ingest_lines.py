@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from trace_files import good, take, write
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.ingest import inflate, lines
-from ragmon.ingest.files import Intake, read_files
-from ragmon.ingest.lines import Lines, byte_ranges, open_bytes
+from ragmon.ingest import compression
+from ragmon.ingest import files as lines
+from ragmon.ingest.files import Intake, Lines, byte_ranges, open_bytes, read_files
 
 SHORT = 8
 """The longest line, in tests that need long ones."""
@@ -120,9 +120,9 @@ def test_gzip_members_zstd_frames_and_padding_follow_each_other(tmp_path):
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
 @pytest.mark.parametrize("read", [1, 7, 16])
 def test_members_and_frames_may_end_where_a_read_ends(tmp_path, monkeypatch, compress, read):
-    monkeypatch.setattr(inflate, "_READ", read)
-    monkeypatch.setattr(inflate, "_ZSTD_READ", read)
-    monkeypatch.setattr(inflate, "_INFLATED", 5)
+    monkeypatch.setattr(compression, "_READ", read)
+    monkeypatch.setattr(compression, "_ZSTD_READ", read)
+    monkeypatch.setattr(compression, "_INFLATED", 5)
     content = b"".join(compress(good(n, tags={"n": "x" * n})) for n in range(20))
     (tmp_path / "packed").write_bytes(content)
     records, intake = take(tmp_path / "packed")

@@ -17,8 +17,8 @@ from ragmon.capture.otlp import OtlpSink
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import Intake, read_files
-from ragmon.ingest.otlp import assembly
-from ragmon.spans import to_record
+from ragmon.ingest.otlp import file_traces
+from ragmon.ingest.spans import to_record
 from ragmon.testing import make_record
 
 RECORDED = sorted((Path(__file__).parent / "data" / "spans").glob("*.json"))
@@ -136,15 +136,15 @@ def test_spans_of_a_trace_may_come_apart_and_in_any_order(tmp_path):
 
 def test_a_trace_is_complete_when_nothing_of_it_came_for_five_minutes(tmp_path):
     """Memory holds what is open, not the whole file: the first records come while the rest is still unread."""
-    held = assembly.Assembly()
+    held = file_traces.Assembly()
     came = [list(held.add(retrieval(number), {})) for number in range(100)]
     assert came.index(next(filter(None, came))) == 31
     assert sum(map(len, came)) + len(list(held.end())) == 100
 
 
 def test_many_open_spans_complete_the_trace_that_waited_longest(monkeypatch):
-    monkeypatch.setattr(assembly, "OPEN", 10)
-    held = assembly.Assembly()
+    monkeypatch.setattr(file_traces, "OPEN", 10)
+    held = file_traces.Assembly()
     done = [mapped for number in range(15) for mapped in held.add(retrieval(0, trace_id=f"{number + 1:032x}"), {})]
     assert [mapped.record.trace_id for mapped in done] == [f"{number + 1:032x}" for number in range(5)]
 

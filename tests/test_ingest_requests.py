@@ -20,13 +20,13 @@ from ragmon.capture.otlp.wire import opened
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp import wanted
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp import attribute_layouts
 from ragmon.ingest.otlp.batch import Batch
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.ingest.otlp.requests import read
-from ragmon.ingest.rejected import Rejected
-from ragmon.spans import Event, Span, to_record
-from ragmon.spans.remembered import KEYS, LONGEST
+from ragmon.ingest.otlp.request import read
+from ragmon.ingest.spans import Event, Span, to_record
+from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
 
 RECORDED = sorted((Path(__file__).parent / "data" / "spans").glob("*.json"))
@@ -130,7 +130,7 @@ def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
     """Whoever teaches the mapper a new key is told here to read it off the wire too."""
     watched = [span._replace(attributes=Asked(span.attributes, asked)) for span in spans]
     to_record(watched, **options)
-    assert not [key for key in asked if not wanted.ON_SPAN[key]]
+    assert not [key for key in asked if not attribute_layouts.ON_SPAN[key]]
 
 
 BELOW = {
@@ -177,8 +177,8 @@ def test_keys_without_end_do_not_fill_the_memory():
     for _ in range(2):
         (span,) = spans_of(received(request))
         assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
-    assert len(wanted.ON_SPAN) <= KEYS
-    assert max(map(len, wanted.ON_SPAN)) <= LONGEST
+    assert len(attribute_layouts.ON_SPAN) <= KEYS
+    assert max(map(len, attribute_layouts.ON_SPAN)) <= MEMO_MAX_CHARS
 
 
 VALUES = {

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from ragmon.core import constants
 from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, TextFacts, Totals, encode
-from ragmon.ingest.decode import decode
-from ragmon.ingest.shapes import AnyShape, adapt
+from ragmon.ingest.decode import AnyShape, adapt, decode
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 texts = st.lists(text, max_size=4)

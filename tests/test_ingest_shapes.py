@@ -11,7 +11,7 @@ from trace_files import take
 from ragmon.core.record import Answer, Latency, Record, TextFacts
 from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.fields import Rejected
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
 from ragmon.scorer import Scorer
 

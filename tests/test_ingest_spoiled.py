@@ -15,15 +15,15 @@ from recorded_spans import START, made
 from serving import PROTOBUF, accounted, post, serving
 
 from ragmon.core import constants, semconv
+from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake, read_files
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.ingest.otlp.requests import read
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.otlp.request import read
+from ragmon.ingest.spans import Event, to_record
 from ragmon.journal.bodies import without
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import UnreadableError, of_traces
-from ragmon.spans import Event, to_record
 
 SPANS = 100
 BAD = 50

@@ -15,9 +15,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from ragmon.capture.otlp.metrics import metrics_request
 from ragmon.core import constants, semconv
 from ragmon.core.record import Totals
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.ingest.otlp.totals import totals
-from ragmon.ingest.rejected import Rejected
 from ragmon.stats import bucket, buckets
 
 STARTED = 1_700_000_000.0

@@ -13,7 +13,7 @@ from trace_files import take, write
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
-from ragmon.ingest.trec import is_run
+from ragmon.ingest.files import is_run
 from ragmon.metrics.base import build
 from ragmon.scorer import Scorer
 

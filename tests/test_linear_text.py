@@ -29,12 +29,13 @@ from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
 from ragmon.export import markdown
 from ragmon.gold.labels import files
 from ragmon.ingest import decode
-from ragmon.ingest.otlp import lines
+from ragmon.ingest.otlp import json
+from ragmon.ingest.spans import documents as entries
+from ragmon.ingest.spans import fields, messages, values
 from ragmon.judges import replies
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.probes import cache_headers
-from ragmon.spans import answers, entries, evaluations, marks, values
 
 SECONDS = 10
 """After which a test is ended: only what is exponential takes longer."""
@@ -181,11 +182,11 @@ FUNCTIONS = {
     extract.answer: lambda text: extract.answer({"claim": text}, None),
     extract.text_of: lambda text: extract.text_of([{"content": text}]),
     documents.as_id: documents.as_id,
-    answers.parse: answers.parse,
+    messages.parse: messages.parse,
     entries.document: entries.document,
     entries.called: entries.called,
-    evaluations._name: evaluations._name,
-    marks.cited: lambda text: marks.cited(text, ["a", "b"]),
+    fields._name: fields._name,
+    messages.cited: lambda text: messages.cited(text, ["a", "b"]),
     values.decode: values.decode,
     values.opened: values.opened,
     values.is_json: values.is_json,
@@ -205,7 +206,7 @@ FUNCTIONS = {
     replies.claims: replies.claims,
     cache_headers.is_from_cache: lambda text: cache_headers.is_from_cache(header(text)),
     decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
-    lines.is_export: lambda text: lines.is_export(text.encode("utf-8", "surrogatepass")),
+    json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
     files._ids: files._ids,
     files._time: files._time,
     markdown.escape: markdown.escape,
@@ -258,7 +259,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, patterns, answers, entries, marks, values, replies, cache_headers, markdown, escaping)
+READERS = (texts, grounding, patterns, messages, entries, messages, values, replies, cache_headers, markdown, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 
@@ -325,12 +326,12 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
     ).map("".join)
 )
 def test_marks_are_counted_in_the_order_in_which_they_come_first(claim):
-    text = marks._INDEXED.sub(" ", marks._OTHER.sub(" ", claim))
+    text = messages._INDEXED.sub(" ", messages._OTHER.sub(" ", claim))
     numbers = []
-    for found in marks._MARKS.finditer(text):
-        for first, last in marks._NUMBERS.findall(found[0]):
+    for found in messages._MARKS.finditer(text):
+        for first, last in messages._NUMBERS.findall(found[0]):
             a, b = int(first), int(last or first)
             numbers += range(a, b + 1) if a <= b else (a, b)
     ids = ["d1", "d2", "d3"]
     wanted = list(dict.fromkeys(ids[n - 1] if n <= 3 else f"[{n}]" for n in numbers))
-    assert marks.cited(claim, ids) == (None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted)
+    assert messages.cited(claim, ids) == (None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted)

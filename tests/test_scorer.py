@@ -18,7 +18,7 @@ from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.core.refusal import RefusalRule
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.fields import Rejected
 from ragmon.metrics.facts import FactReader
 from ragmon.rules import Rules
 from ragmon.scorer import Scorer

@@ -13,8 +13,8 @@ from serving import configuration, journalled, post, process, serving, wait_for
 from test_spans_real import run_program
 from through_collector import collector
 
+from ragmon.ingest.spans import Span, to_record
 from ragmon.server.keeping.waiting import Limits
-from ragmon.spans import Span, to_record
 
 FULL = '[capture]\ncontent = "full"\n'
 FILES = (

@@ -18,7 +18,7 @@ from otlp_requests import export, field
 from process_usage import cpu_seconds, peak, resident
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
-from ragmon.ingest.otlp.protobuf import packed, read
+from ragmon.ingest.otlp.request import packed, read_protobuf
 from ragmon.server.doors.intake import Intake
 from ragmon.server.doors.limits import RequestLimits
 from ragmon.server.doors.refusals import TurnedAwayError
@@ -88,7 +88,7 @@ def longest_beside(running, sent, wave):
 
 def test_a_span_that_waits_keeps_its_own_bytes_and_not_its_request():
     """And is read as it would have been."""
-    batch = read(export([*foreign(1, content="a" * 50_000), *foreign(2)]).SerializeToString())
+    batch = read_protobuf(export([*foreign(1, content="a" * 50_000), *foreign(2)]).SerializeToString())
     waiting = [packed(one) for one in batch.foreign]
     assert [one.span() for one in waiting] == [one.span() for one in batch.foreign]
     assert [len(one.told) // 10_000 for one in waiting] == [0, 5, 0, 0]

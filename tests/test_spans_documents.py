@@ -10,9 +10,9 @@ from recorded_spans import made
 
 from ragmon.core import constants, semconv
 from ragmon.core.bounds import KEPT
-from ragmon.spans import Event, to_record
-from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
-from ragmon.spans.values import REDACTED
+from ragmon.ingest.spans import Event, to_record
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
+from ragmon.ingest.spans.values import REDACTED
 
 RETRIEVER = {semconv.SPAN_KIND: semconv.RETRIEVER}
 

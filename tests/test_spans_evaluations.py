@@ -10,8 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from serving import journalled, serving, wait_for
 
 from ragmon.core.record import Label
-from ragmon.spans import Event, Span, to_record
-from ragmon.spans.evaluations import evaluations, judged
+from ragmon.ingest.spans import Event, Span, to_record
+from ragmon.ingest.spans.fields import evaluations, judged
 
 TRACE, OTHER = "5a" * 16, "6b" * 16
 JUDGED = '[pipeline]\nname = "support"\n[judges.faithfulness]\n'

@@ -12,8 +12,8 @@ from recorded_spans import TRACE
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer, Record, encode
-from ragmon.spans import Event, Span, fill, per_request, to_record
-from ragmon.spans.values import REDACTED
+from ragmon.ingest.spans import Event, Span, fill, per_request, to_record
+from ragmon.ingest.spans.values import REDACTED
 
 WORDS = st.sampled_from(
     [

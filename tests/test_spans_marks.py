@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.spans import Span, to_record
-from ragmon.spans.marks import cited
+from ragmon.ingest.spans import Span, to_record
+from ragmon.ingest.spans.messages import cited
 
 IDS = ["d1", "d2", "d3"]
 

@@ -7,8 +7,8 @@ from recorded_spans import START, TRACE, made, recorded
 
 from ragmon.core import constants, semconv
 from ragmon.core.record import Answer, Latency, Record, TextFacts, encode
-from ragmon.spans import fill, per_request, to_record
-from ragmon.spans.model import OWN_SCOPE
+from ragmon.ingest.spans import fill, per_request, to_record
+from ragmon.ingest.spans.model import OWN_SCOPE
 
 
 def root(record=None, line=None, **fields):

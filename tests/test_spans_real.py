@@ -19,8 +19,8 @@ from recorded_spans import SECOND
 
 from ragmon.core import constants
 from ragmon.core.record import Latency, Record
-from ragmon.spans import Event, Span, fill, to_record
-from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG
+from ragmon.ingest.spans import Event, Span, fill, to_record
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NOT_RAG
 
 HERE = Path(__file__).parent
 PACKAGES = {

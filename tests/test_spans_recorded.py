@@ -8,8 +8,8 @@ import pytest
 from recorded_spans import recorded
 
 from ragmon.core import constants
-from ragmon.spans import to_record
-from ragmon.spans.model import CONTENT_NOT_CAPTURED, NOT_RAG
+from ragmon.ingest.spans import to_record
+from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NOT_RAG
 
 LANGCHAIN = ["S1#2", "S1#1"]
 LLAMA_INDEX = ["S1#2", "S1#3"]

@@ -14,8 +14,8 @@ from serving import accounted, journalled, replayed, send_body, serving
 from serving import digest as digest_of
 
 from ragmon.core import semconv
-from ragmon.spans import per_request, to_record
-from ragmon.spans.grouping import SLACK
+from ragmon.ingest.spans import per_request, to_record
+from ragmon.ingest.spans.record import SLACK
 
 CHAIN, RETRIEVER, LLM = ({semconv.SPAN_KIND: kind} for kind in (semconv.CHAIN, semconv.RETRIEVER, semconv.LLM))
 

@@ -8,8 +8,8 @@ import pytest
 from recorded_spans import made
 
 from ragmon.core import constants, semconv
-from ragmon.spans import Event, to_record
-from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL
+from ragmon.ingest.spans import Event, to_record
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, NO_RETRIEVAL
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
 

@@ -11,9 +11,9 @@ from recorded_spans import made
 
 from ragmon.core import semconv
 from ragmon.core.record import Answer
-from ragmon.spans import to_record
-from ragmon.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
-from ragmon.spans.values import REDACTED, decode
+from ragmon.ingest.spans import to_record
+from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
+from ragmon.ingest.spans.values import REDACTED, decode
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
 Q = "Is it?"

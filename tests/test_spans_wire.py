@@ -13,11 +13,11 @@ from otlp_requests import export, plain
 from recorded_spans import made
 
 from ragmon.core import semconv
-from ragmon.ingest.otlp import attributes as reading
-from ragmon.ingest.otlp.requests import read
-from ragmon.ingest.otlp.wanted import ON_SPAN
-from ragmon.spans import to_record
-from ragmon.spans.flattened import LISTS, Gathered, flattened
+from ragmon.ingest.otlp import attribute_layouts as reading
+from ragmon.ingest.otlp.attribute_layouts import ON_SPAN
+from ragmon.ingest.otlp.request import read
+from ragmon.ingest.spans import to_record
+from ragmon.ingest.spans.values import LISTS, Gathered, flattened
 
 DOCUMENT = f"{semconv.RETRIEVED}.{{}}.document.{{}}"
 KEYS = [

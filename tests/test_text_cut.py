@@ -24,12 +24,12 @@ from ragmon.core.record import encode
 from ragmon.core.text import READ, fold, head, is_cut, normalise_question, split_citations, stream_safe
 from ragmon.gold import GoldIndex
 from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp import protobuf
+from ragmon.ingest.otlp import request
+from ragmon.ingest.spans import to_record
 from ragmon.installation import Installation
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
 from ragmon.scorer import Scorer
-from ragmon.spans import to_record
 from ragmon.testing import Collected, make_gold, make_record
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -227,7 +227,7 @@ def test_a_small_body_with_a_long_answer_is_read_in_a_moment():
     assert len(body) > 700_000
 
     def read():
-        (held,) = protobuf.read(body).foreign
+        (held,) = request.read_protobuf(body).foreign
         record = to_record([held.span()]).record
         assert Scorer().observe(record)
         return record

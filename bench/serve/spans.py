@@ -12,7 +12,7 @@ from time import monotonic, process_time, sleep
 
 from bench.serve import bodies
 from ragmon.config.load import load
-from ragmon.ingest.otlp.requests import read
+from ragmon.ingest.otlp.request import read
 from ragmon.server.desk import Form
 from ragmon.server.doors.limits import inflate
 from ragmon.server.keeping.clock import Clock

@@ -8,11 +8,11 @@ from typing import Any
 from ragmon.capture.calls import Call
 from ragmon.capture.documents import Documents, as_id, is_listed, read_documents
 from ragmon.capture.extract import answer, extract, question, text_of
-from ragmon.capture.foreign import neutral
 from ragmon.core import constants
 from ragmon.core.record import Latency, Record, Sampling
 from ragmon.core.text import clean
-from ragmon.spans import fill
+from ragmon.ingest.spans import fill
+from ragmon.ingest.spans.model import neutral
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.capture.draws import SPAN, Odds, random, threshold
-from ragmon.capture.foreign import neutral, resource
 from ragmon.capture.gathering import Gathered, Gathering, Limits
 from ragmon.capture.parents import read
 from ragmon.capture.worker import Ready, Worker
@@ -18,8 +17,8 @@ from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.paths import Path
 from ragmon.core.record import Record, Sampling
-from ragmon.spans import Merge, per_request, to_record
-from ragmon.spans.trace import Trace
+from ragmon.ingest.spans import Merge, per_request, to_record
+from ragmon.ingest.spans.model import Trace, neutral, resource
 
 DECORATED: Final = "decorated"
 """Why spans around a decorated call are no record: its own is."""

@@ -1,4 +1,7 @@
-"""Single values of other programs' JSON as the contract's types; what fits no type is rejected, never guessed."""
+"""The outcome of a line that is no record.
+
+Single values of other programs' JSON as the contract's types; what fits no type is rejected, never guessed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,31 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.errors import shorten
 from ragmon.core.record import LATEST
-from ragmon.ingest.rejected import Rejected, misfit
+
+
+class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a failure of the program
+    """What is no record, and why.
+
+    Args:
+        reason: One of `ragmon.core.constants`.
+        detail: What was found.
+        lost: How many spans are lost by it, as far as they can be counted; 1 for anything else.
+    """
+
+    def __init__(self, reason: str, detail: str, lost: int = 1) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.lost = lost
+
+
+def misfit(name: str, expected: str, found: object) -> Rejected:
+    """A field holds what no shape allows.
+
+    >>> str(misfit("qid", "a string or an integer", True))
+    'qid is a string or an integer, not True'
+    """
+    return Rejected(constants.INVALID_SCHEMA, f"{name} is {expected}, not {shorten(found)}")
+
 
 OUT_OF_RANGE: Final = "out of range"
 """How msgspec calls a number no float can hold."""

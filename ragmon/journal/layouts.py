@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.fields import Rejected
 from ragmon.journal.held import TRACE_ID, checksum
 
 _PREFIX: Final = 5
@@ -105,7 +105,7 @@ def _bodies(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
 
 def _foreign(form: str, body: bytes) -> set[bytes]:
     """The traces of a request whose spans may wait; none of one that cannot be read any more."""
-    from ragmon.ingest.otlp.requests import read  # noqa: PLC0415 - heavy, and needed once in a journal's life
+    from ragmon.ingest.otlp.request import read  # noqa: PLC0415 - heavy, and needed once in a journal's life
 
     try:
         return {one.trace_id for one in read(body, json=form == "json").foreign}

@@ -16,9 +16,9 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.core import constants
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp.attribute_layouts import OneByKind, loose
 from ragmon.ingest.otlp.batch import Batch
-from ragmon.ingest.otlp.wire import OneByKind, loose
-from ragmon.ingest.rejected import Rejected
 
 MALFORMED_PROTOBUF: Final = "malformed_protobuf"
 """Why a body is no request, or part of it no span: it is no such message."""

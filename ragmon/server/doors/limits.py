@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from ragmon.core import constants
-from ragmon.ingest.inflate import GZIP, ZSTD, BrokenStreamError, Inflated
+from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.server.doors.refusals import DECOMPRESS_LIMIT, TurnedAwayError
 
 IDENTITY: Final = "identity"

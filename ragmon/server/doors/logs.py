@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from ragmon.core import constants
-from ragmon.ingest.otlp import extent
+from ragmon.ingest.otlp import batch
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.server.desk import Form, Taken
 from ragmon.server.doors.refusals import TurnedAwayError
@@ -43,9 +43,9 @@ def unread(body: bytes, form: Form) -> Future[Taken]:
     >>> unread(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Form.JSON).result().rejected
     2
     """
-    if extent.is_crowded(body, extent.LOGS, json=form is Form.JSON):
+    if batch.is_crowded(body, batch.LOGS, json=form is Form.JSON):
         raise TurnedAwayError(
-            413, constants.OVERSIZE, f"it holds more than {extent.MOST} messages", hint="send less at once"
+            413, constants.OVERSIZE, f"it holds more than {batch.MOST} messages", hint="send less at once"
         )
     count = _in_json(body) if form is Form.JSON else _in_protobuf(body)
     done: Future[Taken] = Future()

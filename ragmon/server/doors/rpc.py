@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
-from ragmon.ingest.inflate import GZIP
+from ragmon.ingest.compression import GZIP
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
 from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, exported, retry_info, status

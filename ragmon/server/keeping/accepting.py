@@ -13,19 +13,17 @@ from ragmon.core.bounds import bounded
 from ragmon.core.record import Entry, Record, as_label, encode_entry, of_a_trace
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp import extent
-from ragmon.ingest.otlp.batch import Foreign, Own
-from ragmon.ingest.otlp.extent import TOO_MANY
-from ragmon.ingest.otlp.protobuf import packed
-from ragmon.ingest.otlp.requests import read
-from ragmon.ingest.otlp.totals import totals
-from ragmon.ingest.rejected import Rejected
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.otlp import batch as extent
+from ragmon.ingest.otlp.batch import TOO_MANY, Foreign, Own
+from ragmon.ingest.otlp.metrics import totals
+from ragmon.ingest.otlp.request import packed, read
+from ragmon.ingest.spans import own_record
 from ragmon.journal.held import Body
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.server.complaints import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
-from ragmon.spans import own_record
 
 STEP_NS: Final = 10_000_000_000
 """Nanoseconds of a step of event time: what lies in one is looked up together."""

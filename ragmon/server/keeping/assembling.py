@@ -11,15 +11,15 @@ from ragmon.capture.draws import SPAN, threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
 from ragmon.core.record import LONGEST, Label, Record, Sampling, encode_entry
+from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
+from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
+from ragmon.ingest.spans.model import Trace
 from ragmon.privacy import Redactions
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.accepting import STEP_NS
 from ragmon.server.keeping.clock import Deadline
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
-from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
-from ragmon.spans.evaluations import CORRECTNESS, evaluations
-from ragmon.spans.trace import Trace
 from ragmon.terms import asked
 
 UNSAMPLED: Final = "unsampled"

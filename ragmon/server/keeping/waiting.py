@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
-from ragmon.spans import Span
-from ragmon.spans.model import SPANS, TOO_MANY_SPANS
+from ragmon.ingest.spans import Span
+from ragmon.ingest.spans.model import SPANS, TOO_MANY_SPANS
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"

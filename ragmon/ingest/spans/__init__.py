@@ -3,9 +3,7 @@
 Pure functions on plain values: the span processor and the OTLP receiver bring their spans into the shape of `Span`.
 """
 
-from ragmon.spans.filling import fill
-from ragmon.spans.grouping import per_request
-from ragmon.spans.model import Event, Mapped, Merge, Path, Span
-from ragmon.spans.record import incomplete, own_record, to_record
+from ragmon.ingest.spans.model import Event, Mapped, Merge, Path, Span
+from ragmon.ingest.spans.record import fill, incomplete, own_record, per_request, to_record
 
 __all__ = ["Event", "Mapped", "Merge", "Path", "Span", "fill", "incomplete", "own_record", "per_request", "to_record"]

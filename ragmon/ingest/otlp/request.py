@@ -1,6 +1,8 @@
 """OTLP's binary encoding, read without making an object of every attribute.
 
 Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
+
+The body of a request with traces, in either of OTLP's encodings, as spans that are read when they are needed.
 """
 
 from __future__ import annotations
@@ -14,17 +16,16 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmon.core import constants, semconv
-from ragmon.ingest.otlp import extent, repair
-from ragmon.ingest.otlp.attributes import attributes
-from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own
-from ragmon.ingest.otlp.lines import SAMPLED
+from ragmon.ingest.fields import Rejected, misfit
+from ragmon.ingest.otlp import batch as extent
+from ragmon.ingest.otlp import json as lines
+from ragmon.ingest.otlp import repair
+from ragmon.ingest.otlp.attribute_layouts import ByKind, InBytes, attributes, on_event
+from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own, value
+from ragmon.ingest.otlp.json import SAMPLED, Pair, ScopeSpans, SpanMessage, export, plain, see_number
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.ingest.otlp.values import value
-from ragmon.ingest.otlp.wanted import on_event
-from ragmon.ingest.otlp.wire import ByKind, InBytes
-from ragmon.ingest.rejected import Rejected, misfit
-from ragmon.spans import Event, Span
-from ragmon.spans.model import OWN_SCOPE
+from ragmon.ingest.spans import Event, Span
+from ragmon.ingest.spans.model import OWN_SCOPE
 
 _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
@@ -68,7 +69,7 @@ class _Told(msgspec.Struct, gc=False):
     at: int
 
 
-def read(body: bytes) -> Batch:
+def read_protobuf(body: bytes) -> Batch:
     """The spans of a request; text in it that is no UTF-8 is repaired, and a span that is none is left out and counted.
 
     Raises:
@@ -86,7 +87,7 @@ def read(body: bytes) -> Batch:
             scope, spans, raw_spans = held.scope.name, held.spans, raw.spans
             for at, told in enumerate(spans):
                 try:
-                    _sort(batch, _Told(told, raw_spans, at), scope, service, build)
+                    _sort_protobuf(batch, _Told(told, raw_spans, at), scope, service, build)
                 except Rejected as rejected:
                     batch.refuse(rejected)
             batch.spans += len(spans)
@@ -112,7 +113,7 @@ def _named(resource: Iterable[Any]) -> tuple[str | None, str | None]:
     return held.get(SERVICE) or None, held.get(BUILD) or None
 
 
-def _sort(batch: Batch, told: _Told, scope: str, service: str | None, build: str | None) -> None:
+def _sort_protobuf(batch: Batch, told: _Told, scope: str, service: str | None, build: str | None) -> None:
     """Put a span where it belongs.
 
     Raises:
@@ -129,7 +130,7 @@ def _sort(batch: Batch, told: _Told, scope: str, service: str | None, build: str
         raise misfit("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
     key = span.attributes.key
     if semconv.RAGMON_RECORD in (key if scope == OWN_SCOPE else key[:FIRST]):
-        batch.own.append(Own(trace_id, span_id, end_ns, _line(told)))
+        batch.own.append(Own(trace_id, span_id, end_ns, _protobuf_record(told)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
     else:
@@ -137,7 +138,7 @@ def _sort(batch: Batch, told: _Told, scope: str, service: str | None, build: str
         batch.foreign.append(Foreign(trace_id, span_id, is_root, end_ns, failed, service, build, told, scope, _span))
 
 
-def _line(told: _Told) -> str:
+def _protobuf_record(told: _Told) -> str:
     """The record among a span's attributes.
 
     Raises:
@@ -193,3 +194,93 @@ def _unpacked(told: bytes, scope: str) -> Span:
 def _event(told: Any) -> Event:
     name = told.name
     return Event(name, {pair.key: value(pair.value) for pair in told.attributes if on_event(name, pair.key)})
+
+
+__all__ = ["MALFORMED_PROTOBUF", "Batch", "Foreign", "Own", "read"]
+
+
+def read(body: bytes, *, json: bool) -> Batch:
+    """The spans of a request.
+
+    Args:
+        body: What was received, inflated.
+        json: It is JSON with hexadecimal ids; else it is protobuf.
+
+    Raises:
+        Rejected: It is no request: broken off, or of another shape. A span that is none is counted and left out.
+
+    Example:
+        >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
+        >>> batch = read(body, json=True)
+        >>> batch.spans, batch.foreign, batch.first
+        (1, [], "traceId is 32 hex digits, not '0'")
+    """
+    return _read_json(body) if json else read_protobuf(body)
+
+
+def _read_json(body: bytes) -> Batch:
+    batch = Batch()
+    found, batch.body = export(body, batch.refuse)
+    see_number(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
+    batch.spans = batch.rejected.total()
+    for process in found.resource_spans:
+        try:
+            resource = plain(process.resource.attributes)
+        except Rejected as rejected:
+            lost = sum(len(scope.spans) for scope in process.scope_spans)
+            batch.spans += lost
+            batch.refuse(Rejected(rejected.reason, str(rejected), lost))
+            continue
+        service, build = (_text(resource.get(key)) for key in (SERVICE, BUILD))
+        for scope in process.scope_spans:
+            _read_scope(batch, scope, service, build)
+    return batch
+
+
+def _read_scope(batch: Batch, scope: ScopeSpans, service: str | None, build: str | None) -> None:
+    batch.spans += len(scope.spans)
+    for told in scope.spans:
+        try:
+            _sort_json(batch, told, lines.span(told, scope.scope.name), service, build)
+        except Rejected as rejected:
+            batch.refuse(rejected)
+
+
+def _sort_json(batch: Batch, told: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
+    """Put a span where it belongs.
+
+    Raises:
+        Rejected: It holds a record that is no text.
+    """
+    own, end_ns = span.scope == OWN_SCOPE, span.end_ns
+    trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+    line = _json_record(told.attributes if own else told.attributes[:FIRST])
+    if line is not None:
+        batch.own.append(Own(trace_id, span_id, end_ns, line))
+    elif own:
+        batch.stages += 1
+    else:
+        is_root = span.parent_id is None
+        batch.foreign.append(
+            Foreign(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _itself)
+        )
+
+
+def _json_record(attributes: list[Pair]) -> str | None:
+    """The record among a span's attributes.
+
+    Raises:
+        Rejected: It is no text.
+    """
+    pair = next((pair for pair in attributes if pair.key == semconv.RAGMON_RECORD), None)
+    if pair is not None and pair.value.string_value is None:
+        raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
+    return None if pair is None else pair.value.string_value
+
+
+def _itself(span: Span, _scope: str) -> Span:
+    return span
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -16,9 +16,9 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 from ragmon.core import constants, semconv
 from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import Totals
-from ragmon.ingest.otlp.protobuf import parsed
-from ragmon.ingest.rejected import Rejected, misfit
-from ragmon.spans.model import OWN_SCOPE
+from ragmon.ingest.fields import Rejected, misfit
+from ragmon.ingest.otlp.request import parsed
+from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.stats import NOT_POSITIVE, bucket
 
 _SECOND: Final = 1e9

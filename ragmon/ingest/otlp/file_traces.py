@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ragmon.core.record import Record
-from ragmon.ingest.rejected import Rejected
-from ragmon.spans import Mapped, Span, incomplete, per_request, to_record
-from ragmon.spans.model import NOT_RAG, SPANS
+from ragmon.ingest.fields import Rejected
+from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
+from ragmon.ingest.spans.model import NOT_RAG, SPANS
 
 IDLE: Final = 300
 """Seconds, by the spans' own times, after which a trace that got no more spans is complete."""
