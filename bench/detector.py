@@ -17,13 +17,13 @@ from ragmon.alarms import Alarms
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
 from ragmon.alarms.pipeline import PipelineAlarms
-from ragmon.alarms.steps import Step
 from ragmon.arming import arm
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex
-from ragmon.scorer import Scorer
+from ragmon.scoring.minutes import Step
+from ragmon.scoring.scorer import Scorer
 
 START = 1_763_683_200.0
 WARM, TIMED = 120, 300

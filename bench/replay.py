@@ -24,7 +24,7 @@ from ragmon.gold import GoldIndex
 from ragmon.metrics import Metric, build
 from ragmon.offline import Run
 from ragmon.parallel import run_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 ROUNDS = 5
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ragmon.metrics.base import Metric, register
     from ragmon.monitor import Monitor
     from ragmon.offline import replay
-    from ragmon.scorer import Scorer
+    from ragmon.scoring.scorer import Scorer
     from ragmon.termination import install_signal_handlers
 
 _HOMES = {
@@ -35,7 +35,7 @@ _HOMES = {
     "Monitor": "ragmon.monitor",
     "Policy": "ragmon.core.policy",
     "RagmonSpanProcessor": "ragmon.capture.processor",
-    "Scorer": "ragmon.scorer",
+    "Scorer": "ragmon.scoring.scorer",
     "Verdict": "ragmon.judges.results",
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",

@@ -14,7 +14,7 @@ from ragmon.alarms.frozen import VERSION, FrozenPipeline, version
 from ragmon.alarms.terms import LEARN
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import ConfigError
-from ragmon.scores import ScoreTable
+from ragmon.scoring.score_table import ScoreTable
 
 TERMS: Final = 1024
 """Pipelines whose terms are remembered."""

@@ -15,9 +15,8 @@ from ragmon.core.private_files import read_key
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
 from ragmon.metrics.facts import FactReader
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
-from ragmon.windows import State
+from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.windows import State
 
 _log: Final = logging.getLogger("ragmon")
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ragmon.core.policy import Gate, Outcome
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import item_sums
+from ragmon.scoring.counts import Table, add_table
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import item_sums
+from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
-from ragmon.tables import Table, add_table
-from ragmon.windows import State
 
 
 class Place(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ragmon.core.constants import LIVE, MATCH, UNMATCHED, WAYS
-from ragmon.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 HEAD: Final = (
     "questions of users that match a gold item are those many people ask: a number on them is of head questions, "

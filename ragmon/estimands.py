@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ragmon import stats
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
-from ragmon.snapshot import SeriesStats
+from ragmon.scoring.snapshot import SeriesStats
 
 
 class Bounds(NamedTuple):

@@ -10,7 +10,7 @@ from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
 from ragmon.metrics import Metric
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
     from ragmon.capture.otlp import Scored, ScoreSink

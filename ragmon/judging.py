@@ -9,8 +9,8 @@ from typing import Final
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
-from ragmon.scores import Stat
-from ragmon.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.strata import Estimate
 
 UNOBSERVED: Final = 0.02

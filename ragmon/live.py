@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.admission import Admission
 from ragmon.alarms import Edge
 from ragmon.arming import arm
 from ragmon.assembly import ScorerPlan, load_gold
@@ -26,14 +25,14 @@ from ragmon.core.escaping import printable
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
-from ragmon.exemplars import Exemplars
-from ragmon.groups import retrieved
 from ragmon.judging import evaluate
-from ragmon.labels.hearing import Hearing
-from ragmon.pairs import Prediction, predictions
 from ragmon.reading import Books, Captured, Reading
-from ragmon.snapshot import ALL, Snapshot
-from ragmon.windows import State
+from ragmon.scoring.calls import Exemplars
+from ragmon.scoring.cardinality import Admission
+from ragmon.scoring.labels import Hearing
+from ragmon.scoring.predictions import Prediction, predictions
+from ragmon.scoring.snapshot import ALL, Snapshot, retrieved
+from ragmon.scoring.windows import State
 
 _log = logging.getLogger(constants.ALARM_LOG)
 

@@ -24,12 +24,12 @@ from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake
 from ragmon.judging import evaluate
-from ragmon.labels.settled import Labelled, Settled
-from ragmon.pairs import Prediction, predictions
 from ragmon.questions import questions_of, repeated, unscorable
-from ragmon.scorer import Scorer
-from ragmon.snapshot import ALL, Snapshot
-from ragmon.windows import State
+from ragmon.scoring.labels import Labelled, Settled
+from ragmon.scoring.predictions import Prediction, predictions
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.snapshot import ALL, Snapshot
+from ragmon.scoring.windows import State
 
 SHORTEST: Final = 60.0
 """Minutes a run must span before its rate says something about live traffic."""

@@ -13,7 +13,7 @@ from threading import active_count
 from ragmon.core.record import Line
 from ragmon.ingest.files import Intake, Progress, byte_ranges, read_file, read_files, splittable
 from ragmon.offline import Counted, Duplicates, Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 MakeScorer = Callable[[], Scorer]
 """Makes the scorer of one process; must be picklable."""

@@ -11,7 +11,7 @@ from ragmon.core.constants import LABEL
 from ragmon.export.report import Question
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 
 class Traced(NamedTuple):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from ragmon.alarms import AlarmState
 from ragmon.core.policy import Outcome
-from ragmon.exemplars import Exemplar
-from ragmon.pairs import Prediction
-from ragmon.snapshot import Snapshot
+from ragmon.scoring.calls import Exemplar
+from ragmon.scoring.predictions import Prediction
+from ragmon.scoring.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

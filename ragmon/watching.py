@@ -16,7 +16,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_json
 from ragmon.core.record import Label, Line
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 HOLD: Final = 600.0
 """Seconds a minute stays open for records that stand later in the file."""

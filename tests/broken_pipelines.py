@@ -11,10 +11,9 @@ from alarming import GOLD, NOON, Traffic
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
 from ragmon.judging import evaluate
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.windows import State
 from ragmon.why import explain
-from ragmon.windows import State
 
 PRECISION = Gate("answer_precision", "answer_precision", 0.80, "at_least", source="probe")
 OVER_REFUSAL = Gate("over_refusal", "over_refusal_rate", 0.10, "at_most", source="probe")

@@ -6,8 +6,8 @@ from ragmon import stats
 from ragmon.core.policy import Gate, Policy
 from ragmon.gold.sets import GoldInfo
 from ragmon.judging import evaluate
-from ragmon.scores import Stat
-from ragmon.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 GOLD_METRICS = frozenset({"answer_precision", "under_refusal_rate"})
 

@@ -12,7 +12,7 @@ from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.metrics import build
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -10,7 +10,7 @@ from ragmon.core.policy import Policy
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold
 
 SMALL = Path(__file__).parent / "data" / "squad2" / "small"

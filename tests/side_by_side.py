@@ -8,7 +8,7 @@ from ragmon.compat import Options, run
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.parallel import run_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 
 class SideBySide:

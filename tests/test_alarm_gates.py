@@ -14,7 +14,7 @@ from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
-from ragmon.scores import ScoreTable
+from ragmon.scoring.score_table import ScoreTable
 from ragmon.testing import make_record
 
 PAGE, LOOK, TICKET = constants.PAGE, constants.LOOK, constants.TICKET

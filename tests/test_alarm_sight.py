@@ -12,13 +12,13 @@ from oracle.draw import drawn
 
 from ragmon.alarms.observations import NONE
 from ragmon.alarms.sight import Sight
-from ragmon.alarms.steps import Steps
 from ragmon.alarms.watches import Watch
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
-from ragmon.scorer import Scorer
+from ragmon.scoring.minutes import Steps
+from ragmon.scoring.scorer import Scorer
 
 WRONG = said("quite something else", ["d1"])
 NEWER = GoldSet("gold", tuple(replace(item, question=f"{item.question} Today?") for item in GOLD.items))

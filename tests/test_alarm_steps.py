@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from random_records import NOON, worlds
 
 from ragmon.alarms.observations import observe
-from ragmon.alarms.steps import SHAPES, Place, Steps, cluster_of
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
+from ragmon.scoring.minutes import SHAPES, Place, Steps, cluster_of
+from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.stats import buckets
 
 EVER = float("inf")

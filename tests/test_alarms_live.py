@@ -21,7 +21,7 @@ from ragmon.export.prometheus import Collector
 from ragmon.metrics import Metric, base
 from ragmon.monitor import Monitor
 from ragmon.reading import Reading
-from ragmon.snapshot import Snapshot
+from ragmon.scoring.snapshot import Snapshot
 from ragmon.testing import FakeClock
 from ragmon.watching import Watching
 

@@ -17,8 +17,7 @@ from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.gates import markdown, text
 from ragmon.ingest.files import Intake, read_files
 from ragmon.offline import Run
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.testing import make_gold, make_record
 
 RIGHT, WRONG, REFUSED = "an answer", "no idea", "not in context"

@@ -16,7 +16,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 from ragmon.watching import Watching
 
 START = 1_763_683_200.0

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_records import worlds
 
-from ragmon.alarms.steps import CLUSTER
 from ragmon.canary import Clusters, Release, compare, judge, part
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
-from ragmon.scorer import Scorer
+from ragmon.scoring.minutes import CLUSTER
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.windows import State
 from ragmon.stats import betting, paired
 from ragmon.testing import make_gold, make_record
-from ragmon.windows import State
 
 RIGHT, WRONG, REFUSED = "an answer", "no idea", "not in context"
 GOLD = make_gold(*((f"q{i:03}", i < 600) for i in range(800)))

@@ -18,9 +18,9 @@ from otlp_receiver import Answer, receiving
 from serving import PORTS, configuration, journalled, process, serving
 from through_collector import collector, free_port
 
-from ragmon import admission
 from ragmon.checkup.chain import chain
 from ragmon.config.load import load
+from ragmon.scoring import cardinality
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.server import Server
 
@@ -104,7 +104,7 @@ def test_however_often_it_is_tried_no_gate_counts_it(tmp_path):
 
 
 def test_past_so_many_tries_that_builds_lose_their_names_it_is_still_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(admission, "PAIRS", 1)
+    monkeypatch.setattr(cardinality, "PAIRS", 1)
     with serving(tmp_path) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(3):

@@ -22,7 +22,7 @@ from ragmon.export.prometheus import Collector
 from ragmon.gold import GoldSet
 from ragmon.judging import evaluate
 from ragmon.monitor import Monitor
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 ITEMS, PROBES, RUNS = 50, 100, 250
 ALPHA, BETA = 0.58, 0.15

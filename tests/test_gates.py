@@ -14,7 +14,7 @@ from ragmon.config.gates import PRESETS
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Gate, Outcome, Policy, verdict_of
 from ragmon.judging import evaluate
-from ragmon.snapshot import ALL, Snapshot
+from ragmon.scoring.snapshot import ALL, Snapshot
 
 # --- the interval -----------------------------------------------------------------------------------------------------
 

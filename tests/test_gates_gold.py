@@ -13,8 +13,8 @@ from ragmon import stats
 from ragmon.core.policy import Gate, Policy
 from ragmon.judging import evaluate
 from ragmon.metrics import Metric
-from ragmon.scorer import Scorer
-from ragmon.snapshot import ALL
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.snapshot import ALL
 from ragmon.testing import make_gold, make_record
 
 # --- a whole gold set -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ragmon.core.text import normalise_question
 from ragmon.coverage import HEAD
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.parallel import run_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 KEY = b"sixteen bytes of a secret"
 GOLD = GoldSet(

@@ -16,7 +16,6 @@ from serving import accounted, asked, configuration, get, journalled, process, s
 from test_serve_reload import LOADED, put, reloaded
 
 from ragmon.alarms.sight import Sight
-from ragmon.alarms.steps import Steps
 from ragmon.alarms.watches import Watch
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
@@ -24,7 +23,8 @@ from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
 from ragmon.gold import GoldSet
 from ragmon.journal import open_readonly
-from ragmon.scorer import Scorer
+from ragmon.scoring.minutes import Steps
+from ragmon.scoring.scorer import Scorer
 from ragmon.server.keeping.counts import Counts
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.keeping.opening import catch_up, entries

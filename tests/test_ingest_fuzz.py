@@ -18,7 +18,7 @@ from ragmon.core.record import Record, Totals, encode
 from ragmon.ingest.decode import AnyShape, decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake, read_file
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 REASONS = {
     constants.MALFORMED_JSON,

@@ -13,7 +13,7 @@ from ragmon.gold import GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.metrics.facts import OUTCOME_UNKNOWN, FactReader, Facts
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 
 def read(**fields):

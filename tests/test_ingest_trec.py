@@ -15,7 +15,7 @@ from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import is_run
 from ragmon.metrics.base import build
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 CUTS = (1, 5, 10, 15, 20, 30, 100, 200, 500, 1000)
 SAME = {

@@ -18,7 +18,7 @@ from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader, Facts
 from ragmon.offline import Run
 from ragmon.parallel import run_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 SYSTEMS = ("bert", "nlnet", "extractive", "small")
 

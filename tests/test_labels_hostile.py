@@ -6,7 +6,6 @@ import pytest
 from keepers import Hand
 from serving import asked, configuration, replayed, whole
 
-from ragmon.alarms.steps import Steps
 from ragmon.config.load import load
 from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
@@ -15,16 +14,16 @@ from ragmon.export.traffic import latency
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict
 from ragmon.journal import forget, open_readonly
-from ragmon.labels.joining import labelled
-from ragmon.labels.settled import Settled
 from ragmon.live import Live
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.labels import Settled, labelled
+from ragmon.scoring.minutes import Steps
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.windows import SeriesKey, State
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
 from ragmon.testing import make_record
 from ragmon.why.look import Reads
-from ragmon.windows import SeriesKey, State
 
 NOW = 1_763_683_200.0
 PROTOBUF = Form.PROTOBUF

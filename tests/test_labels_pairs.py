@@ -12,9 +12,9 @@ from ragmon.config.load import defaults
 from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
 from ragmon.live import Live
-from ragmon.pairs import METRIC, pairs, predictions, sums_of
-from ragmon.rows import Row
-from ragmon.scores import ScoreTable
+from ragmon.scoring.counts import Row
+from ragmon.scoring.predictions import METRIC, pairs, predictions, sums_of
+from ragmon.scoring.score_table import ScoreTable
 from ragmon.stats import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, predicted
 from ragmon.testing import make_record

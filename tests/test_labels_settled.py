@@ -11,15 +11,15 @@ from command_line import ragmon
 from keepers import Hand
 from serving import whole
 
-from ragmon.admission import FEW_PAIRS
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
 from ragmon.ingest.decode import decode
 from ragmon.journal import open_readonly
 from ragmon.judging import MATURE
-from ragmon.labels.settled import Settled
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.cardinality import FEW_PAIRS
+from ragmon.scoring.labels import Settled
+from ragmon.scoring.scorer import Scorer
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
 from ragmon.server.keeping.opening import replay

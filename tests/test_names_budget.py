@@ -12,7 +12,6 @@ from keepers import Hand
 from process_usage import cpu_seconds
 from serving import configuration, get, process, send_body, values, wait_for, whole
 
-from ragmon.admission import SILENT
 from ragmon.config.load import load
 from ragmon.config.series import budget
 from ragmon.core import constants, series_names
@@ -21,6 +20,7 @@ from ragmon.export.prometheus import families
 from ragmon.live import Live
 from ragmon.monitor import Monitor
 from ragmon.reading import Captured
+from ragmon.scoring.cardinality import SILENT
 from ragmon.server.keeping.accepting import of_labels
 from ragmon.testing import make_record
 

@@ -17,9 +17,8 @@ from ragmon.ingest.decode import decode
 from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader
 from ragmon.metrics.grounding import STOP_WORDS
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.scorer import Rules, Scorer
 
 WITHIN_MS = 1000
 MICRO = 1_000_000

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ragmon.core.errors import RagmonError
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.prediction import FEWEST, Sums, alike, predicted
 

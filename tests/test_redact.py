@@ -28,7 +28,7 @@ from ragmon.ingest.files import Intake, read_files
 from ragmon.installation import Installation
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record
 
 GOLD = '{"qid": "q1", "question": "Where is it?", "answerable": true, "gold_claim_substr": ["harbour"]}\n'

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_records import worlds
 
-from ragmon.alarms.steps import CLUSTER
 from ragmon.assembly import ScorerPlan
 from ragmon.canary import Clusters, judge
 from ragmon.config.load import defaults, load
@@ -22,8 +21,8 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Totals
 from ragmon.core.text import normalise_question
 from ragmon.releasing import Releases
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
+from ragmon.scoring.minutes import CLUSTER
+from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.stats import betting, paired
 from ragmon.stats.betting import ALPHA, BETS
 from ragmon.testing import make_gold, make_record

@@ -12,8 +12,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.ingest.files import Intake, read_files
 from ragmon.offline import Run, replay
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.testing import make_gold, make_record
 
 

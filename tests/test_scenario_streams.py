@@ -23,7 +23,7 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 TWICE = {"Who had military control during the Yuan?"}
 """In the gold set, and once more under another id."""

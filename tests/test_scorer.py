@@ -20,10 +20,9 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.metrics.facts import FactReader
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.windows import State
 from ragmon.testing import FakeClock
-from ragmon.windows import State
 
 GOLD = GoldSet(
     "gold",

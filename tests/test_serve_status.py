@@ -19,8 +19,8 @@ from ragmon.alarms import AlarmState
 from ragmon.capture.otlp import OtlpSink
 from ragmon.core.record import Sampling, Totals
 from ragmon.reading import Books, Reading, Served
+from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.showing import glance, views
-from ragmon.snapshot import Snapshot
 
 
 def minutes(running, moved, n, **fields):

@@ -10,8 +10,8 @@ from ragmon.core import constants, semconv
 from ragmon.core.record import Latency
 from ragmon.ingest.spans import Event, to_record
 from ragmon.ingest.spans.model import NOT_RAG
-from ragmon.scorer import Scorer
-from ragmon.snapshot import ALL
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.snapshot import ALL
 
 CHAIN = {semconv.SPAN_KIND: semconv.CHAIN}
 LLM = {semconv.SPAN_KIND: semconv.LLM, semconv.OUTPUT_VALUE: "Yes."}

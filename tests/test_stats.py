@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from ragmon import stats
 from ragmon.core.record import Latency
-from ragmon.rows import Row
+from ragmon.scoring.counts import Row
 
 SHARES = st.floats(0, 1)
 

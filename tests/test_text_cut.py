@@ -29,7 +29,7 @@ from ragmon.ingest.spans import to_record
 from ragmon.installation import Installation
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record
 
 SECRET = b"0123456789abcdef0123456789abcdef"

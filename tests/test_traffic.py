@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
-from ragmon.traffic import CallKey, Calls, Count, by_stratum
+from ragmon.scoring.calls import CallKey, Calls, Count, by_stratum
 
 START = 1_763_683_200
 KEY = CallKey("default", "live", "rest")

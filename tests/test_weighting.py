@@ -17,8 +17,8 @@ from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.markdown import render
 from ragmon.judging import evaluate
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
-from ragmon.snapshot import ALL
+from ragmon.scoring.scorer import Scorer
+from ragmon.scoring.snapshot import ALL
 
 START = 1_763_683_200.0
 SCOPE = Gate("scope", "citation_scope", 0.90, "at_least")

@@ -15,9 +15,8 @@ from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
-from ragmon.rules import Rules
-from ragmon.scorer import Scorer
-from ragmon.windows import State
+from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.windows import State
 
 DAY = 24 * HOUR
 SPREADS = (60, 900, 2 * HOUR, 2 * DAY)

@@ -10,7 +10,7 @@ import zstandard
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 
 NOON = 1_763_683_200.0
 GOLD = GoldSet(

@@ -10,7 +10,7 @@ from ragmon.alarms import plain
 from ragmon.config.load import defaults
 from ragmon.gold import GoldIndex
 from ragmon.offline import Run
-from ragmon.scorer import Scorer
+from ragmon.scoring.scorer import Scorer
 from ragmon.watching import Watching
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmon.alarms.shapes import Indexes, Shape
-from ragmon.alarms.steps import SHAPES, Step
 from ragmon.alarms.terms import AlarmTerms
 from ragmon.core import constants
+from ragmon.scoring.minutes import SHAPES, Step
 
 
 @dataclass

@@ -9,11 +9,11 @@ from typing import Any
 
 from ragmon.alarms.alarm import Alarm
 from ragmon.alarms.pipeline import Edge, PipelineAlarms
-from ragmon.alarms.steps import STEP, Steps
 from ragmon.alarms.terms import AlarmTerms
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scores import ScoreTable
+from ragmon.scoring.minutes import STEP, Steps
+from ragmon.scoring.score_table import ScoreTable
 
 
 @dataclass(frozen=True)

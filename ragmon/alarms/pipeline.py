@@ -13,12 +13,12 @@ from ragmon.alarms.frozen import fingerprint, give
 from ragmon.alarms.latency import LatencyBaseline
 from ragmon.alarms.observations import Observations
 from ragmon.alarms.sight import Sight, Turn
-from ragmon.alarms.steps import STEP, Step
 from ragmon.alarms.terms import AlarmTerms
 from ragmon.alarms.watches import Watch
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scores import ScoreTable
+from ragmon.scoring.minutes import STEP, Step
+from ragmon.scoring.score_table import ScoreTable
 
 
 @dataclass(frozen=True)

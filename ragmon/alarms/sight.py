@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from ragmon.alarms.observations import NONE, Observations, observe
-from ragmon.alarms.steps import Place, Step
 from ragmon.alarms.watches import Watch
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.facts import Key
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import item_sums
+from ragmon.scoring.minutes import Place, Step
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import item_sums
 from ragmon.stats import MICRO
 
 Sums = tuple[int, int]

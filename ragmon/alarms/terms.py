@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragmon.alarms.frozen import FrozenPipeline
-from ragmon.alarms.steps import CLUSTER
 from ragmon.alarms.watches import Watch
 from ragmon.core import constants
 from ragmon.core.policy import Gate
+from ragmon.scoring.minutes import CLUSTER
 
 LEARN: Final = 60
 """Minutes of traffic before a baseline is used."""

@@ -22,13 +22,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import count
 from typing import Final, NamedTuple
 
-from ragmon.alarms.steps import Steps, cluster_of
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Record
 from ragmon.metrics.facts import Key
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import SeriesStats, item_sums
+from ragmon.scoring.minutes import Steps, cluster_of
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import SeriesStats, item_sums
 from ragmon.stats import MICRO
 from ragmon.stats.betting import Scores, coarse
 

@@ -10,11 +10,10 @@ from ragmon.canary.clusters import Clusters
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.gold.sets import GoldInfo
-from ragmon.groups import take
 from ragmon.judging import MISSING
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, SeriesStats, Snapshot
-from ragmon.windows import State
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, take
+from ragmon.scoring.windows import State
 
 By = Literal["build", "index_hash"]
 """What tells two releases apart."""

@@ -10,8 +10,8 @@ from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy
 from ragmon.gold.sets import GoldInfo
 from ragmon.judging import Evidence, evaluate, find_evidence, without_data
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, Snapshot
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import ALL, Snapshot
 from ragmon.stats import betting
 
 

@@ -14,11 +14,11 @@ from ragmon.compare import Flip, Place, items_of
 from ragmon.core.policy import Gate, Policy, Verdict
 from ragmon.gold.sets import GoldInfo
 from ragmon.judging import Evidence, find_evidence, sources_of
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, Snapshot, item_sums
+from ragmon.scoring.counts import Table
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import ALL, Snapshot, item_sums
 from ragmon.stats import betting, paired
 from ragmon.stats import paired as two_samples
-from ragmon.tables import Table
 
 _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""

@@ -18,7 +18,7 @@ from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
 from ragmon.embedding import nearest_of
 from ragmon.remote import get
-from ragmon.scores import ScoreTable
+from ragmon.scoring.score_table import ScoreTable
 
 RATES: Final = (1.0, 10.0, 100.0)
 """Observations a minute for which it is said what alarms find, where nobody knows the rate."""

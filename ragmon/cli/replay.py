@@ -32,8 +32,8 @@ from ragmon.core.escaping import printable_json, printable_line
 from ragmon.export.markdown import render
 from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
-from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
+from ragmon.scoring.labels import Settled
 from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {

@@ -21,10 +21,10 @@ from ragmon.core.record import Label, Line
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.ingest.files import Intake, read_files
-from ragmon.labels.settled import Settled
 from ragmon.offline import Duplicates, Run
 from ragmon.parallel import Follow, MakeScorer, run_files
-from ragmon.scorer import Scorer
+from ragmon.scoring.labels import Settled
+from ragmon.scoring.scorer import Scorer
 
 LONG: Final = 64 << 20
 """Bytes of input from which progress is shown."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from ragmon.admission import Budget
 from ragmon.alarms import plan
-from ragmon.alarms.steps import SHAPES
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.policy import LABELLED
+from ragmon.scoring.cardinality import Budget
+from ragmon.scoring.minutes import SHAPES
 
 GAUGES: Final = 4
 """Value, lower, upper, samples."""

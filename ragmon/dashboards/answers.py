@@ -16,7 +16,7 @@ from ragmon.dashboards.tables import Label, Value, table
 from ragmon.dashboards.traffic import is_traffic
 from ragmon.metrics import Metric
 from ragmon.metrics.base import Judged
-from ragmon.pairs import METRIC
+from ragmon.scoring.predictions import METRIC
 
 _OWN = "ragmon.metrics."
 

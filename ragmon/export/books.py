@@ -13,7 +13,7 @@ from ragmon.core.series_names import label
 from ragmon.core.version import current
 from ragmon.coverage import HEAD
 from ragmon.reading import Reading
-from ragmon.snapshot import ALL
+from ragmon.scoring.snapshot import ALL
 
 
 def families(reading: Reading) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.report import Question, Report, latency
-from ragmon.snapshot import ALL, SeriesStats
+from ragmon.scoring.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
 """Rows of the per-question table where nobody asked for more."""

@@ -14,9 +14,9 @@ from ragmon.core.policy import LABELLED, Outcome
 from ragmon.core.series_names import label
 from ragmon.estimands import bounds
 from ragmon.metrics.base import judged
-from ragmon.pairs import METRIC, Prediction
-from ragmon.scores import Stat
-from ragmon.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.predictions import METRIC, Prediction
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 _WINDOWED: Final = ("pipeline", "source", "gold", "window")
 _COUNTED: Final = ("pipeline", "source", "gold", "gold_version")

@@ -16,10 +16,10 @@ from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
 from ragmon.coverage import ways
 from ragmon.estimands import bounds
-from ragmon.labels.settled import Labelled
-from ragmon.pairs import METRIC, Prediction
-from ragmon.scores import Stat
-from ragmon.snapshot import ALL, SeriesStats, Snapshot
+from ragmon.scoring.labels import Labelled
+from ragmon.scoring.predictions import METRIC, Prediction
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 

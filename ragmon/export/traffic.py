@@ -12,9 +12,9 @@ from prometheus_client.core import Exemplar as Marked
 from ragmon import stats
 from ragmon.core import constants, series_names
 from ragmon.core.series_names import label
-from ragmon.exemplars import Exemplar
 from ragmon.reading import Captured, Reading
-from ragmon.snapshot import ALL, Snapshot
+from ragmon.scoring.calls import Exemplar
+from ragmon.scoring.snapshot import ALL, Snapshot
 
 LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Upper bounds in seconds of the exported latency buckets."""

@@ -10,13 +10,13 @@ from threading import Thread
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.alarms.steps import STEP
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core.net import own_names
 from ragmon.journal import Journal, JournalError
 from ragmon.journal.attempts import Attempts, row_of
+from ragmon.scoring.minutes import STEP
 from ragmon.server.doors import exposure
 from ragmon.server.doors.calling import Calling
 from ragmon.server.doors.listening import Listening

@@ -7,7 +7,8 @@ from typing import Final
 
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Outcome
-from ragmon.scores import ScoreTable, Stat
+from ragmon.scoring.score_table import ScoreTable, Stat
+from ragmon.scoring.windows import State
 from ragmon.why import traits
 from ragmon.why.levels import level, moved_by
 from ragmon.why.look import Look, reads
@@ -18,7 +19,6 @@ from ragmon.why.search import search
 from ragmon.why.sides import Half, stages
 from ragmon.why.slower import slower
 from ragmon.why.suspects import Weighing, causes, ranked
-from ragmon.windows import State
 
 BACK: Final = 7200.0
 """Seconds looked back from the alarm, or from now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
 from ragmon.stats import MICRO
 from ragmon.why.model import Level
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from ragmon.core import constants
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Outcome
-from ragmon.rows import Row
-from ragmon.scores import ScoreTable
+from ragmon.scoring.counts import Row
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.windows import UNTIMED, SeriesKey, State
 from ragmon.why.change import Point, Sums
 from ragmon.why.measures import Measure
-from ragmon.windows import UNTIMED, SeriesKey, State
 
 
 class Reads(NamedTuple):

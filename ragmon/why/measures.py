@@ -8,10 +8,10 @@ from typing import Final
 from ragmon import stats
 from ragmon.core.policy import Gate
 from ragmon.metrics.facts import Key
-from ragmon.rows import Row
-from ragmon.scores import ScoreTable, Stat
+from ragmon.scoring.counts import Row
+from ragmon.scoring.score_table import ScoreTable, Stat
+from ragmon.scoring.windows import SeriesKey
 from ragmon.why.change import Sums
-from ragmon.windows import SeriesKey
 
 OCTAVES: Final = tuple(2**power for power in range(18))
 """Milliseconds at which latencies are parted; they do not depend on what was measured."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
+from ragmon.scoring.windows import SeriesKey
 from ragmon.why.levels import added, level
 from ragmon.why.look import Look, first_seen
 from ragmon.why.measures import Measure
 from ragmon.why.model import Part, Split
 from ragmon.why.sides import Half
-from ragmon.windows import SeriesKey
 
 BOTH: Final = "build and index_hash"
 STRATUM: Final = "stratum"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ragmon.core.policy import Outcome
-from ragmon.scores import ScoreTable
+from ragmon.scoring.score_table import ScoreTable
 from ragmon.stats import MICRO
 from ragmon.why.change import Point, Sums, locate
 from ragmon.why.levels import added

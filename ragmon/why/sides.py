@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import Outcome
-from ragmon.groups import FEW, SLACK
 from ragmon.metrics.facts import Key
-from ragmon.rows import Row, add_counts
-from ragmon.scores import ScoreTable, Stat
-from ragmon.snapshot import item_sums
+from ragmon.scoring.calls import by_stratum
+from ragmon.scoring.counts import Row, Table, add_counts, add_table
+from ragmon.scoring.score_table import ScoreTable, Stat, weighted
+from ragmon.scoring.snapshot import FEW, SLACK, item_sums
+from ragmon.scoring.windows import SeriesKey
 from ragmon.stats.strata import Estimate
-from ragmon.tables import Table, add_table
-from ragmon.traffic import by_stratum
-from ragmon.weighting import weighted
 from ragmon.why.levels import added
 from ragmon.why.look import Look
 from ragmon.why.measures import Measure, Metric
 from ragmon.why.model import Side, Stage, Times
-from ragmon.windows import SeriesKey
 
 REQUESTS = "requests"
 GOLD_ITEMS = "gold items"

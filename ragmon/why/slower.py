@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ragmon.core import constants
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
 from ragmon.why.change import ALPHA, chance, gain
 from ragmon.why.levels import level
 from ragmon.why.measures import OCTAVES, Within

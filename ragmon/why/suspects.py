@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ragmon.core.constants import STEP
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
 from ragmon.why.change import ALPHA, LIKELY, chance, gain
 from ragmon.why.levels import apart, level, without
 from ragmon.why.look import Look

@@ -7,7 +7,7 @@ from typing import Final
 
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.facts import DEPTH, Facts, Key
-from ragmon.scores import Stat
+from ragmon.scoring.score_table import Stat
 from ragmon.why.levels import level, moved_by, share
 from ragmon.why.model import Moved
 

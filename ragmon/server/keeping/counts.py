@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.rows import add_counts
+from ragmon.scoring.counts import add_counts
 
 FORGOTTEN: Final = "forgotten"
 """Why a request is not scored: somebody asked to forget it."""

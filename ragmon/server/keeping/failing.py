@@ -9,7 +9,7 @@ from ragmon import stats
 from ragmon.core.policy import Policy
 from ragmon.core.record import Record
 from ragmon.metrics.facts import Key
-from ragmon.scores import ScoreTable
+from ragmon.scoring.score_table import ScoreTable
 
 MEMORY: Final = 16_384
 """Facts whose verdict is remembered."""

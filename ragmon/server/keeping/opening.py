@@ -12,8 +12,8 @@ from ragmon.journal import Checkpoint, Row
 from ragmon.journal.attempts import Attempts
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
-from ragmon.labels.settled import Settled
 from ragmon.live import EDGES
+from ragmon.scoring.labels import Settled
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.counts import Counts
 from ragmon.server.keeping.ledger import Ledger

@@ -10,7 +10,7 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.record import Totals
-from ragmon.rows import add_counts
+from ragmon.scoring.counts import add_counts
 
 SILENT: Final = 86_400.0
 """Seconds after which a producer that says nothing may be gone."""

@@ -17,11 +17,11 @@ from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.version import current
 from ragmon.journal import open_readonly
 from ragmon.reading import Books, Reading, Served
+from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.reloading import Reloading
 from ragmon.server.showing import glance
 from ragmon.server.showing.glance import Finding
-from ragmon.snapshot import Snapshot
 
 OTHERS: Final = 100
 """Gates of pipelines nobody configured that are shown, those that fail first."""

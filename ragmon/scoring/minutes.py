@@ -13,7 +13,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, redacted
 from ragmon.core.text import normalise_question
 from ragmon.metrics.facts import Key
-from ragmon.rows import key_text, text_key
+from ragmon.scoring.counts import key_text, text_key
 from ragmon.stats import buckets
 
 STEP: Final = 60

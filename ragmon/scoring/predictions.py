@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import OUTCOME_UNKNOWN
-from ragmon.rows import Row
-from ragmon.scores import ScoreTable
+from ragmon.scoring.counts import Row
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.windows import State
 from ragmon.stats.prediction import FEWEST, Part, Predicted, Stratified, Sums, predicted, stratified
-from ragmon.windows import State
 
 METRIC: Final = AnswerCorrect.name
 """The metric whose labels are made more certain."""

@@ -1,15 +1,65 @@
-"""How many calls there were, sampled or not: what producers tell of all their calls, by time."""
+"""The newest trace of every latency series that the application's own tracer kept: one a person can open.
+
+How many calls there were, sampled or not: what producers tell of all their calls, by time.
+"""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.constants import STEP
-from ragmon.core.record import Totals
+from ragmon.core.record import Record, Totals
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Exemplar(NamedTuple):
+    """A trace that stands for a point of a series.
+
+    Attributes:
+        trace_id: 32 hex digits.
+        seconds: How long its call took.
+        ts: When it came, seconds since the epoch.
+    """
+
+    trace_id: str
+    seconds: float
+    ts: float
+
+
+class Exemplars:
+    """Remembers one trace by pipeline and source."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Exemplar] = {}
+
+    def see(self, record: Record, now: float) -> None:
+        """Remember a record's trace, if it was kept and took a known time.
+
+        Args:
+            record: The record, counted already.
+            now: When it came, seconds since the epoch.
+        """
+        trace = record.trace_id or ""
+        total = None if record.latency_ms is None else record.latency_ms.total
+        if record.exported and total is not None and isfinite(total) and _ID.fullmatch(trace):
+            key = (record.pipeline or constants.DEFAULT_PIPELINE, record.source or constants.REPLAY)
+            self._newest[key] = Exemplar(trace, total / 1000, now)
+
+    def forget(self, pipeline: str) -> None:
+        """Forget the traces of a pipeline."""
+        self._newest = {key: found for key, found in self._newest.items() if key[0] != pipeline}
+
+    def newest(self) -> dict[tuple[str, str], Exemplar]:
+        """The traces by pipeline and source."""
+        return dict(self._newest)
+
 
 FOLDED: Final = 300
 """Seconds between two counts that are kept for long."""

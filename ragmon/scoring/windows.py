@@ -2,6 +2,8 @@
 
 Everything here is addition of integers, so states merge in any order, on any machine, to the same bits. Time is the
 records' own; `now` comes from whoever asks.
+
+Rows of some series added up, each of them once, by the windows they are in: windows lie within one another.
 """
 
 from __future__ import annotations
@@ -9,14 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import FOLDED, FRESH, GONE, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
 from ragmon.metrics.facts import Key
-from ragmon.rows import Row
-from ragmon.tables import ItemTables, Table
-from ragmon.traffic import CallKey, Calls, Count
+from ragmon.scoring.calls import CallKey, Calls, Count
+from ragmon.scoring.counts import ItemTables, Row, Table
 
 UNTIMED: Final = -1
 """The step of records that carry no time: in the totals, in no window."""
@@ -294,3 +297,112 @@ def _load(data: Mapping[str, Any]) -> Series:
     series.past = Row.load(data["past"])
     series.items = ItemTables.load(data["items"])
     return series
+
+
+class Kind(NamedTuple):
+    """Which records of a group stand together."""
+
+    gold: str
+    gold_version: str
+    stratum: str
+    drawn: bool
+
+
+Rows = dict[Kind, Row]
+Held = Sequence[tuple[Kind, Series]]
+"""Series and their kinds."""
+
+
+@dataclass
+class Window:
+    """A window at a moment.
+
+    Attributes:
+        name: Its name.
+        span: Seconds; None is everything.
+        now: Seconds since the epoch.
+        begin, end: Its edges.
+        step: What they are a multiple of.
+    """
+
+    name: str
+    span: int | None
+    now: float
+    begin: float = -inf
+    end: float = inf
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        if self.span is not None:
+            self.step, _ = grid(self.span, self.now)
+            self.begin, self.end = edges(self.span, self.now)
+
+
+Sums = dict[int, Rows]
+"""Rows by the windows they are in, a bit for each, and by kind."""
+
+
+def _places(start: int, windows: Sequence[Window], *, fresh: bool = False) -> int:
+    """The windows a row is in, a bit for each."""
+    found = 0
+    for place, window in enumerate(windows):
+        at = start // window.step * window.step if fresh else start
+        if window.begin <= at < window.end:
+            found |= 1 << place
+    return found
+
+
+def old(series: Held, windows: Sequence[Window]) -> Sums:
+    """What is no longer fresh of some series, each row added once."""
+    found: Sums = {}
+    everything = sum(1 << place for place, window in enumerate(windows) if window.span is None)
+    for kind, one in series:
+        if one.past.count:
+            _add(found, everything, kind, one.past)
+        for start, row in one.folded.items():
+            _add(found, _places(start, windows), kind, row)
+    return found
+
+
+def with_fresh(sums: Sums, series: Held, windows: Sequence[Window]) -> Sums:
+    """Those sums and what is fresh of the series; the sums stay as they are."""
+    found = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in sums.items()}
+    masks: dict[int, int] = {}
+    for kind, one in series:
+        for start, row in one.fresh.items():
+            mask = masks.get(start)
+            if mask is None:
+                mask = masks[start] = _places(start, windows, fresh=True)
+            _add(found, mask, kind, row)
+    return found
+
+
+def _add(sums: Sums, mask: int, kind: Kind, row: Row) -> None:
+    if mask:
+        rows = sums.setdefault(mask, {})
+        held = rows.get(kind)
+        if held is None:
+            rows[kind] = _copied(row)
+        else:
+            held.merge(row)
+
+
+def _copied(row: Row) -> Row:
+    found = Row()
+    found.merge(row)
+    return found
+
+
+def of_window(sums: Sums, place: int) -> Rows:
+    """The rows of one window by kind."""
+    found: Rows = {}
+    for mask, rows in sums.items():
+        if mask >> place & 1:
+            for kind, row in rows.items():
+                found.setdefault(kind, Row()).merge(row)
+    return found
+
+
+def kind_of(key: SeriesKey) -> Kind:
+    """With which others the records of a series stand together."""
+    return Kind(key.gold, key.gold_version, key.stratum, key.drawn)

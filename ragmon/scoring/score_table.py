@@ -1,4 +1,7 @@
-"""From counts to means: the score of every metric for every tuple of facts, computed once."""
+"""From counts to means: the score of every metric for every tuple of facts, computed once.
+
+Means over all traffic from records kept at different rates: every stratum weighs what it holds of all calls.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ragmon import stats
+from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
-from ragmon.rows import Row
-from ragmon.stats.strata import Estimate
+from ragmon.scoring.counts import Row
+from ragmon.stats.strata import Estimate, Stratum, post_stratified
 
 MEMORY: Final = 65_536
 """Tuples of facts whose scores are remembered."""
@@ -150,3 +154,31 @@ def _score(metric: Metric, facts: Facts) -> Score:
     except Unassessed as unknown:
         return unknown.reason
     return None if score is None else stats.micro(score)
+
+
+def weighted(rows: Mapping[str, Row], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
+    """Every metric over all calls.
+
+    Args:
+        rows: By stratum, what was kept of it, for whatever reason: within a stratum both draws are random.
+        calls: By stratum, all calls.
+        table: The metrics.
+    """
+    rows = {name: row for name, row in rows.items() if name != constants.UNKNOWN_WEIGHT}
+    known = {name: (table.of(row), row.count) for name, row in rows.items()}
+    strata = sorted({*rows, *calls})
+    return {
+        key: post_stratified([_stratum(name, key, metric, known.get(name), calls.get(name, 0)) for name in strata])
+        for key, metric in table.metrics.items()
+    }
+
+
+def _stratum(name: str, key: str, metric: Metric, known: tuple[Mapping[str, Stat], int] | None, calls: int) -> Stratum:
+    """What is known of one metric in one stratum."""
+    if known is None:
+        return Stratum(name, calls, 0, 0, 0.0, 0.0)
+    found, count = known
+    stat = found[key]
+    # Of a score that is measured on text it is not known which of the other records would have had one.
+    assessed = stat.n if metric.measured else count - sum(stat.unassessed.values())
+    return Stratum(name, calls, assessed, stat.n, stat.sum / stats.MICRO, stat.squares / stats.MICRO**2)

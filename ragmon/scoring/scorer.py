@@ -1,27 +1,63 @@
-"""The only place where record, gold item, metrics and windows meet: one call per record, live and offline alike."""
+"""How the records of a pipeline are reduced, and the streams that are reduced alike.
+
+The only place where record, gold item, metrics and windows meet: one call per record, live and offline alike.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from ragmon import stats
-from ragmon.alarms.steps import Steps
 from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, Sampling
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.groups import take
+from ragmon.gold.sets import Items
 from ragmon.metrics.base import Metric, build
-from ragmon.metrics.facts import SHIPPED, Key
-from ragmon.metrics.grounding import Groundedness
-from ragmon.pairs import pairs
-from ragmon.rows import CELLS
-from ragmon.rules import Rules, Stream
-from ragmon.scores import ScoreTable
-from ragmon.snapshot import ALL, Snapshot
-from ragmon.windows import Series, SeriesKey, State
+from ragmon.metrics.facts import SHIPPED, FactReader, Key
+from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
+from ragmon.scoring.counts import CELLS
+from ragmon.scoring.minutes import Steps
+from ragmon.scoring.predictions import pairs
+from ragmon.scoring.score_table import ScoreTable
+from ragmon.scoring.snapshot import ALL, Snapshot, take
+from ragmon.scoring.windows import Series, SeriesKey, State
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the records of a pipeline are reduced.
+
+    Args:
+        facts: The refusal rule and the latency bound.
+        grounded_threshold: From which groundedness an answer counts as grounded.
+        slices: Tags that become series: allowed values by tag name.
+    """
+
+    facts: FactReader = field(default_factory=FactReader)
+    grounded_threshold: float = DEFAULT_THRESHOLD
+    slices: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
+@dataclass
+class Stream:
+    """Records that share pipeline, source, build and index, and everything that follows from those.
+
+    Attributes:
+        series: By source, gold version, slice, audit and stratum.
+    """
+
+    pipeline: str
+    source: str
+    build: str
+    index_hash: str
+    rules: Rules
+    items: Items
+    series: dict[tuple[str, str, str, bool, str], Series] = field(default_factory=dict)
+
 
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})

@@ -1,4 +1,11 @@
-"""Labels in reports: at the time of the answers they are about, with the last word of each rater."""
+"""An answer and what is said of it become a record under the source `label`, and the gold item it is held against.
+
+Labels on their way into the counts, minute by minute: live windows and alarms hear the first word on an answer.
+
+Counters cannot be taken back, and neither can alarms: later words on an answer, and changes of mind, count in reports.
+
+Labels in reports: at the time of the answers they are about, with the last word of each rater.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +14,123 @@ from dataclasses import dataclass, field
 from time import time
 from typing import NamedTuple
 
-from ragmon.core.constants import DEFAULT_PIPELINE, LABEL
+import msgspec
+
+from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS
+from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import FIELDS, Label, Line, Record, joins
-from ragmon.gold.labels.ratings import Words, dated, together
-from ragmon.labels.joining import gold_item, labelled
-from ragmon.scorer import Scorer
+from ragmon.gold.labels.ratings import PROBED, Book, Verdict, Words, dated, together
+from ragmon.metrics.answers import AnswerCorrect
+from ragmon.scoring.scorer import Scorer
 from ragmon.stats.detection import Delays
+
+
+def labelled(answer: Record, verdict: Verdict, ts: float | None) -> Record:
+    """The record of a labelled answer.
+
+    Args:
+        answer: The answer.
+        verdict: What is said of it.
+        ts: When it counts, seconds since the epoch: when the label came, or when the answer was given.
+    """
+    measures = dict(answer.measures or {})
+    measures.pop(AnswerCorrect.name, None)
+    if verdict.correct is not None:
+        measures[AnswerCorrect.name] = verdict.correct
+    return msgspec.structs.replace(answer, source=LABEL, ts=ts, measures=measures or None)
+
+
+def gold_item(trace_id: str, verdict: Verdict) -> GoldItem | None:
+    """The gold that is in a verdict; None where it says neither whether nor where the answer is.
+
+    A question of which somebody names documents has an answer, and one for which none is relevant has none, unless
+    somebody says otherwise.
+    """
+    answerable, relevant = verdict.answerable, verdict.relevant_ids
+    if answerable is None and relevant is None:
+        return None
+    has_answer = bool(relevant) if answerable is None else answerable
+    return GoldItem(
+        qid=trace_id,
+        question="",
+        answerable=has_answer,
+        citations=relevant or None,
+        set_name=LABELS,
+    )
+
+
+class Hearing:
+    """Joins labels to answers, whichever comes first.
+
+    Args:
+        scorer: Where labelled answers are scored.
+        admit: Gives a record the names it is counted under.
+        answers: How many answers are remembered here; a server has them in its journal, and remembers none.
+
+    Attributes:
+        book: What was said so far.
+        heard: Told of every label whose answer is known, with the answer and when it came.
+    """
+
+    def __init__(self, scorer: Scorer, admit: Callable[[Record, float], Record], *, answers: int = 0) -> None:
+        self.book = Book()
+        self.heard: Callable[[Label, Record, float], None] | None = None
+        self._scorer = scorer
+        self._admit = admit
+        self._most = answers
+        self._answers: dict[str, Record] = {}
+
+    def see(self, answer: Record, now: float) -> None:
+        """Take in an answer: labels may have waited for it.
+
+        Args:
+            answer: The answer.
+            now: When it came, seconds since the epoch.
+        """
+        if self._most and answer.trace_id is not None and joins(answer):
+            self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
+            if len(self._answers) > self._most:
+                del self._answers[next(iter(self._answers))]
+        if self.book.waiting:
+            self.book.expire(now)
+            self._join_all(answer, now)
+
+    def take(self, label: Label, now: float) -> None:
+        """Take in what a person says of an answer.
+
+        Args:
+            label: The label; where nobody has its answer, it waits for it.
+            now: When it came, seconds since the epoch. It counts now: windows of labels are of their arrival.
+        """
+        self.book.expire(now)
+        answer = label.answer or self._answers.get(label.trace_id)
+        if answer is None:
+            self.book.keep(label, now)
+        else:
+            self._join(label, answer, now)
+
+    def _join_all(self, answer: Record, now: float) -> None:
+        """Score an answer with every label that waited for it, also where a metric raises on one of them."""
+        failed: Exception | None = None
+        for label in self.book.take(answer.trace_id):
+            try:
+                self._join(label, answer, now)
+            except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def _join(self, label: Label, answer: Record, now: float) -> None:
+        """Score an answer with what is said of it."""
+        if self.heard is not None:
+            self.heard(label, answer, now)
+        if not joins(answer):
+            self.book.results[PROBED] += 1
+            return
+        verdict = self.book.hear(label, now)
+        if verdict is not None:
+            record = self._admit(labelled(answer, verdict, now), now)
+            self._scorer.observe_label(record, gold_item(label.trace_id, verdict))
 
 
 class Labelled(NamedTuple):
