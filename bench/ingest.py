@@ -14,8 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench.groundedness import texts
 from bench.otlp import BATCH, records
-from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.capture.otlp.wire import opened, put
+from ragmon.capture.exporters.otlp import SpanWriter, opened, put
 from ragmon.core import semconv
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.batch import Foreign

@@ -13,15 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ragmon.capture.api import label, propagate, record, stage, trace_id
     from ragmon.capture.decorator import trace
-    from ragmon.capture.labels import label
-    from ragmon.capture.processor import RagmonSpanProcessor
-    from ragmon.capture.said import propagate, record, stage, trace_id
+    from ragmon.capture.judges.results import Verdict, judge
+    from ragmon.capture.span_processor import RagmonSpanProcessor
     from ragmon.core.policy import Policy
     from ragmon.gold import GoldSet
     from ragmon.installation import install
-    from ragmon.judges.registry import judge
-    from ragmon.judges.results import Verdict
     from ragmon.judging import evaluate
     from ragmon.metrics.base import Metric, register
     from ragmon.monitor import Monitor
@@ -34,21 +32,21 @@ _HOMES = {
     "Metric": "ragmon.metrics.base",
     "Monitor": "ragmon.monitor",
     "Policy": "ragmon.core.policy",
-    "RagmonSpanProcessor": "ragmon.capture.processor",
+    "RagmonSpanProcessor": "ragmon.capture.span_processor",
     "Scorer": "ragmon.scoring.scorer",
-    "Verdict": "ragmon.judges.results",
+    "Verdict": "ragmon.capture.judges.results",
     "evaluate": "ragmon.judging",
     "install": "ragmon.installation",
     "install_signal_handlers": "ragmon.termination",
-    "label": "ragmon.capture.labels",
-    "judge": "ragmon.judges.registry",
-    "propagate": "ragmon.capture.said",
-    "record": "ragmon.capture.said",
+    "label": "ragmon.capture.api",
+    "judge": "ragmon.capture.judges.results",
+    "propagate": "ragmon.capture.api",
+    "record": "ragmon.capture.api",
     "register": "ragmon.metrics.base",
     "replay": "ragmon.offline",
-    "stage": "ragmon.capture.said",
+    "stage": "ragmon.capture.api",
     "trace": "ragmon.capture.decorator",
-    "trace_id": "ragmon.capture.said",
+    "trace_id": "ragmon.capture.api",
 }
 
 __all__ = [

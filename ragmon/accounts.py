@@ -8,12 +8,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ragmon.capture import runtime, sinks
-from ragmon.capture.adoption import adopt
-from ragmon.capture.labels import DROPPED, Given, Labels
-from ragmon.capture.pages import Departed
-from ragmon.capture.requests import Requests
-from ragmon.capture.totals import Timings, lines, lines_of_departed
+from ragmon.capture import runtime
+from ragmon.capture.api import DROPPED, Given, Labels
+from ragmon.capture.counters import Departed, Timings, adopt, lines, lines_of_departed
+from ragmon.capture.exporters import base
+from ragmon.capture.trace_buffer import Requests
 from ragmon.capture.worker import Worker
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
@@ -120,7 +119,7 @@ class Accounts:
         """Hand on the next labels; returns whether they are gone, and others may follow."""
         told = [(given, label) for given in self.labels.take(_AT_ONCE) if (label := self._label(given)) is not None]
         try:
-            taken = sinks.label(self._sink, [label for _, label in told])
+            taken = base.label(self._sink, [label for _, label in told])
         except Exception as error:  # noqa: BLE001 - a sink may raise anything
             self.labels.lost[DROPPED] += len(told)
             warn_once(f"labels could not be handed on and are dropped: {whereabouts(error)}")
@@ -154,12 +153,12 @@ class Accounts:
         timings = self._timings.read(self._calls)
         told = lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
         if told:
-            sinks.report(self._sink, told)
+            base.report(self._sink, told)
 
     def _tell(self, lost: Departed) -> bool:
         """Count and tell what was lost in a process that is gone; returns whether it could be told."""
         dropped = Counter(lost.dropped) + self._missing(lost)
-        told = sinks.report(self._sink, lines_of_departed(lost, dropped))
+        told = base.report(self._sink, lines_of_departed(lost, dropped))
         if told:
             self._adopted[lost.instance] = dropped
         return told
@@ -167,7 +166,7 @@ class Accounts:
     def _missing(self, lost: Departed) -> Counter[str]:
         """Records of a process nobody else counted; one that was being written when it ended may have arrived."""
         missing, doubtful = lost.missing, lost.doubtful
-        arrived = sinks.holds(self._sink, lost.doubt) if lost.doubt else None
+        arrived = base.holds(self._sink, lost.doubt) if lost.doubt else None
         if arrived is not None:
             missing, doubtful = missing - arrived, doubtful - 1
         return +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})

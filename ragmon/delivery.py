@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.capture.jsonl import JsonlSink
-from ragmon.capture.sinks import BatchSink, BatchTee, Sink, Tee
+from ragmon.capture.exporters.base import BatchSink, BatchTee, Sink, Tee
+from ragmon.capture.exporters.jsonl import JsonlSink
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
@@ -18,7 +18,7 @@ from ragmon.feedback import Feedback
 from ragmon.privacy import Redactions
 
 if TYPE_CHECKING:
-    from ragmon.capture.otlp import OtlpSink
+    from ragmon.capture.exporters import OtlpSink
 
 
 class Redacting:
@@ -49,7 +49,9 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchSink | 
     """
     if settings.export.endpoint is None:
         return None
-    from ragmon.capture.otlp import OtlpSink  # noqa: PLC0415 - protobuf alone takes longer to load than all of ragmon
+    from ragmon.capture.exporters import (  # noqa: PLC0415 - protobuf alone takes longer to load than all of ragmon
+        OtlpSink,
+    )
 
     token = settings.serve.token_file
     secret = None if token is None else _read(token)
@@ -61,7 +63,7 @@ def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSin
     """The sink, and beside it the tracing backend that gets the scores, where the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.otlp import ScoreSink  # noqa: PLC0415 - as above
+    from ragmon.capture.exporters import ScoreSink  # noqa: PLC0415 - as above
 
     backend = ScoreSink(str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans)
     gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from ragmon.assembly import function_at
-from ragmon.capture.sinks import BatchSink, Before, Sink
+from ragmon.capture.exporters.base import BatchSink, Before, Sink
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ragmon.capture.sinks import BatchSink, Before, Sink
+from ragmon.capture.exporters.base import BatchSink, Before, Sink
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
@@ -13,7 +13,7 @@ from ragmon.metrics import Metric
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
-    from ragmon.capture.otlp import Scored, ScoreSink
+    from ragmon.capture.exporters import Scored, ScoreSink
 
 
 class Feedback(Before):
@@ -48,7 +48,7 @@ class Feedback(Before):
         return lost
 
     def _scores(self, record: Record) -> Scored | None:
-        from ragmon.capture.otlp import Scored  # noqa: PLC0415 - loaded where a backend is configured
+        from ragmon.capture.exporters import Scored  # noqa: PLC0415 - loaded where a backend is configured
 
         gated, metrics = self._gated(record.pipeline or constants.DEFAULT_PIPELINE), self._scorer.table.metrics
         told = [

@@ -12,12 +12,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
 from ragmon.accounts import Accounts
-from ragmon.capture import labels, runtime, sinks
-from ragmon.capture.calls import active, here
+from ragmon.capture import api, runtime
+from ragmon.capture.call import active, here
 from ragmon.capture.convert import to_record
-from ragmon.capture.forked import Forked
-from ragmon.capture.requests import Requests
-from ragmon.capture.sinks import BatchSink, Sink
+from ragmon.capture.exporters import base
+from ragmon.capture.exporters.base import BatchSink, Forked, Sink
+from ragmon.capture.trace_buffer import Requests
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -32,7 +32,7 @@ from ragmon.reading import Books
 from ragmon.terms import asked, terms
 
 if TYPE_CHECKING:
-    from ragmon.capture.processor import RagmonSpanProcessor
+    from ragmon.capture.span_processor import RagmonSpanProcessor
 
 DRAIN: Final = 5.0
 """Seconds the exit of the process waits for records on their way."""
@@ -99,7 +99,7 @@ class Installation:
             terms=terms(settings),
             keep_all=keep_all,
         )
-        self._labels = labels.Labels(taken=not settings.disabled)
+        self._labels = api.Labels(taken=not settings.disabled)
         self._accounts = self._open_accounts()
         self._requests: Requests | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
@@ -121,7 +121,7 @@ class Installation:
             RagmonError: The monitor's address is taken.
         """
         global _current  # noqa: PLW0603 - one process has one installation
-        labels.current = self._labels
+        api.current = self._labels
         if self.settings.disabled:
             runtime.expect_none()
             return runtime.current
@@ -153,7 +153,9 @@ class Installation:
         if not hasattr(provider, "add_span_processor"):
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
             raise RagmonError(f"provider takes no span processors: {shorten(provider)}", hint=hint)
-        from ragmon.capture.processor import RagmonSpanProcessor  # noqa: PLC0415 - the SDK is the application's choice
+        from ragmon.capture.span_processor import (  # noqa: PLC0415 - the SDK is the application's choice
+            RagmonSpanProcessor,
+        )
 
         if self._requests is None:
             self._requests = self._accounts.requests = Requests(self._worker, asked(self.settings))
@@ -179,7 +181,7 @@ class Installation:
         _started.discard(self)
         if runtime.current is self._runtime:
             runtime.use(None)
-        labels.leave(self._labels)
+        api.detach_labels(self._labels)
         if _current is self:
             _current = None
         for _, processor in self._watched:
@@ -198,7 +200,7 @@ class Installation:
         if self.judges is not None:
             self.judges.close()
         for sink in self._mine:
-            sinks.close(sink)
+            base.close(sink)
 
     def begin_again(self) -> None:
         """What a forked child must do before its first call: nothing of its parent's is its own to report."""
@@ -213,7 +215,7 @@ class Installation:
         self._worker.begin_again(self._sink, None if isinstance(self._sink, Forked) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
-        self._labels = labels.renew(self._labels)
+        self._labels = api.renew(self._labels)
         self._accounts = self._open_accounts()
         if self._requests is not None:
             self._requests.begin_again()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from ragmon.assembly import function_at, load_gold, read_gold, rules
-from ragmon.capture.patterns import redact
-from ragmon.capture.redact import Redaction
+from ragmon.capture.pii import redact
+from ragmon.capture.redaction import Redaction
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.config.tables import Capture
 from ragmon.core.constants import DEFAULT_PIPELINE

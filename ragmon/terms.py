@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ragmon.capture.requests import Asked
 from ragmon.capture.runtime import Terms
+from ragmon.capture.trace_buffer import Asked
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.paths import parse

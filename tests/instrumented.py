@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from recorded_spans import from_sdk
 
 import ragmon
-from ragmon.capture.gathering import Limits
+from ragmon.capture.trace_buffer import Limits
 from ragmon.core.record import encode
 from ragmon.testing import Collected
 

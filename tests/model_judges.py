@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
+from ragmon.capture.judges import endpoint as asking
+from ragmon.capture.judges.endpoint import Endpoint
+from ragmon.capture.judges.judge import Judge, Terms
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.judges import endpoint as asking
-from ragmon.judges.endpoint import Endpoint
-from ragmon.judges.judge import Judge, Terms
 from ragmon.metrics.facts import FactReader
 
 ITEM = GoldItem(qid="a", question="Who?", answerable=True, gold_claim="Einstein won in 1921.")

@@ -17,8 +17,7 @@ from time import monotonic, time, time_ns
 from command_line import ragmon
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.capture.otlp.wire import opened
+from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans import Span

@@ -16,8 +16,8 @@ from recorded_spans import START, made
 from serving import accounted, asked, digest, foreign, replayed, send_body, serving, values, whole
 
 import ragmon
-from ragmon.capture.documents import read_documents
-from ragmon.capture.otlp.metrics import metrics_request
+from ragmon.capture.convert import read_documents
+from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core import constants, log, semconv
 from ragmon.core.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode

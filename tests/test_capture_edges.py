@@ -16,9 +16,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
-from ragmon.capture import parents, runtime
+from ragmon.capture import parent, runtime
+from ragmon.capture.api import probe
 from ragmon.capture.convert import to_record
-from ragmon.capture.said import probe
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults
 from ragmon.installation import Installation
@@ -180,7 +180,7 @@ def test_among_greenlets_the_calls_of_one_thread_keep_apart(monkeypatch):
 
 @pytest.mark.parametrize("ot", ["th:-fffffffffffff", "th:0_1", "th:+1", "th: 1", "th:A"])
 def test_a_header_a_client_made_up_is_no_probability(ot):
-    assert parents._number(parents._members(ot)["th"]) is None
+    assert parent._number(parent._members(ot)["th"]) is None
 
 
 def test_a_kept_call_lets_go_of_the_application_once_it_is_delivered():

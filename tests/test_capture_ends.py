@@ -14,7 +14,7 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture.pages import read
+from ragmon.capture.counters import read
 
 PROGRAM = """
 import os, signal, sys, threading, time

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from test_capture_ends import CONFIG
 
-from ragmon.capture.pages import read
+from ragmon.capture.counters import read
 
 DOCS = Path(__file__).parents[1] / "docs" / "capture.md"
 ASKED = 60

@@ -16,7 +16,7 @@ from command_line import ragmon
 from serving import asked, configuration, post, send_body, serving, wait_for, whole
 
 import ragmon as library
-from ragmon.capture import labels as giving
+from ragmon.capture import api as giving
 from ragmon.cli.http import TRIES
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Sampling, encode

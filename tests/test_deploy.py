@@ -43,7 +43,7 @@ from recorded_spans import made, recorded
 
 from ragmon.alarms import plan
 from ragmon.assembly import load_gold
-from ragmon.capture.otlp.metrics import metrics_request
+from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.cli import BAD_INPUT
 from ragmon.config import sources
 from ragmon.config.load import check, load

@@ -24,7 +24,7 @@ from serving import (
 )
 
 from ragmon.alarms import plain
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Totals
 from ragmon.journal import open_readonly
 from ragmon.server.keeping.clock import BELIEVED

@@ -34,7 +34,7 @@ from serving import (
 )
 from test_faults_kill import application
 
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.config.types import Address
 
 MIB = 1 << 20

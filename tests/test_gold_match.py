@@ -13,7 +13,7 @@ from serving import accounted, asked, get, replayed, send_body, serving, whole
 from ragmon import coverage
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.canary.parts import part
-from ragmon.capture.redact import Redaction
+from ragmon.capture.redaction import Redaction
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.private_files import keyed_hash

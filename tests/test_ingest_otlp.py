@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from otlp_receiver import receiving
 from recorded_spans import made, recorded
 
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
 from ragmon.ingest.files import Intake, read_files

@@ -15,8 +15,7 @@ from otlp_requests import as_json, carried, export, field
 from recorded_spans import START, TRACE, made, recorded
 from test_spans_fuzz import OPTIONS, SPANS
 
-from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.capture.otlp.wire import opened
+from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.decode import decode

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-from ragmon.capture.otlp.metrics import metrics_request
+from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core import constants, semconv
 from ragmon.core.record import Totals
 from ragmon.ingest.fields import Rejected

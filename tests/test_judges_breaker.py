@@ -9,11 +9,10 @@ import pytest
 from chat_model import serving, status
 from model_judges import ITEM, judged, record, short_pauses  # noqa: F401 - a fixture
 
+from ragmon.capture.judges.endpoint import FAILURES, FIRST, LONGEST, Breaker, Endpoint
+from ragmon.capture.judges.judge import Judge, Terms
 from ragmon.core import constants
 from ragmon.core.quota import Budget
-from ragmon.judges.breaker import FAILURES, FIRST, LONGEST, Breaker
-from ragmon.judges.endpoint import Endpoint
-from ragmon.judges.judge import Judge, Terms
 from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 

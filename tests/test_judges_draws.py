@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmon.capture.judges.judge import Judge, Terms
 from ragmon.core.record import Record
-from ragmon.judges.judge import Judge, Terms
 
 
 @given(st.binary(min_size=16, max_size=16), st.floats(0, 1), st.floats(0, 1))

@@ -12,12 +12,12 @@ import pytest
 from chat_model import TABLE, status
 
 import ragmon
+from ragmon.capture.judges.judge import Judge, Terms
+from ragmon.capture.judges.worker import WAITING
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
-from ragmon.judges.judge import Judge, Terms
 from ragmon.judges.panel import Panel
-from ragmon.judges.seat import WAITING
 from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 

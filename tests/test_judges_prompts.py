@@ -10,12 +10,11 @@ from chat_model import Asked, serving
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmon.capture.judges import prompts
+from ragmon.capture.judges.endpoint import Endpoint
+from ragmon.capture.judges.judge import Judge, Terms, digest
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
-from ragmon.judges import prompts
-from ragmon.judges.cache import digest
-from ragmon.judges.endpoint import Endpoint
-from ragmon.judges.judge import Judge, Terms
 from ragmon.metrics.facts import FactReader
 
 HOSTILE = [
@@ -56,18 +55,18 @@ def test_the_same_holds_for_claims(claims, contexts):
 @given(answer=text)
 def test_nothing_of_a_text_is_among_the_instructions(answer):
     """The instructions are the same whatever is judged, but for the word."""
-    told, plain = prompts.claims(answer).system, prompts.claims("").system
+    told, plain = prompts.claims_prompt(answer).system, prompts.claims_prompt("").system
     assert re.sub("[0-9a-f]{16}", "", told) == re.sub("[0-9a-f]{16}", "", plain)
 
 
 def test_every_request_has_a_word_of_its_own():
-    assert len({read(prompts.claims("the same")).word for _ in range(100)}) == 100
+    assert len({read(prompts.claims_prompt("the same")).word for _ in range(100)}) == 100
 
 
 def test_a_word_that_occurs_in_a_text_is_not_taken(monkeypatch):
     words = iter(["a" * 16, "b" * 16])
     monkeypatch.setattr(prompts.secrets, "token_hex", lambda _: next(words))
-    assert read(prompts.claims("a text with " + "a" * 16)).word == "b" * 16
+    assert read(prompts.claims_prompt("a text with " + "a" * 16)).word == "b" * 16
 
 
 @pytest.mark.parametrize("order", HOSTILE)

@@ -9,8 +9,7 @@ from keepers import Hand, body
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from serving import BEGIN, asked, foreign, journalled, whole
 
-from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.capture.otlp.wire import opened
+from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.journal import forget

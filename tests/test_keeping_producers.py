@@ -7,7 +7,7 @@ from keepers import HOUR, Hand
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from serving import BEGIN, PROTOBUF, asked, post, serving, whole
 
-from ragmon.capture.otlp.metrics import metrics_request
+from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core.record import Totals
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import Request, of_metrics, of_traces

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import documents, extract, patterns
+from ragmon.capture import convert, pii
+from ragmon.capture.judges import prompts
 from ragmon.compat import seed_002
 from ragmon.core import escaping
 from ragmon.core import text as texts
@@ -32,7 +33,6 @@ from ragmon.ingest import decode
 from ragmon.ingest.otlp import json
 from ragmon.ingest.spans import documents as entries
 from ragmon.ingest.spans import fields, messages, values
-from ragmon.judges import replies
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
 from ragmon.probes import cache_headers
@@ -178,10 +178,10 @@ FUNCTIONS = {
     grounding.words: grounding.words,
     grounding.content_words: grounding.content_words,
     grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
-    patterns.redact: patterns.redact,
-    extract.answer: lambda text: extract.answer({"claim": text}, None),
-    extract.text_of: lambda text: extract.text_of([{"content": text}]),
-    documents.as_id: documents.as_id,
+    pii.redact: pii.redact,
+    convert.answer: lambda text: convert.answer({"claim": text}, None),
+    convert.text_of: lambda text: convert.text_of([{"content": text}]),
+    convert.as_id: convert.as_id,
     messages.parse: messages.parse,
     entries.document: entries.document,
     entries.called: entries.called,
@@ -201,9 +201,9 @@ FUNCTIONS = {
     values.count: values.count,
     values.text_of: lambda text: values.text_of([{"content": text}]),
     values.as_id: values.as_id,
-    replies.completion: lambda text: replies.completion(text.encode("utf-8", "replace")),
-    replies.findings: lambda text: replies.findings(text, 1, reasons=True),
-    replies.claims: replies.claims,
+    prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
+    prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
+    prompts.parse_claims: prompts.parse_claims,
     cache_headers.is_from_cache: lambda text: cache_headers.is_from_cache(header(text)),
     decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
     json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
@@ -259,7 +259,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, patterns, messages, entries, messages, values, replies, cache_headers, markdown, escaping)
+READERS = (texts, grounding, pii, messages, entries, messages, values, prompts, cache_headers, markdown, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 
@@ -317,7 +317,7 @@ def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
         reply = space + opening + body + end
         found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
         wanted = reply if found is None else found[1]
-        assert replies._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+        assert prompts._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
 
 
 @given(

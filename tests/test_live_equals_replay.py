@@ -12,7 +12,7 @@ from oracle.generators import REFUSALS, TEXTS
 
 import ragmon
 from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.capture.said import probe
+from ragmon.capture.api import probe
 from ragmon.config.load import load
 from ragmon.core.record import Record
 from ragmon.ingest.files import Intake, read_files

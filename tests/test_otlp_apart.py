@@ -15,7 +15,7 @@ import pytest
 from opentelemetry import context
 from otlp_receiver import PATIENCE, Answer, receiving
 
-from ragmon.capture.otlp import OtlpSink, Scored, ScoreSink
+from ragmon.capture.exporters import OtlpSink, Scored, ScoreSink
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
 
@@ -32,7 +32,7 @@ def receiver():
 
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
-    head = "import os, sys\nfrom ragmon.capture.otlp import OtlpSink, Scored, ScoreSink\n"
+    head = "import os, sys\nfrom ragmon.capture.exporters import OtlpSink, Scored, ScoreSink\n"
     head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],

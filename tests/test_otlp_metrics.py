@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from otlp_receiver import attributes, receiving
 
-from ragmon.capture.otlp import OtlpSink
-from ragmon.capture.otlp.metrics import SCALE, _index
+from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters.otlp import SCALE, _index
 from ragmon.core.record import Totals
 from ragmon.stats import NOT_POSITIVE, bucket, bucket_value, buckets
 

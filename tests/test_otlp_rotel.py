@@ -8,7 +8,7 @@ import pytest
 from otlp_receiver import PATIENCE, attributes, receiving
 from through_collector import collector
 
-from ragmon.capture.otlp import OtlpSink, Scored, ScoreSink
+from ragmon.capture.exporters import OtlpSink, Scored, ScoreSink
 from ragmon.core.record import Totals
 from ragmon.stats import bucket
 from ragmon.testing import make_record

@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_receiver import Answer, attributes, receiving
 
-from ragmon.capture.otlp import Scored, ScoreSink
+from ragmon.capture.exporters import Scored, ScoreSink
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 SCORES = [("faithfulness", 0.75, None), ("answer_precision", 1.0, "pass")]

@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_receiver import PROTOBUF, Answer, receiving
 
-from ragmon.capture.otlp import OtlpSink
-from ragmon.capture.otlp import sink as sinks
+from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import otlp as sinks
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Record, Totals
 from ragmon.testing import make_record

@@ -12,8 +12,8 @@ from oracle.draw import drawn
 from otlp_receiver import attributes, receiving
 from random_records import record as random_record
 
-from ragmon.capture.otlp import OtlpSink
-from ragmon.capture.otlp.spans import SpanWriter
+from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters.otlp import SpanWriter
 from ragmon.core import semconv
 from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, encode
 from ragmon.testing import make_record

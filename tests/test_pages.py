@@ -8,9 +8,8 @@ from collections import Counter
 
 import pytest
 
-from ragmon.capture import pages
-from ragmon.capture.adoption import adopt
-from ragmon.capture.pages import KEPT, Page, read
+from ragmon.capture import counters
+from ragmon.capture.counters import KEPT, Page, adopt, read
 from ragmon.core import private_files
 from ragmon.core.private_files import default_folder
 
@@ -76,7 +75,7 @@ def test_threads_have_columns_of_their_own_and_give_them_back():
     class Owner:
         pass
 
-    owners = [Owner() for _ in range(pages.THREADS + 5)]
+    owners = [Owner() for _ in range(counters.THREADS + 5)]
     columns = Counter(page.column(owner) for owner in owners)
     assert columns.pop(0) == 5, "the last ones share one"
     assert set(columns.values()) == {1}

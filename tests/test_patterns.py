@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.capture.patterns import redact
+from ragmon.capture.pii import redact
 
 
 def part(value):

@@ -22,8 +22,8 @@ from test_serve_probe import config, right
 from test_serve_reload import put, shown
 
 import ragmon as library
-from ragmon.capture.baggage import QID, TOKEN, VALID, asked, is_proved, sign
 from ragmon.capture.convert import to_record
+from ragmon.capture.parent import QID, TOKEN, VALID, asked, is_proved, sign
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.installation import Installation

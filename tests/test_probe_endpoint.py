@@ -12,7 +12,7 @@ import pytest
 from front_desk import certificate
 from probed import QUESTION, REFUSED, ask, web
 
-from ragmon.capture.baggage import is_proved
+from ragmon.capture.parent import is_proved
 from ragmon.core.errors import RagmonError
 from ragmon.probes.endpoint import Endpoint
 

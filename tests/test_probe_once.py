@@ -13,7 +13,7 @@ from probed import web
 
 pytest.importorskip("bm25s")
 
-from ragmon.capture.said import probe
+from ragmon.capture.api import probe
 from ragmon.core.record import encode
 from ragmon.demo.application import Application
 from ragmon.demo.incidents import INCIDENTS

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture import runtime
-from ragmon.capture.calls import Call, Site
+from ragmon.capture.call import Call, Odds, Site
 from ragmon.capture.convert import to_record
-from ragmon.capture.draws import Odds
 from ragmon.core import log
 from ragmon.testing import capture_traces
 

@@ -15,8 +15,8 @@ from random_records import worlds
 
 import ragmon
 from ragmon import offline
-from ragmon.capture.redact import Redaction
-from ragmon.capture.said import probe
+from ragmon.capture.api import probe
+from ragmon.capture.redaction import Redaction
 from ragmon.core import log
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem

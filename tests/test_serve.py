@@ -7,7 +7,7 @@ import time
 from command_line import ragmon
 from serving import configuration, journalled, post, process, serving, totals
 
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.series import CODES
 from ragmon.core.record import Sampling, Totals
@@ -47,8 +47,10 @@ def test_a_span_that_is_sent_again_counts_once(tmp_path):
     """A producer whose answer was lost sends the same spans again."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
 
-    from ragmon.capture.otlp.spans import SpanWriter  # noqa: PLC0415
-    from ragmon.capture.otlp.wire import opened  # noqa: PLC0415
+    from ragmon.capture.exporters.otlp import (
+        SpanWriter,  # noqa: PLC0415
+        opened,  # noqa: PLC0415
+    )
 
     message = ExportTraceServiceRequest()
     scope = opened(message, "spans", RESOURCE)

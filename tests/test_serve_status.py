@@ -16,7 +16,7 @@ from serving import accounted, asked, send_body, serving, wait_for, whole
 from test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 
 from ragmon.alarms import AlarmState
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Sampling, Totals
 from ragmon.reading import Books, Reading, Served
 from ragmon.scoring.snapshot import Snapshot

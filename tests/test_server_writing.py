@@ -44,7 +44,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from process_usage import peak
 
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from capturing import BrokenError, Gate
 
-from ragmon.capture.jsonl import JsonlSink
-from ragmon.capture.sinks import Tee
+from ragmon.capture.exporters.base import Tee
+from ragmon.capture.exporters.jsonl import JsonlSink
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
 from ragmon.testing import Collected

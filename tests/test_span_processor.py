@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, AlwaysRecord
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 import ragmon
-from ragmon.capture.draws import SPAN, threshold
-from ragmon.capture.gathering import Gathering, Limits
+from ragmon.capture.call import SPAN, threshold
+from ragmon.capture.trace_buffer import Gathering, Limits
 from ragmon.config.load import defaults
 from ragmon.installation import Installation
 from ragmon.testing import Collected, FakeClock

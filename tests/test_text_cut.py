@@ -16,7 +16,7 @@ from otlp_requests import export
 from recorded_spans import made
 
 import ragmon
-from ragmon.capture.redact import Redaction
+from ragmon.capture.redaction import Redaction
 from ragmon.core import semconv
 from ragmon.core.constants import TEXT_CUT
 from ragmon.core.gold_item import GoldItem

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from ragmon.capture import jsonl
-from ragmon.capture.jsonl import JsonlSink
+from ragmon.capture.exporters import jsonl
+from ragmon.capture.exporters.jsonl import JsonlSink
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.files import Intake, read_files
 

@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 import ragmon
-from ragmon.capture import parents
+from ragmon.capture import parent
+from ragmon.capture.call import SPAN, threshold
 from ragmon.capture.convert import to_record
-from ragmon.capture.draws import SPAN, threshold
 
 traced = ragmon.trace(pipeline)
 trace_ids = st.integers(1, (1 << 128) - 1)
@@ -132,7 +132,7 @@ def test_a_context_without_a_span_is_no_parent():
 
 
 def test_opentelemetry_is_noticed_when_the_application_begins_to_use_it(monkeypatch):
-    monkeypatch.setattr(parents.sys, "modules", {})
+    monkeypatch.setattr(parent.sys, "modules", {})
     with capturing() as (found, kept):
         with under(SPAN - 1):
             traced("before")
@@ -146,4 +146,4 @@ def test_opentelemetry_is_noticed_when_the_application_begins_to_use_it(monkeypa
 def test_without_the_private_variable_the_public_function_is_asked(monkeypatch):
     """OpenTelemetry may move the one at any time; the other is its interface."""
     monkeypatch.delattr(context, "_RUNTIME_CONTEXT", raising=False)
-    assert parents.watcher() is context.get_current
+    assert parent.watcher() is context.get_current

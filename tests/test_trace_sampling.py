@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture import runtime
-from ragmon.capture.draws import RANDOM_BITS, threshold
-from ragmon.capture.said import probe
+from ragmon.capture.api import probe
+from ragmon.capture.call import RANDOM_BITS, threshold
 from ragmon.core import constants
 from ragmon.testing import capture_traces
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ragmon
-from ragmon.capture import draws
+from ragmon.capture import call as draws
+from ragmon.capture.call import Odds
 from ragmon.capture.convert import to_record
-from ragmon.capture.draws import Odds
 from ragmon.testing import capture_traces
 
 KEEP = {"error": 1.0, "refusal": 0.5, "slow": 1.0}

@@ -12,7 +12,7 @@ import pytest
 from capturing import BrokenError, capturing
 
 import ragmon
-from ragmon.capture import flows
+from ragmon.capture import streams
 from ragmon.testing import capture_traces
 
 
@@ -226,7 +226,7 @@ def test_a_file_is_no_stream_of_an_answer(tmp_path):
 
 
 def test_of_a_stream_too_long_to_hold_the_answer_is_unknown(monkeypatch):
-    monkeypatch.setattr(flows, "SIZE", 10)
+    monkeypatch.setattr(streams, "SIZE", 10)
     with capture_traces() as records:
         assert len(list(words("four more words than fit"))) == 5
     assert [(r.ended, r.partial, r.answer_json, r.error) for r in records] == [("cut", True, None, None)]

@@ -20,7 +20,7 @@ from test_serve import RESOURCE, request, send
 from test_serve_spans import fresh, message
 from through_collector import free_port
 
-from ragmon.capture.otlp import OtlpSink
+from ragmon.capture.exporters import OtlpSink
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
@@ -188,8 +188,10 @@ def span_of(record):
     """The request of a producer that sends one record."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
 
-    from ragmon.capture.otlp.spans import SpanWriter  # noqa: PLC0415
-    from ragmon.capture.otlp.wire import opened  # noqa: PLC0415
+    from ragmon.capture.exporters.otlp import (
+        SpanWriter,  # noqa: PLC0415
+        opened,  # noqa: PLC0415
+    )
 
     found = ExportTraceServiceRequest()
     SpanWriter().write(opened(found, "spans", RESOURCE).spans, record, uuid4().hex[:16])

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, TraceIdRatioBased
 
 import ragmon
-from ragmon.capture.calls import seen
+from ragmon.capture.call import seen
 from ragmon.core.record import Record
 
 Function = Callable[[str], object]

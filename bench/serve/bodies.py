@@ -9,8 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench import ingest
 from bench.otlp import records
-from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.capture.otlp.wire import opened
+from ragmon.capture.exporters.otlp import SpanWriter, opened
 
 SPANS = 512
 

@@ -14,8 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench.otlp import records
 from bench.serve.durable import CONFIG, Server
-from ragmon.capture.otlp.spans import SpanWriter
-from ragmon.capture.otlp.wire import opened
+from ragmon.capture.exporters.otlp import SpanWriter, opened
 
 REQUESTS = 4000
 CONNECTIONS = 8

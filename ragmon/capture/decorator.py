@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from ragmon.capture.calls import Site
+from ragmon.capture.call import Site
 from ragmon.capture.wrappers import wrap
 from ragmon.core.constants import DISABLED, ON
 from ragmon.core.errors import RagmonError, nearest, shorten

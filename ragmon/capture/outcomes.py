@@ -7,8 +7,7 @@ from contextlib import suppress
 from time import perf_counter, time
 from typing import Any, Final
 
-from ragmon.capture.calls import Call, Site
-from ragmon.capture.draws import random
+from ragmon.capture.call import Call, Site, random
 from ragmon.capture.runtime import Plan
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts

@@ -1,4 +1,8 @@
-"""Results that come in parts: followed to their end, with the call's context in place only while a part is made.
+"""What is known of a stream while it is followed: its call, what it has given so far, whether it is over.
+
+Iterators that are no generators, such as the stream objects of model clients: same items, same attributes.
+
+Results that come in parts: followed to their end, with the call's context in place only while a part is made.
 
 A stream that nobody ever asks for its first part never ran, and is neither counted nor recorded.
 """
@@ -12,14 +16,196 @@ from contextlib import suppress
 from io import IOBase
 from time import perf_counter
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Final
+from typing import Any, Final, Self, final
 
 from ragmon.capture import runtime
-from ragmon.capture.begin import begin
-from ragmon.capture.calls import Call, Site
-from ragmon.capture.flows import Flow
-from ragmon.capture.iterators import FollowedAsyncIterator, FollowedIterator
-from ragmon.capture.outcomes import raised, returned
+from ragmon.capture.call import Call, Mark, Site, active, leave
+from ragmon.capture.outcomes import ABANDONED, CUT, ended, raised, returned, streamed
+from ragmon.capture.runtime import begin
+
+ITEMS: Final = 65_536
+SIZE: Final = 4 * 1024 * 1024
+"""Items, and characters or bytes, of a stream that are held; of a longer one the answer is unknown."""
+
+
+@final
+class Flow:
+    """A stream of one call.
+
+    Args:
+        call: The call; None where the stream is part of another call, and followed by that.
+        started: When the call began, by `perf_counter`.
+    """
+
+    __slots__ = ("_call", "_over", "_room", "_started")
+
+    def __init__(self, call: Call | None, started: float) -> None:
+        self._call = call
+        self._started = started
+        self._room = SIZE
+        self._over = call is None
+        if call is not None and (call.odds.audit or call.plan.keep):
+            call.items = []
+
+    def enter(self) -> Mark | None:
+        """Put the call's context in place, to make one part."""
+        return None if self._call is None else active.set(self._call)
+
+    @staticmethod
+    def leave(mark: Mark | None) -> None:
+        """Take it away again."""
+        if mark is not None:
+            leave(mark)
+
+    def add(self, item: Any) -> None:
+        """Hold a part that was made."""
+        call = self._call
+        if self._over or call is None or call.items is None:
+            return
+        self._room -= len(item) if isinstance(item, str | bytes) else 1
+        if self._room < 0 or len(call.items) >= ITEMS:
+            call.items, call.ending = None, CUT
+        else:
+            call.items.append(item)
+
+    def finish(self) -> None:
+        """It gave its last part."""
+        if not self._over and self._call is not None:
+            self._over = True
+            streamed(self._call, perf_counter() - self._started)
+
+    def abandon(self) -> None:
+        """Nobody asks for the rest."""
+        if not self._over and self._call is not None:
+            self._over = True
+            ended(self._call, perf_counter() - self._started, ABANDONED)
+
+    def fail(self, error: BaseException) -> None:
+        """Making a part raised."""
+        if not self._over and self._call is not None:
+            self._over = True
+            raised(self._call, perf_counter() - self._started, error)
+
+
+class _Followed:
+    """Stands before an iterator; what it does not have itself is the iterator's.
+
+    Args:
+        call: The call the iterator belongs to.
+        started: When that began, by `perf_counter`.
+        inner: The iterator.
+    """
+
+    def __init__(self, call: Call, started: float, inner: Any) -> None:
+        self._inner = inner
+        self._flow = Flow(call, started)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_inner", "_flow"):  # a copy that has nothing yet
+            raise AttributeError(name)
+        return getattr(self._inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_inner", "_flow"):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._inner, name, value)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` sees: the iterator's own class."""
+        return type(self._inner)
+
+    def __del__(self) -> None:
+        if flow := self.__dict__.get("_flow"):
+            flow.abandon()
+
+
+class FollowedIterator(_Followed, Iterator[Any]):
+    """A sync iterator, a WSGI body among them."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        flow = self._flow
+        mark = flow.enter()
+        try:
+            item = next(self._inner)
+        except StopIteration:
+            flow.finish()
+            raise
+        except BaseException as error:
+            flow.fail(error)
+            raise
+        finally:
+            flow.leave(mark)
+        flow.add(item)
+        return item
+
+    def __enter__(self) -> Any:
+        entered = self._inner.__enter__()
+        return self if entered is self._inner else entered
+
+    def __exit__(self, *raised: object) -> Any:
+        try:
+            return self._inner.__exit__(*raised)
+        finally:
+            self._flow.abandon()
+
+    def close(self) -> None:
+        """Close the iterator, where it can be; the rest of it is abandoned."""
+        try:
+            getattr(self._inner, "close", _nothing)()
+        finally:
+            self._flow.abandon()
+
+
+class FollowedAsyncIterator(_Followed, AsyncIterator[Any]):
+    """An async iterator, the body of a streaming response among them."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        flow = self._flow
+        mark = flow.enter()
+        try:
+            item = await anext(self._inner)
+        except StopAsyncIteration:
+            flow.finish()
+            raise
+        except BaseException as error:
+            flow.fail(error)
+            raise
+        finally:
+            flow.leave(mark)
+        flow.add(item)
+        return item
+
+    async def __aenter__(self) -> Any:
+        entered = await self._inner.__aenter__()
+        return self if entered is self._inner else entered
+
+    async def __aexit__(self, *raised: object) -> Any:
+        try:
+            return await self._inner.__aexit__(*raised)
+        finally:
+            self._flow.abandon()
+
+    async def aclose(self) -> None:
+        """Close the iterator, where it can be; the rest of it is abandoned."""
+        try:
+            close = getattr(self._inner, "aclose", None)
+            if close is not None:
+                await close()
+        finally:
+            self._flow.abandon()
+
+
+def _nothing() -> None:
+    """What an iterator does that cannot be closed."""
+
 
 PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, type(None)})
 """Types that are no streams, told without a further look."""

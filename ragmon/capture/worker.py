@@ -12,9 +12,9 @@ from threading import Condition, Thread
 from time import monotonic, time
 from typing import Final, NamedTuple
 
-from ragmon.capture.calls import Call, here
-from ragmon.capture.pages import CLOSED, FULL, KEPT, Page
-from ragmon.capture.sinks import BATCH, BatchSink, Detour, Door, Sink
+from ragmon.capture.call import Call, here
+from ragmon.capture.counters import CLOSED, FULL, KEPT, Page
+from ragmon.capture.exporters.base import BATCH, BatchSink, Detour, Door, Sink
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record

@@ -100,7 +100,9 @@ def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool =
 
 def _wait(place: remote.Place, answer: remote.Answer, usual: float) -> None:
     """Leave a monitor alone for as long as it wants, or as is usual, and say so."""
-    from ragmon.capture.otlp.peer import retry_after  # noqa: PLC0415 - most commands never wait, and need nothing of it
+    from ragmon.capture.exporters.http import (  # noqa: PLC0415 - most commands never wait, and need nothing of it
+        retry_after,
+    )
 
     asked = retry_after(answer.again)
     seconds = min(LONGEST_WAIT, usual if asked is None else asked)

@@ -8,12 +8,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from ragmon.capture.judges.endpoint import Endpoint, read_key
+from ragmon.capture.judges.prompts import Case, contextual_precision
+from ragmon.capture.judges.results import NoJudgementError, Opinion
 from ragmon.config.types import url as parse_url
 from ragmon.core.constants import TIMEOUT
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.judges.endpoint import Endpoint, read_key
-from ragmon.judges.kinds import Case, contextual_precision
-from ragmon.judges.results import NoJudgementError, Opinion
 
 PATIENCE: Final = 120.0
 """Seconds for one case, retries included."""

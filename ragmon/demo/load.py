@@ -11,7 +11,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Final
 
-from ragmon.capture.said import probe
+from ragmon.capture.api import probe
 from ragmon.demo.application import Application
 from ragmon.demo.traffic import user_questions
 

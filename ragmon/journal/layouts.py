@@ -114,7 +114,7 @@ def _foreign(form: str, body: bytes) -> set[bytes]:
 
 
 def _draw(trace_id: bytes) -> int:
-    from ragmon.capture.draws import SPAN  # noqa: PLC0415 - as above
+    from ragmon.capture.call import SPAN  # noqa: PLC0415 - as above
 
     return int.from_bytes(trace_id, "big") % SPAN
 

@@ -9,6 +9,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ragmon.assembly import load_gold, rules
+from ragmon.capture.judges.endpoint import Breaker, Endpoint, read_key
+from ragmon.capture.judges.judge import Judge, Terms
+from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION
+from ragmon.capture.judges.results import Judgement, functions
+from ragmon.capture.judges.worker import Seat, Ticket
 from ragmon.config.services import Judge as Table
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE
@@ -17,13 +22,6 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.quota import Budget
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.judges.breaker import Breaker
-from ragmon.judges.endpoint import Endpoint, read_key
-from ragmon.judges.judge import Judge, Terms
-from ragmon.judges.kinds import CONTEXTUAL_PRECISION
-from ragmon.judges.registry import functions
-from ragmon.judges.results import Judgement
-from ragmon.judges.seat import Seat, Ticket
 from ragmon.metrics.facts import FactReader
 from ragmon.privacy import Redactions
 

@@ -10,15 +10,14 @@ from time import monotonic, time
 from types import TracebackType
 from typing import Final, Self
 
+from ragmon.capture.judges.results import Judgement, functions
+from ragmon.capture.judges.worker import Seat, Ticket
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
 from ragmon.judges.court import Court
-from ragmon.judges.registry import functions
-from ragmon.judges.results import Judgement
-from ragmon.judges.seat import Seat, Ticket
 
 PATIENCE: Final = 2.0
 """How long a request waits at most, in the longest time limit of its judges: once in the queue, once before them."""

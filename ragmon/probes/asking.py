@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.capture.calls import Site
-from ragmon.capture.said import probe, trace_id
+from ragmon.capture.api import probe, trace_id
+from ragmon.capture.call import Site
 from ragmon.capture.wrappers import wrap
 from ragmon.config.services import Export
 from ragmon.config.settings import ProbeSpec, Settings

@@ -11,9 +11,8 @@ from http.client import HTTPException, IncompleteRead
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ragmon.capture.calls import Site
-from ragmon.capture.otlp.connection import Connection, Reply
-from ragmon.capture.otlp.peer import retry_after
+from ragmon.capture.call import Site
+from ragmon.capture.exporters.http import Connection, Reply, retry_after
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.version import current
 from ragmon.probes.cache_headers import is_from_cache

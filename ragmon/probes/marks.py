@@ -1,6 +1,6 @@
 """What tells an application that a request is a probe: a trace of its own, and baggage only whoever has the key writes.
 
-The other end reads it: `ragmon.capture.baggage`.
+The other end reads it: `ragmon.capture.parent`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import secrets
 from time import time
 from urllib.parse import quote
 
-from ragmon.capture.baggage import PROBE, QID, TOKEN, sign
+from ragmon.capture.parent import PROBE, QID, TOKEN, sign
 
 
 def headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from ragmon.capture import sinks
-from ragmon.capture.jsonl import JsonlSink
-from ragmon.capture.sinks import BatchSink, Door, Sink
+from ragmon.capture.exporters import base
+from ragmon.capture.exporters.base import BatchSink, Door, Sink
+from ragmon.capture.exporters.jsonl import JsonlSink
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
@@ -82,4 +82,4 @@ def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterat
     try:
         yield Outlet(found, WAIT if there is not None else 0.0)
     finally:
-        sinks.close(found)
+        base.close(found)

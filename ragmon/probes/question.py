@@ -7,7 +7,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Final, Protocol
 
-from ragmon.capture.calls import Site
+from ragmon.capture.call import Site
 from ragmon.core.record import Record
 
 OK: Final = "ok"

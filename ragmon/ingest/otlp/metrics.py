@@ -1,4 +1,4 @@
-"""Producers' totals from OTLP metrics: what `ragmon.capture.otlp.metrics` writes, read back.
+"""Producers' totals from OTLP metrics: what `ragmon.capture.exporters.otlp` writes, read back.
 
 Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP specification 1.5.
 """

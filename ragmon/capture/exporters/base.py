@@ -1,4 +1,7 @@
-"""Where records go, and where they may stay before. All of it is called off the request path."""
+"""The sink of a forked child whose parent scores its records in its own memory.
+
+Where records go, and where they may stay before. All of it is called off the request path.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,19 @@ from typing import Any, Final, Protocol, runtime_checkable
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Label, Record, Totals
+
+
+class Forked:
+    """Loses every record, counted and said: what the parent serves cannot see this process."""
+
+    def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
+        """Count records as lost."""
+        warn_once(
+            "this process was forked from one with a monitor of its own, which cannot see it: its records are dropped "
+            "and counted; name a server in [export] endpoint, or call ragmon.install() in each worker"
+        )
+        return {constants.FORKED: len(records)}
+
 
 BATCH: Final = 512
 """Records a sink that takes batches is given at once."""

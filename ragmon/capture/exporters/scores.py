@@ -16,8 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from ragmon.capture.otlp.peer import Peer
-from ragmon.capture.otlp.wire import new_span_id, new_trace_id, opened, put, span_id, trace_id
+from ragmon.capture.exporters.http import Peer
+from ragmon.capture.exporters.otlp import new_span_id, new_trace_id, opened, put, span_id, trace_id
 from ragmon.core import constants, semconv
 
 TIMEOUT: Final = 10.0

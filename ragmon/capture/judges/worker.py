@@ -1,9 +1,14 @@
-"""Where a judge sits: its queue, and the threads that take from it."""
+"""What judges do, kept apart from the application's own traffic.
+
+Where a judge sits: its queue, and the threads that take from it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
@@ -11,15 +16,37 @@ from typing import Final
 
 import msgspec
 
-from ragmon.capture.calls import Lost, active
+from ragmon.capture.call import Lost, active
+from ragmon.capture.judges.judge import Judge
+from ragmon.capture.judges.results import Judgement
 from ragmon.core.constants import JUDGE_ERROR
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
-from ragmon.judges.apart import apart
-from ragmon.judges.judge import Judge
-from ragmon.judges.results import Judgement
+from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.metrics.facts import FactReader
+
+
+@contextmanager
+def apart(name: str) -> Iterator[None]:
+    """Put what a judge's clients trace below a span that says whose work it is, and that nobody takes for a request.
+
+    Where the application uses no OpenTelemetry there is nothing to keep apart.
+
+    Args:
+        name: The judge's.
+    """
+    trace = sys.modules.get("opentelemetry.trace")
+    tracer = getattr(trace, "get_tracer", None)
+    if tracer is None:
+        yield
+        return
+    from opentelemetry.context import Context  # noqa: PLC0415 - loaded already
+
+    internal = {RAGMON_INTERNAL: True}
+    with tracer("ragmon").start_as_current_span(f"judge {name}", Context(), attributes=internal):
+        yield
+
 
 WAITING: Final = 64
 """Requests that may wait for one judge."""

@@ -24,8 +24,8 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from ragmon.capture.calls import seen
-from ragmon.capture.patterns import redact
+from ragmon.capture.call import seen
+from ragmon.capture.pii import redact
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem

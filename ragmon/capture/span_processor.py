@@ -15,12 +15,11 @@ from typing import Final
 from opentelemetry import context as otel
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from ragmon.capture.calls import Call, running
+from ragmon.capture.call import Call, running
 from ragmon.capture.convert import to_record
-from ragmon.capture.gathering import ORPHAN, Limits
-from ragmon.capture.parents import drawn
-from ragmon.capture.requests import Asked, Requests
-from ragmon.capture.sinks import BatchSink, Sink, Tee
+from ragmon.capture.exporters.base import BatchSink, Sink, Tee
+from ragmon.capture.parent import drawn
+from ragmon.capture.trace_buffer import ORPHAN, Asked, Limits, Requests
 from ragmon.capture.worker import Worker
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.paths import parse

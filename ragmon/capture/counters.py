@@ -3,15 +3,21 @@
 Counts are stores into shared memory, so they are there after `os._exit` or a kill. The file is locked for as long as
 its process lives; whoever finds one unlocked reads what was lost in it and removes it. Two threads never write the same
 counter: each has a column of its own.
+
+Pages of processes that are gone: told by one that lives, and removed.
+
+What one process tells of all its calls, kept or not: lines of the contract, counted from its start.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 import weakref
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
@@ -21,8 +27,12 @@ from time import time
 from typing import Any, Final
 from uuid import uuid4
 
+from ragmon.capture.call import seen
+from ragmon.capture.runtime import Runtime
 from ragmon.core import constants
-from ragmon.core.private_files import make_private
+from ragmon.core.private_files import is_private, make_private
+from ragmon.core.record import Totals
+from ragmon.stats import buckets
 
 MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
 THREADS: Final = 1000
@@ -232,4 +242,110 @@ def parse(data: bytes) -> Departed | None:
         dropped=_dropped(words),
         doubtful=words[_GIVEN] - words[_SETTLED],
         doubt=doubt if doubt.strip("0") else "",
+    )
+
+
+def adopt(folder: Path | None, tell: Callable[[Departed], bool]) -> None:
+    """Tell of processes that are gone, and remove their pages.
+
+    A page is held until it has been told, and stays where it could not be: whoever dies over it leaves it to the next.
+    What is told twice says the same.
+
+    Args:
+        folder: Where pages lie; None has none.
+        tell: Tells one; returns whether it could.
+    """
+    try:
+        paths = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None and is_private(folder) else []
+    except OSError:  # there is none
+        return
+    for path in paths:
+        if path not in own_pages:
+            with suppress(OSError):  # its process lives, or another one was faster
+                _adopt(path, tell)
+
+
+def _adopt(path: Path, tell: Callable[[Departed], bool]) -> None:
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+            return
+        lost = parse(os.pread(file, SIZE, 0))
+        if lost is None or tell(lost):
+            path.unlink()
+    finally:
+        os.close(file)
+
+
+Key = tuple[str, str, str]
+"""Pipeline, source, stratum."""
+
+
+class Timings:
+    """How long all calls took, in log buckets of milliseconds; each call is counted once, whoever looks."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._found: dict[Key, Counter[int]] = {}
+
+    def read(self, runtime: Runtime) -> dict[Key, Counter[int]]:
+        """Take in what waits, and give all there is."""
+        with self._lock:
+            for pipeline, tally in list(runtime.tallies.items()):
+                for (source, stratum), waiting in tally.latencies.items():
+                    seconds = [waiting.popleft() for _ in range(len(waiting))]
+                    if seconds:
+                        counted = self._found.setdefault((pipeline, source, stratum), Counter())
+                        counted.update(buckets([1000.0 * second for second in seconds]))
+            return {key: Counter(counted) for key, counted in self._found.items()}
+
+
+def lines(
+    runtime: Runtime, page: Page, timings: Mapping[Key, Mapping[int, int]], dropped: Mapping[str, int]
+) -> list[Totals]:
+    """The counts of this process: a line per pipeline, source and stratum that had calls, and one for what was lost.
+
+    What was lost stands on a line of its own, of the pipeline `__other__`: a batch is lost as a whole.
+    """
+    now, found = time(), []
+    for (pipeline, source, stratum), calls in runtime.totals().items():
+        if calls:
+            found.append(
+                Totals(
+                    ts=now,
+                    instance=page.instance,
+                    started=page.started,
+                    pipeline=pipeline,
+                    source=source,
+                    stratum=stratum,
+                    calls=calls,
+                    kept=seen(runtime.tallies[pipeline].kept[source, stratum]),
+                    latency_ms=dict(timings.get((pipeline, source, stratum), {})),
+                )
+            )
+    if dropped:
+        found.append(_losses(now, page.instance, page.started, dropped))
+    return found
+
+
+def lines_of_departed(lost: Departed, dropped: Mapping[str, int]) -> list[Totals]:
+    """What is told of a process that is gone, by one that found its page.
+
+    Args:
+        lost: The page.
+        dropped: What it counted as lost itself, and what was missing besides.
+    """
+    return [_losses(time(), lost.instance, lost.started, dropped)] if dropped else []
+
+
+def _losses(now: float, instance: str, started: float, dropped: Mapping[str, int]) -> Totals:
+    return Totals(
+        ts=now,
+        instance=instance,
+        started=started,
+        pipeline=constants.OTHER,
+        source=constants.LIVE,
+        dropped=dict(dropped),
     )

@@ -1,26 +1,80 @@
-"""One judge: which requests it looks at, and what comes of each."""
+"""What was judged before: equal texts before the same judge have the same opinion.
+
+One judge: which requests it looks at, and what comes of each.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from threading import Lock
 from time import monotonic
 from typing import Final
 
+from ragmon.capture.judges import prompts
+from ragmon.capture.judges.endpoint import Endpoint
+from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION, KINDS, Case
+from ragmon.capture.judges.results import Function, Judgement, NoJudgementError, Opinion, Verdict
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, TIMEOUT
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record, encode
-from ragmon.judges import prompts
-from ragmon.judges.cache import Cache, digest
-from ragmon.judges.endpoint import Endpoint
-from ragmon.judges.kinds import CONTEXTUAL_PRECISION, KINDS, Case
-from ragmon.judges.registry import Function
-from ragmon.judges.results import Judgement, NoJudgementError, Opinion, Verdict
 from ragmon.metrics.facts import FactReader, Facts
+
+CAPACITY: Final = 1024
+"""Opinions that are remembered; the one longest unused goes first."""
+
+
+def digest(*parts: str) -> bytes:
+    """A fingerprint of texts and of where one ends and the next begins.
+
+    >>> digest("ab", "c") == digest("a", "bc")
+    False
+    """
+    found = hashlib.sha256()
+    for part in parts:
+        text = part.encode("utf-8", "surrogatepass")
+        found.update(len(text).to_bytes(8))
+        found.update(text)
+    return found.digest()
+
+
+class Cache:
+    """Opinions by fingerprint; any thread may ask.
+
+    Args:
+        capacity: How many are remembered.
+    """
+
+    def __init__(self, capacity: int = CAPACITY) -> None:
+        self._capacity = capacity
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Begin anew in a forked child: a thread of the parent may have held the lock."""
+        self._lock = Lock()
+        self._held: OrderedDict[bytes, Opinion] = OrderedDict()
+
+    def get(self, key: bytes) -> Opinion | None:
+        """What was found before."""
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def put(self, key: bytes, opinion: Opinion) -> None:
+        """Remember an opinion."""
+        with self._lock:
+            self._held[key] = opinion
+            self._held.move_to_end(key)
+            if len(self._held) > self._capacity:
+                self._held.popitem(last=False)
+
 
 LARGEST: Final = 400_000
 """Characters of one request's texts that are sent to a model; a part of them would be judged wrongly."""

@@ -1,4 +1,12 @@
-"""Asking a model behind an OpenAI-compatible endpoint."""
+"""Leaves a judge's server alone that does not answer: what is asked of it costs budget, and brings nothing.
+
+Whether a redirect may be followed: to the same origin, and nowhere else.
+
+What a judge is sent is text of users and a key. The configured address is the operator's word, loopback and private
+networks included; where its server would like to send us is not.
+
+Asking a model behind an OpenAI-compatible endpoint.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +16,129 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
+from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
+from ragmon.capture.judges.prompts import Prompt, completion
+from ragmon.capture.judges.results import NoJudgementError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
 from ragmon.core.errors import RagmonError
 from ragmon.core.version import current
-from ragmon.judges.breaker import Breaker
-from ragmon.judges.prompts import Prompt
-from ragmon.judges.redirects import follow
-from ragmon.judges.replies import completion
-from ragmon.judges.results import NoJudgementError
 
 if TYPE_CHECKING:
     import httpx
+
+FAILURES: Final = 6
+"""Failed requests in a row after which nobody asks for a while: two records, at three attempts each."""
+FIRST: Final = 30.0
+LONGEST: Final = 900.0
+"""Seconds without requests then; twice as long after each trial that fails."""
+
+
+class Breaker:
+    """Opens after several failures in a row, lets one request through now and then, and closes once that is answered.
+
+    Args:
+        failures: How many; without end it never opens.
+        clock: Seconds of any clock that never goes back.
+    """
+
+    def __init__(self, failures: float = FAILURES, *, clock: Callable[[], float] = monotonic) -> None:
+        self._most = failures
+        self._clock = clock
+        self._failures = 0
+        self._pause = FIRST
+        self._until = 0.0
+        self._is_trying = False
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Go on in a forked child: a thread of the parent may have held the lock."""
+        self._lock = Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server is left alone."""
+        return self._failures >= self._most
+
+    def admits(self) -> bool:
+        """Whether the server may be asked now; where it is left alone, one may try when the pause is over."""
+        with self._lock:
+            if not self.is_open:
+                return True
+            now = self._clock()
+            if now < self._until:
+                return False
+            self._until, self._is_trying = now + self._pause, True
+            return True
+
+    def failed(self) -> None:
+        """A request failed: nobody was there, it took too long, or the server says that it cannot."""
+        with self._lock:
+            was_open = self.is_open
+            self._failures += 1
+            if was_open and self._is_trying:
+                self._pause = min(LONGEST, 2 * self._pause)
+            if self.is_open and (self._is_trying or not was_open):  # others under way then tell nothing new
+                self._until, self._is_trying = self._clock() + self._pause, False
+
+    def worked(self) -> None:
+        """The server answered, whatever it said."""
+        with self._lock:
+            self._failures, self._pause, self._is_trying = 0, FIRST, False
+
+
+class RedirectError(NoJudgementError):
+    """A judge's server sends its callers elsewhere."""
+
+
+class PrivateRedirectError(RedirectError):
+    """A judge's server sends its callers into a private network."""
+
+
+def follow(url: str, location: str) -> str:
+    """Where a redirect leads.
+
+    Args:
+        url: What was asked.
+        location: What the answer names.
+
+    Raises:
+        RedirectError: To another origin.
+        PrivateRedirectError: To one with an address no stranger could reach.
+
+    >>> follow("https://judge.example/v1/chat", "/v2/chat")
+    'https://judge.example/v2/chat'
+    """
+    try:
+        target = urljoin(url, location)
+        there, here = urlsplit(target), urlsplit(url)
+        same = _origin(there) == _origin(here) and there.username is None
+    except ValueError:
+        raise RedirectError(JUDGE_ERROR, "its server redirects to what is no address") from None
+    if same:
+        return target
+    if _is_private(there.hostname or ""):
+        raise PrivateRedirectError(JUDGE_ERROR, "its server redirects to a private address")
+    raise RedirectError(JUDGE_ERROR, "its server redirects to another origin")
+
+
+def _origin(parts: SplitResult) -> tuple[str, str, int]:
+    default = 443 if parts.scheme == "https" else 80
+    return parts.scheme, (parts.hostname or "").lower(), parts.port or default
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+
 
 QUIET: Final = 3600.0
 """Seconds a server is left alone at most, whatever it asks."""
