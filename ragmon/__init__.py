@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ragmon.capture.judges.results import Verdict, judge
     from ragmon.capture.span_processor import RagmonSpanProcessor
     from ragmon.core.policy import Policy
+    from ragmon.gates.evaluate import evaluate
     from ragmon.gold import GoldSet
     from ragmon.installation import install
-    from ragmon.judging import evaluate
     from ragmon.metrics.base import Metric, register
     from ragmon.monitor import Monitor
     from ragmon.offline import replay
@@ -35,7 +35,7 @@ _HOMES = {
     "RagmonSpanProcessor": "ragmon.capture.span_processor",
     "Scorer": "ragmon.scoring.scorer",
     "Verdict": "ragmon.capture.judges.results",
-    "evaluate": "ragmon.judging",
+    "evaluate": "ragmon.gates.evaluate",
     "install": "ragmon.installation",
     "install_signal_handlers": "ragmon.termination",
     "label": "ragmon.capture.api",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from ragmon.compare import Drop, Judged, by_value, compare, items_of
 from ragmon.core.errors import InputError
 from ragmon.core.policy import Outcome, Policy, verdict_of
 from ragmon.export.report import Report, latency
+from ragmon.gates.compare import Drop, Judged, by_value, compare, items_of
 from ragmon.offline import Run
 
 _ROUNDING: Final = 1e-6

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cache
 
 from ragmon.assembly import ScorerPlan
-from ragmon.canary import By, Clusters, Release, part
 from ragmon.core.policy import Gate
 from ragmon.core.record import Line, Record
+from ragmon.gates.releases import By, Clusters, Release, part
 
 
 class Releases:

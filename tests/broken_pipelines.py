@@ -10,10 +10,10 @@ from alarming import GOLD, NOON, Traffic
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.judging import evaluate
+from ragmon.gates.diagnosis import explain
+from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.scoring.windows import State
-from ragmon.why import explain
 
 PRECISION = Gate("answer_precision", "answer_precision", 0.80, "at_least", source="probe")
 OVER_REFUSAL = Gate("over_refusal", "over_refusal_rate", 0.10, "at_most", source="probe")

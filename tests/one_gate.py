@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ragmon import stats
 from ragmon.core.policy import Gate, Policy
+from ragmon.gates.evaluate import evaluate
 from ragmon.gold.sets import GoldInfo
-from ragmon.judging import evaluate
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 

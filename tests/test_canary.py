@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_records import worlds
 
-from ragmon.canary import Clusters, Release, compare, judge, part
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
+from ragmon.gates.releases import Clusters, Release, compare, judge, part
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.windows import State

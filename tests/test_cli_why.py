@@ -13,7 +13,7 @@ import pytest
 from broken_pipelines import OVER_REFUSAL, PRECISION, Pipeline
 from command_line import ragmon
 
-from ragmon.why import load, plain
+from ragmon.gates.diagnosis import load, plain
 
 TRACES = [{"trace_id": "ab" * 16, "ts": 1_763_690_390.0, "index_hash": "i2", "traits": ["retrieved no gold document"]}]
 

@@ -17,10 +17,9 @@ from ragmon.core import constants
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record
-from ragmon.estimands import bounds
 from ragmon.export.prometheus import Collector
+from ragmon.gates.evaluate import bounds, evaluate
 from ragmon.gold import GoldSet
-from ragmon.judging import evaluate
 from ragmon.monitor import Monitor
 from ragmon.scoring.scorer import Scorer
 

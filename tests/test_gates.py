@@ -13,7 +13,7 @@ from ragmon import stats
 from ragmon.config.gates import PRESETS
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Gate, Outcome, Policy, verdict_of
-from ragmon.judging import evaluate
+from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.snapshot import ALL, Snapshot
 
 # --- the interval -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from one_gate import FLOOR, PRECISION, SET, gold_run, judge, matched, series, st
 
 from ragmon import stats
 from ragmon.core.policy import Gate, Policy
-from ragmon.judging import evaluate
+from ragmon.gates.evaluate import evaluate
 from ragmon.metrics import Metric
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL

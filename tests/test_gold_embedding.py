@@ -15,7 +15,6 @@ from command_line import lines, ragmon
 from serving import accounted, serving
 
 import ragmon as api
-from ragmon import coverage
 from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture import runtime
 from ragmon.config.load import load
@@ -23,6 +22,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, TextFacts, encode
 from ragmon.embedding import Embeddings, nearest_of
+from ragmon.gates import coverage
 from ragmon.gold import GoldSet
 from ragmon.gold.embeddings import Nearest
 from ragmon.installation import Installation

@@ -10,16 +10,16 @@ from command_line import lines, ragmon
 from keepers import Hand, fingerprint
 from serving import accounted, asked, get, replayed, send_body, serving, whole
 
-from ragmon import coverage
 from ragmon.assembly import ScorerPlan, load_gold
-from ragmon.canary.parts import part
 from ragmon.capture.redaction import Redaction
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Record, Sampling, TextFacts, encode
 from ragmon.core.text import normalise_question
-from ragmon.coverage import HEAD
+from ragmon.gates import coverage
+from ragmon.gates.coverage import HEAD
+from ragmon.gates.releases.release import part
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.parallel import run_files
 from ragmon.scoring.scorer import Scorer

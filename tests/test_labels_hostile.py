@@ -11,6 +11,7 @@ from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, as_label, decode_entry
 from ragmon.export.traffic import latency
+from ragmon.gates.diagnosis.reads import Reads
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict
 from ragmon.journal import forget, open_readonly
@@ -23,7 +24,6 @@ from ragmon.scoring.windows import SeriesKey, State
 from ragmon.server.desk import Form
 from ragmon.server.keeping.accepting import of_labels, of_traces
 from ragmon.testing import make_record
-from ragmon.why.look import Reads
 
 NOW = 1_763_683_200.0
 PROTOBUF = Form.PROTOBUF

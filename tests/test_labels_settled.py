@@ -13,9 +13,9 @@ from serving import whole
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
+from ragmon.gates.evaluate import MATURE
 from ragmon.ingest.decode import decode
 from ragmon.journal import open_readonly
-from ragmon.judging import MATURE
 from ragmon.offline import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import Settled

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from random_records import worlds
 
 from ragmon.assembly import ScorerPlan
-from ragmon.canary import Clusters, judge
 from ragmon.config.load import defaults, load
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Totals
 from ragmon.core.text import normalise_question
+from ragmon.gates.releases import Clusters, judge
 from ragmon.releasing import Releases
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import Rules, Scorer

@@ -35,12 +35,12 @@ from test_faults_disk import send_until_refused
 
 from ragmon.config.load import load
 from ragmon.export.why import render
+from ragmon.gates.diagnosis import load as load_why
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.opening import entries
 from ragmon.server.server import Server
 from ragmon.server.showing import asking as asking_module
 from ragmon.testing import FakeClock
-from ragmon.why import load as load_why
 
 GATES = """
 [pipelines.support]

@@ -32,13 +32,13 @@ from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Sampling, Totals
-from ragmon.judging import evaluate
+from ragmon.gates.diagnosis import explain, load, plain
+from ragmon.gates.diagnosis.change import ALPHA, Point, Sums, chance, gain, locate
+from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.scoring.snapshot import take
 from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
-from ragmon.why import explain, load, plain
-from ragmon.why.change import ALPHA, Point, Sums, chance, gain, locate
 
 BAD = {"missed": 0.6}
 """Retrieval no longer finds most of the gold documents."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ragmon.export.why import as_json, render
-from ragmon.why import load
+from ragmon.gates.diagnosis import load
 
 TRACES = [
     {

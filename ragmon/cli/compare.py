@@ -8,9 +8,7 @@ from typing import Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from ragmon import canary
 from ragmon.assembly import ScorerPlan
-from ragmon.canary import By
 from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
 from ragmon.cli.http import ask
 from ragmon.cli.runs import (
@@ -27,6 +25,8 @@ from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import compared
 from ragmon.export.canary import Canary
+from ragmon.gates import releases as canary
+from ragmon.gates.releases import By
 from ragmon.releasing import Releases
 
 PATH: Final = "/api/compare"

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 from ragmon.assembly import ScorerPlan
 from ragmon.baseline import Baseline, against
-from ragmon.canary import judge
 from ragmon.cli.runs import (
     check_inputs,
     config_option,
@@ -33,6 +32,7 @@ from ragmon.core.escaping import printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
 from ragmon.export.gates import markdown, text
 from ragmon.export.report import Report
+from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
 from ragmon.offline import Duplicates, Run
 from ragmon.releasing import Releases

@@ -13,7 +13,7 @@ from ragmon.cli.runs import config_option, write
 from ragmon.config.load import load
 from ragmon.config.types import duration
 from ragmon.export.why import as_json, render
-from ragmon.why import load as load_why
+from ragmon.gates.diagnosis import load as load_why
 
 PATH: Final = "/api/why"
 

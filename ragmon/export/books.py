@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from ragmon import coverage as gold_coverage
 from ragmon.core import constants, series_names
 from ragmon.core.series_names import label
 from ragmon.core.version import current
-from ragmon.coverage import HEAD
+from ragmon.gates import coverage as gold_coverage
+from ragmon.gates.coverage import HEAD
 from ragmon.reading import Reading
 from ragmon.scoring.snapshot import ALL
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ragmon.canary import By, Comparison, Sample
 from ragmon.core.escaping import printable, printable_json
 from ragmon.core.policy import ORDER, Verdict
 from ragmon.export.markdown import escape, percent
 from ragmon.export.report import rounded
+from ragmon.gates.releases import By, Comparison, Sample
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}

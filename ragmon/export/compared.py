@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from ragmon.canary import By, Comparison, Sample
-from ragmon.compare import Flip
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate, Policy, Verdict
 from ragmon.export.canary import Canary
+from ragmon.gates.compare import Flip
+from ragmon.gates.releases import By, Comparison, Sample
 
 
 class _Side(msgspec.Struct):

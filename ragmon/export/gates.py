@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ragmon.compare import Drop
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.markdown import between, percent, render_gates, value, why
 from ragmon.export.report import Report
+from ragmon.gates.compare import Drop
 
 FLIPS: Final = 10
 """Flipped items that are named for each gate."""

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ragmon import coverage
 from ragmon.alarms.reach import about
 from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.report import Question, Report, latency
+from ragmon.gates import coverage
 from ragmon.scoring.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.escaping import printable
 from ragmon.core.series_names import label
-from ragmon.coverage import sentence
+from ragmon.gates.coverage import sentence
 
 REFRESH: Final = 10
 """Seconds after which a browser asks again."""

@@ -12,7 +12,7 @@ from ragmon.core import series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import LABELLED, Outcome
 from ragmon.core.series_names import label
-from ragmon.estimands import bounds
+from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import judged
 from ragmon.scoring.predictions import METRIC, Prediction
 from ragmon.scoring.score_table import Stat

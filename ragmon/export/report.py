@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from ragmon import stats
 from ragmon.alarms import Reach
-from ragmon.compare import Drop
 from ragmon.core import constants
 from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
-from ragmon.coverage import ways
-from ragmon.estimands import bounds
+from ragmon.gates.compare import Drop
+from ragmon.gates.coverage import ways
+from ragmon.gates.evaluate import bounds
 from ragmon.scoring.labels import Labelled
 from ragmon.scoring.predictions import METRIC, Prediction
 from ragmon.scoring.score_table import Stat

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from ragmon.core.constants import STEP
 from ragmon.core.escaping import printable, printable_json
 from ragmon.export.markdown import percent
-from ragmon.why import Level, Moved, Side, Stage, Suspect, Times, Why, plain
+from ragmon.gates.diagnosis import Level, Moved, Side, Stage, Suspect, Times, Why, plain
 
 SUSPECTS: Final = 4
 TRAITS: Final = 3

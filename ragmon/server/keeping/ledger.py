@@ -11,6 +11,7 @@ import msgspec
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, Forgotten, Quarantined, Record, Totals
+from ragmon.gates.diagnosis import said
 from ragmon.journal import Failure
 from ragmon.journal.attempts import Attempts, row_key
 from ragmon.journal.failures import SLICES
@@ -22,7 +23,6 @@ from ragmon.server.keeping.clock import SLICE, Deadline
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.failing import Failed, Failing
 from ragmon.server.keeping.producers import Producers
-from ragmon.why import said
 
 TRAITS: Final = "traits"
 """What is wrong with a request, in the words of an explanation."""

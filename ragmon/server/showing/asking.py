@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
-from ragmon import canary
 from ragmon.assembly import ScorerPlan
-from ragmon.canary import By
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE
@@ -19,13 +17,15 @@ from ragmon.core.record import Record
 from ragmon.core.series_names import label
 from ragmon.export import compared
 from ragmon.export.canary import Canary
+from ragmon.gates import releases as canary
+from ragmon.gates.diagnosis import explain, plain
+from ragmon.gates.releases import By
 from ragmon.journal import Failure, Query, open_readonly
 from ragmon.releasing import Releases
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.ledger import TRAITS
 from ragmon.server.keeping.opening import entries
 from ragmon.server.showing.views import Views
-from ragmon.why import explain, plain
 
 TO_OPEN: Final = 5
 """Failing traces that stand beside an explanation."""

@@ -9,10 +9,10 @@ from typing import Any, Final
 from starlette.datastructures import QueryParams
 
 from ragmon.acks import split
-from ragmon.canary import By
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
+from ragmon.gates.releases import By
 from ragmon.journal import Query
 from ragmon.server.showing.asking import MAX_DROP, Asking
 

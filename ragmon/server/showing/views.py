@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ragmon import coverage
 from ragmon.alarms import AlarmState
 from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.version import current
+from ragmon.gates import coverage
 from ragmon.journal import open_readonly
 from ragmon.reading import Books, Reading, Served
 from ragmon.scoring.snapshot import Snapshot

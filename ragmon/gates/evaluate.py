@@ -1,17 +1,54 @@
-"""Judging gates: a snapshot in, verdicts out; pure, and the same for live windows and whole runs."""
+"""What a gold number is a number of: this gold set, or questions like these. Two intervals around one value.
+
+Judging gates: a snapshot in, verdicts out; pure, and the same for live windows and whole runs.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from ragmon import stats
 from ragmon.core import constants
+from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES, Gate, Outcome, Policy, Verdict
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 from ragmon.stats.strata import Estimate
+
+
+class Bounds(NamedTuple):
+    """A 95 % interval, and how many plain observations it is worth."""
+
+    lower: float
+    upper: float
+    n_eff: float
+
+
+def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
+    """The intervals of a metric over a gold set, by estimand.
+
+    `gold_set` is about these very items: every answer tells something of it. `questions_like_these` is about the
+    questions the items stand for: the items are the observations, however often each one was asked.
+
+    Args:
+        series: The metrics over a gold set.
+        metric: Which.
+
+    Returns:
+        Nothing where the metric was not assessed or the series is of no gold set; of metrics whose scores are not kept
+        item by item, the first alone.
+    """
+    stat = series.metrics.get(metric)
+    if not series.gold or stat is None or not stat.n:
+        return {}
+    plain = stat.estimate
+    found = {GOLD_SET: Bounds(plain.lower, plain.upper, plain.n_eff)}
+    if clusters := series.clusters.get(metric):
+        found[QUESTIONS_LIKE_THESE] = Bounds(*stats.clustered(clusters))
+    return found
+
 
 UNOBSERVED: Final = 0.02
 """Share of all calls that may lie in strata of which nothing was scored."""

@@ -10,9 +10,23 @@ suspects    which of the parts explains the change; `slower`: which stage takes 
 answer      all of it together
 """
 
-from ragmon.why.answer import explain
-from ragmon.why.model import Change, Level, Moved, Part, Side, Split, Stage, Standing, Suspect, Times, Why, load, plain
-from ragmon.why.traits import said
+from ragmon.gates.diagnosis.explain import explain
+from ragmon.gates.diagnosis.model import (
+    Change,
+    Level,
+    Moved,
+    Part,
+    Side,
+    Split,
+    Stage,
+    Standing,
+    Suspect,
+    Times,
+    Why,
+    load,
+    plain,
+)
+from ragmon.gates.diagnosis.traits import said
 
 __all__ = [
     "Change",

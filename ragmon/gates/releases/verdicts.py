@@ -1,4 +1,7 @@
-"""One release against another: is it worse, provably not worse, or is it too early to say."""
+"""One build against the gates, as often as one likes.
+
+One release against another: is it worse, provably not worse, or is it too early to say.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,86 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ragmon import stats
-from ragmon.canary.parts import Release, lacking, look
-from ragmon.compare import Flip, Place, items_of
-from ragmon.core.policy import Gate, Policy, Verdict
+from ragmon.core import constants
+from ragmon.core.policy import Gate, Outcome, Policy, Verdict
+from ragmon.gates.compare import Flip, Place, items_of
+from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, sources_of, without_data
+from ragmon.gates.releases.release import Release, lacking, look
 from ragmon.gold.sets import GoldInfo
-from ragmon.judging import Evidence, find_evidence, sources_of
 from ragmon.scoring.counts import Table
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, item_sums
 from ragmon.stats import betting, paired
 from ragmon.stats import paired as two_samples
+
+
+def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequence[GoldInfo] = ()) -> list[Outcome]:
+    """Judge every gate on the records of one build.
+
+    Observations are clusters of requests (`ragmon.gates.releases.release`); where a gold number stands for questions like
+    these, they are gold items. A run through a gold set is judged when it has come to nearly all of it: over the set
+    its value is exact then. Each gate is judged at its own level: among twenty that lie just on their thresholds one
+    wrong verdict is to be expected. Gates on latency and on indexes are judged as in a whole run.
+
+    Args:
+        release: The build.
+        table: The metrics.
+        policy: The gates.
+        golds: The gold sets in use.
+
+    Returns:
+        One outcome per gate, in the policy's order; its bounds are a confidence sequence for the mean over clusters,
+        where the value is exact for the mean over questions like these.
+    """
+    snapshot = look(release.state, table, golds, [gate.metric for gate in policy.gates])
+    found = [_judge(gate, release, snapshot, replace(policy, mode="interval")) for gate in policy.gates]
+    # How many calls a build had nobody told: totals know of no builds.
+    return [replace(outcome, reason=f"since build {release.name}: {outcome.reason}", of="") for outcome in found]
+
+
+def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> Outcome:
+    (as_a_run,) = evaluate(snapshot, replace(policy, gates=(gate,)), whole_run=True)
+    if gate.kind != "threshold":
+        return as_a_run
+    evidence = find_evidence(gate, snapshot, ALL, whole_run=True)
+    series = evidence.series
+    if series is None or evidence.stat.value is None:
+        return replace(without_data(evidence), needed=_needed_to_pass(gate))
+    lacks = lacking(snapshot, series)
+    if lacks is not None:
+        return evidence.outcome("insufficient", lacks)
+    seen = release.clusters.scores(series, gate.metric)
+    if evidence.estimand != constants.GOLD_SET:
+        return _decide(evidence, seen)
+    lower, upper = (None, None) if as_a_run.lower is None else betting.confidence_sequence(seen)
+    return replace(as_a_run, lower=lower, upper=upper)
+
+
+def _decide(evidence: Evidence, seen: betting.Scores) -> Outcome:
+    """The outcome on what was seen: proven kept, proven broken, or neither so far."""
+    gate, n = evidence.gate, round(sum(seen.values()))
+    unit = "gold items" if evidence.estimand else "observations"
+    value = sum(x * count for x, count in seen.items()) / n
+    verdict = betting.verdict(seen, gate.threshold, at_least=gate.at_least)
+    needed = None
+    if n < gate.min_samples:
+        verdict, needed, reason = None, _needed_to_pass(gate), f"{n} of at least {gate.min_samples} {unit}"
+    elif verdict is not None:
+        reason = f"proven {'kept' if verdict == 'pass' else 'broken'} by {n} {unit}, however often it is asked"
+    else:
+        needed = betting.needed(seen, gate.threshold)
+        side, by = "keeps" if gate.holds(value) else "breaks", 100 * abs(value - gate.threshold)
+        reason = f"{n} {unit} prove neither; the value {side} the gate by {by:.1f} points"
+    interval = betting.confidence_sequence(seen)
+    outcome = evidence.outcome(verdict or "insufficient", reason, interval=interval, needed=needed, n_eff=n)
+    return replace(outcome, value=value)
+
+
+def _needed_to_pass(gate: Gate) -> int:
+    """The fewest observations that could pass the gate."""
+    flawless = {1.0 if gate.at_least else 0.0: 1.0}
+    return max(gate.min_samples, betting.needed(flawless, gate.threshold) or 0)
+
 
 _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""
@@ -104,7 +177,7 @@ def compare(
 ) -> list[Comparison]:
     """Compare two releases on the metric of every gate with a threshold.
 
-    Gold records are paired item by item, everything else is two samples of clusters (`ragmon.canary.clusters`). A run
+    Gold records are paired item by item, everything else is two samples of clusters (`ragmon.gates.releases.release`). A run
     through a gold set is compared when both have come to nearly all of it. That any gate is ever called worse where
     none is has probability alpha / 2 at most, alpha being `ragmon.stats.betting.ALPHA`: it is shared among the gates.
     Not worse each gate has to be proven on its own, so that being wrong about all of them together is no likelier than

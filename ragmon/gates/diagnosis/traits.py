@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from ragmon.core.errors import Unassessed
+from ragmon.gates.diagnosis.change import level, moved_by, share
+from ragmon.gates.diagnosis.model import Moved
 from ragmon.metrics.facts import DEPTH, Facts, Key
 from ragmon.scoring.score_table import Stat
-from ragmon.why.levels import level, moved_by, share
-from ragmon.why.model import Moved
 
 CLEAR: Final = 3.0
 """Standard errors a trait must have risen by to be named as what happened."""
