@@ -10,8 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.alarms import Alarms, AlarmTerms, index_terms, plan
-from ragmon.alarms.frozen import VERSION, FrozenPipeline, version
-from ragmon.alarms.terms import LEARN
+from ragmon.alarms.frozen import LEARN, VERSION, FrozenPipeline, version
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.core.errors import ConfigError
 from ragmon.scoring.score_table import ScoreTable

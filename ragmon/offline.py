@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ragmon.alarms import Reach
-from ragmon.alarms.reach import reach
+from ragmon.alarms.plan import reach
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
 from ragmon.core.constants import FOLDED, STEP

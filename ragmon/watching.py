@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from ragmon.alarms import Alarms, Edge, plain
 from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH
+from ragmon.alarms.engine import PipelineAlarms
 from ragmon.alarms.frozen import freeze
-from ragmon.alarms.pipeline import PipelineAlarms
 from ragmon.arming import arm, frozen_file
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError

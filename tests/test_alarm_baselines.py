@@ -7,8 +7,7 @@ from alarming import GOOD, Traffic, World, said
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.alarms.baselines import DELAY, Baseline
-from ragmon.alarms.latency import LatencyBaseline
+from ragmon.alarms.baselines import DELAY, Baseline, LatencyBaseline
 from ragmon.alarms.observations import Observations
 from ragmon.core.record import Record
 from ragmon.stats import wilson

@@ -11,7 +11,7 @@ from functools import cache
 import pytest
 from alarming import FAULTS, GOOD, NOON, Traffic, World, shown
 
-from ragmon.alarms.watches import GOLD
+from ragmon.alarms.plan import GOLD
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record

@@ -10,9 +10,8 @@ from alarming import FAULTS, GOLD, GOOD, NOON, REFUSAL, Traffic, World, said, sh
 from hypothesis import given, settings
 from oracle.draw import drawn
 
-from ragmon.alarms.observations import NONE
-from ragmon.alarms.sight import Sight
-from ragmon.alarms.watches import Watch
+from ragmon.alarms.observations import NONE, Sight
+from ragmon.alarms.plan import Watch
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.core.record import Record

@@ -13,8 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ragmon.alarms import Watch
-from ragmon.alarms.alarm import RESOLVE, Alarm
-from ragmon.alarms.detector import HIGHEST, Detector, evidence
+from ragmon.alarms.detector import HIGHEST, RESOLVE, Alarm, Detector, evidence
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.stats import MICRO, micro
 

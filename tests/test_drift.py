@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from ragmon.alarms import shapes
-from ragmon.alarms.shapes import BLOCK, HORIZON, PERIOD, REFERENCE, Indexes, Shape, moved, psi
+from ragmon.alarms import drift
+from ragmon.alarms.drift import BLOCK, HORIZON, PERIOD, REFERENCE, Indexes, Shape, moved, psi
 from ragmon.stats import bucket, buckets
 from ragmon.stats.histograms import decile_edges
 
@@ -53,7 +53,7 @@ def test_psi_is_the_same_both_ways_and_nothing_between_equals(pair):
 
 
 def test_critical_values_are_those_of_chi_squared():
-    assert pytest.approx(chi2.ppf(0.999, range(1, 10)), abs=5e-4) == shapes._CRITICAL
+    assert pytest.approx(chi2.ppf(0.999, range(1, 10)), abs=5e-4) == drift._CRITICAL
 
 
 @given(histograms())
@@ -68,10 +68,10 @@ def test_drift_is_what_chance_brings_once_in_a_thousand_blocks_and_at_least_a_te
 def test_a_shift_has_to_be_certain_and_large_enough():
     even = [1_000] * 10
     slight = [1_100, 900] * 5
-    assert psi(even, slight) < shapes.FLOOR
+    assert psi(even, slight) < drift.FLOOR
     assert not moved([100 * n for n in even], [100 * n for n in slight])  # certain, and nobody's business
     large = [15, 5] * 5
-    assert psi(even, large) > shapes.FLOOR
+    assert psi(even, large) > drift.FLOOR
     assert not moved(even, large)  # large, and may be chance
     assert moved(even, [10 * n for n in large])
 

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from serving import accounted, asked, configuration, get, journalled, process, send_body, values, wait_for, whole
 from test_serve_reload import LOADED, put, reloaded
 
-from ragmon.alarms.sight import Sight
-from ragmon.alarms.watches import Watch
+from ragmon.alarms.observations import Sight
+from ragmon.alarms.plan import Watch
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record

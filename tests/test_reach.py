@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.reach import about, reach, worth_a_page
+from ragmon.alarms.plan import about, reach, worth_a_page
 from ragmon.core.policy import Gate
 from ragmon.metrics.base import build
 

@@ -1,19 +1,288 @@
-"""The alarms of all pipelines: records are collected minute by minute, and every closed minute is judged."""
+"""The alarms of one pipeline: a step in, edges out; no clock, no files, no chance.
+
+The alarms of all pipelines: records are collected minute by minute, and every closed minute is judged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from ragmon.alarms.alarm import Alarm
-from ragmon.alarms.pipeline import Edge, PipelineAlarms
-from ragmon.alarms.terms import AlarmTerms
+from ragmon.alarms.baselines import (
+    CHRONIC,
+    GOLD_ENOUGH,
+    GOLD_FULL,
+    LIVE_ENOUGH,
+    LIVE_FULL,
+    PAUSE,
+    Baseline,
+    LatencyBaseline,
+)
+from ragmon.alarms.detector import Alarm, Change
+from ragmon.alarms.drift import Drift, Signal
+from ragmon.alarms.frozen import AlarmTerms, fingerprint, give
+from ragmon.alarms.observations import Observations, Sight, Turn
+from ragmon.alarms.plan import Watch
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, Steps
+from ragmon.scoring.minutes import STEP, Step, Steps
 from ragmon.scoring.score_table import ScoreTable
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An alarm that began or ended.
+
+    Attributes:
+        ts: The end of the step that decided it, seconds since the epoch.
+        pipeline, alert, metric: What it is about.
+        severity: page, look or ticket.
+        state: What it became.
+    """
+
+    ts: float
+    pipeline: str
+    alert: str
+    metric: str
+    severity: str
+    state: Literal["firing", "resolved"]
+
+
+class PipelineAlarms:
+    """The state of a pipeline's alarms.
+
+    Args:
+        pipeline: Its name.
+        terms: What is guarded, and how.
+        table: The metrics.
+
+    Attributes:
+        alarms: By the name of their alert.
+        baselines: By what is compared with them.
+        latency: The baseline of the latency.
+        drift: What is told as a ticket.
+        sight: What is looked at.
+    """
+
+    def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable) -> None:
+        self.pipeline = pipeline
+        self.alarms = {watch.alert: Alarm(watch) for watch in terms.watches}
+        self.latency = LatencyBaseline(terms.learn)
+        self.baselines: dict[str, Baseline] = {}
+        self.drift = Drift(terms)
+        self.sight = Sight(table)
+        self._given = terms.given
+        self._watching: dict[str, Watch] = {}
+        self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
+        for alarm in self.alarms.values():
+            self._attach(alarm, terms.learn)
+        give(self._given, self.baselines, self.latency, self.sight)
+
+    def _attach(self, alarm: Alarm, learn: int) -> None:
+        """Give an alarm the baseline it shares with all others on the same observations."""
+        watch = alarm.watch
+        if watch.metric == constants.LATENCY:
+            self._latencies.setdefault(watch.source, LatencyBaseline(learn))
+        elif watch.kind != "gate" and baseline_name(watch) not in self.baselines:
+            name = baseline_name(watch)
+            enough, full = (GOLD_ENOUGH, GOLD_FULL) if watch.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
+            self.baselines[name] = Baseline(enough=enough, full=full, learn=learn)
+            self._watching[name] = watch
+
+    def step(self, step: Step) -> list[Edge]:
+        """Take in one step.
+
+        Args:
+            step: The pipeline's records of a minute, later than any before.
+
+        Returns:
+            What changed, in the order of the watches.
+        """
+        edges = self._restart(self.sight.turn(step), step.minute)
+        seen = self._see(step)
+        for alarm in self.alarms.values():
+            change = self._judge(alarm, step.minute, seen[observed(alarm.watch)])
+            if change is not None:
+                edges.append(self._edge(alarm.watch, step.minute, change))
+        self._learn(step, seen)
+        for signal in self.drift.step(step, self.sight.sources.get(False, "")):
+            state: Change = "resolved" if signal.firing is None else "firing"
+            edges.append(self._edge(signal, step.minute, state))
+        return edges
+
+    def absorb(self, step: Step) -> None:
+        """Learn a step at once, and judge nothing: it belongs to a run that is known to be good."""
+        self._restart(self.sight.turn(step), step.minute)
+        seen = self._see(step)
+        self.latency.absorb(self._took(step, None))
+        for name, baseline in self.baselines.items():
+            baseline.absorb(seen[observed(self._watching[name])])
+
+    def _see(self, step: Step) -> dict[tuple[object, ...], Observations]:
+        """What the step says, for everything that is looked at."""
+        quiet = not self._acute(step.minute)
+        found: dict[tuple[object, ...], Observations] = {}
+        for alarm in self.alarms.values():
+            watch = alarm.watch
+            key = observed(watch)
+            if key in found:
+                continue
+            if watch.metric == constants.LATENCY:
+                found[key] = self._latencies[watch.source].of(self._took(step, watch.source), watch.ratio)
+            elif watch.kind == "paired":
+                found[key] = self.sight.paired(step, watch, freeze=quiet)
+            else:
+                found[key] = self.sight.of(step, watch)
+        return found
+
+    def _took(self, step: Step, source: str | None) -> list[list[float]]:
+        """How long the step's requests of a source took, by cluster; None is where users are."""
+        return list(step.latency.get(source or self.sight.sources.get(False, ""), {}).values())
+
+    def _judge(self, alarm: Alarm, minute: int, seen: Observations) -> Change | None:
+        """Whether a step changes an alarm."""
+        watch = alarm.watch
+        level = self._level(watch)
+        if level is None or not seen.n:
+            return None
+        return alarm.step(minute, seen if watch.at_least else seen.turned, level)
+
+    def _level(self, watch: Watch) -> float | None:
+        """What the mean should be at least, after turning; None while nobody knows."""
+        if watch.kind == "gate":
+            return watch.level if watch.at_least else 1.0 - watch.level
+        slow = watch.metric == constants.LATENCY
+        baseline = self._latencies[watch.source].share if slow else self.baselines[baseline_name(watch)]
+        return baseline.level(watch.z, watch.margin, at_least=watch.at_least)
+
+    def _learn(self, step: Step, seen: Mapping[tuple[object, ...], Observations]) -> None:
+        """Learn what all is well looks like, and only while all is well."""
+        if self._acute(step.minute):
+            for baseline in self.baselines.values():
+                baseline.forget()
+            for latency in self._latencies.values():
+                latency.forget()
+            return
+        suspicious = {
+            baseline_name(alarm.watch)
+            for alarm in self.alarms.values()
+            if alarm.firing is None and alarm.evidence > PAUSE
+        }
+        for name, baseline in self.baselines.items():
+            now = seen[observed(self._watching[name])]
+            if now.n:
+                baseline.see(step.minute, now)
+            if name not in suspicious:
+                baseline.learn(step.minute)
+        for source, latency in self._latencies.items():
+            latency.see(step.minute, self._took(step, source))
+            if constants.LATENCY not in suspicious:
+                latency.learn(step.minute)
+
+    def _acute(self, minute: int) -> bool:
+        """Whether anything is wrong that was not before: a gate nobody ever kept would stop all learning for ever."""
+        return any(
+            alarm.firing is not None and (alarm.watch.kind != "gate" or minute - alarm.firing < CHRONIC)
+            for alarm in self.alarms.values()
+        )
+
+    def _restart(self, turn: Turn, minute: int) -> list[Edge]:
+        """Start anew what looks at another source or another gold set: it is another population.
+
+        Args:
+            turn: What changed.
+            minute: When.
+        """
+        if turn == Turn():
+            return []
+        over: list[Watch | Signal] = []
+        for alarm in self.alarms.values():
+            if self.sight.concerns(turn, alarm.watch):
+                over += [alarm.watch] if alarm.firing is not None else []
+                alarm.clear()
+        for name, baseline in self.baselines.items():
+            if self.sight.concerns(turn, self._watching[name]):
+                baseline.restart()
+        if False in turn.sources:
+            self.latency.restart()
+            over += self.drift.restart()
+        return [self._edge(what, minute, "resolved") for what in over]
+
+    def _edge(self, what: Watch | Signal, minute: int, change: Change) -> Edge:
+        return Edge(float((minute + 1) * STEP), self.pipeline, what.alert, what.metric, what.severity, change)
+
+    def acknowledge(self, alert: str, minute: int) -> list[Edge]:
+        """Silence an alarm and arm it again.
+
+        Raises:
+            UnknownNameError: There is no such alarm.
+        """
+        found: dict[str, Watch | Signal] = {name: alarm.watch for name, alarm in self.alarms.items()}
+        found |= {signal.alert: signal for signal in self.drift.signals}
+        if alert not in found:
+            raise UnknownNameError("alarm", alert, found)
+        if alert in self.alarms:
+            fired = self.alarms[alert].firing is not None
+            self.alarms[alert].clear()
+        else:
+            fired = self.drift.clear(alert)
+        return [self._edge(found[alert], minute, "resolved")] if fired else []
+
+    def end(self, minute: int) -> list[Edge]:
+        """The end of every alarm that fires: its pipeline is given up."""
+        firing: list[Watch | Signal] = [alarm.watch for alarm in self.alarms.values() if alarm.firing is not None]
+        firing += [signal for signal in self.drift.signals if signal.firing is not None]
+        return [self._edge(what, minute, "resolved") for what in firing]
+
+    def held_against(self, watch: Watch) -> float | None:
+        """What a watch holds its metric against, as it is exported; None while nobody knows."""
+        level = self._level(watch)
+        return level if level is None or watch.at_least else 1.0 - level
+
+    def baseline_of(self, watch: Watch) -> Baseline | None:
+        """The baseline of a watch; None where it needs none."""
+        if watch.metric == constants.LATENCY:
+            return self._latencies[watch.source].share
+        return None if watch.kind == "gate" else self.baselines[baseline_name(watch)]
+
+    def dump(self) -> dict[str, Any]:
+        """Plain JSON data."""
+        return {
+            "alarms": {name: alarm.dump() for name, alarm in self.alarms.items()},
+            "baselines": {name: baseline.dump() for name, baseline in self.baselines.items()},
+            "latency": [[source, latency.dump()] for source, latency in self._latencies.items()],
+            "given": fingerprint(self._given),
+            "sight": self.sight.dump(),
+            "drift": self.drift.dump(),
+        }
+
+    def restore(self, data: Mapping[str, Any]) -> None:
+        """Go on from what `dump` wrote; alarms and baselines that are new since then start from nothing."""
+        for name, alarm in data["alarms"].items():
+            if name in self.alarms:
+                self.alarms[name].restore(alarm)
+        for name, baseline in data["baselines"].items():
+            if name in self.baselines:
+                self.baselines[name].restore(baseline)
+        for source, latency in data["latency"]:
+            if source in self._latencies:
+                self._latencies[source].restore(latency)
+        self.sight.restore(data["sight"])
+        self.drift.restore(data["drift"])
+        if self._given is not None and data["given"] != fingerprint(self._given):
+            give(self._given, self.baselines, self.latency, self.sight)
+
+
+def baseline_name(watch: Watch) -> str:
+    """What a watch is compared with: one baseline for every tier and both directions of the same observations."""
+    return f"{watch.metric}:paired" if watch.kind == "paired" else watch.metric
+
+
+def observed(watch: Watch) -> tuple[object, ...]:
+    """What makes two watches look at the same observations."""
+    return watch.metric, watch.kind == "paired", watch.source, watch.gold, watch.where, watch.needs_gold, watch.ratio
 
 
 @dataclass(frozen=True)

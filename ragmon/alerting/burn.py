@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ragmon.alarms.reach import worth_a_page
+from ragmon.alarms.plan import worth_a_page
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragmon.alarms.terms import INDEX_ALERT
+from ragmon.alarms.frozen import INDEX_ALERT
 from ragmon.alerting import recording
 from ragmon.alerting.annotations import BASELINE, BUILDS, INTERVAL, LATELY, SAMPLES, THRESHOLD, VALUE, WINDOWED, Writer
 from ragmon.alerting.rulefile import Rule

@@ -8,7 +8,7 @@ from typing import Final
 
 import ragmon
 from ragmon import installation
-from ragmon.alarms.reach import Reach, reach
+from ragmon.alarms.plan import Reach, reach
 from ragmon.arming import arm
 from ragmon.assembly import load_gold
 from ragmon.checkup.check import Check

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragmon.alarms.reach import duration
+from ragmon.alarms.plan import duration
 from ragmon.assembly import load_gold
 from ragmon.checkup.check import Check
 from ragmon.config.settings import ProbeSpec, Settings

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from ragmon.alarms.reach import Reach, duration
+from ragmon.alarms.plan import Reach, duration
 from ragmon.checkup import RATES, WAIT, checks, instrumentations, reaches
 from ragmon.cli.runs import config_option
 from ragmon.config.load import check, load

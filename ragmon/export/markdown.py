@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ragmon.alarms.reach import about
+from ragmon.alarms.plan import about
 from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ragmon import stats
-from ragmon.alarms.terms import INDEX_ALERT
+from ragmon.alarms.frozen import INDEX_ALERT
 from ragmon.alerting import counted
 from ragmon.alerting.burn import burn_of
 from ragmon.alerting.cases.case import OTHER, TARGET, Case, scraped
