@@ -146,7 +146,7 @@ class TestFunctions:
             raise GeneratorExit
 
         judge("traced")(lambda _: 1.0)
-        monkeypatch.setattr("ragmon.judges.seat.apart", broken)
+        monkeypatch.setattr("ragmon.capture.judges.worker.apart", broken)
         with Panel(configured("[judges.traced]\nsample = 1.0\nconcurrency = 1")) as panel:
             assert len(returned(panel, [record(1), record(2)])) == 2
             assert panel.calls() == {("traced", "judge_error"): 2}

@@ -97,7 +97,7 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
 
 
 def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
-    monkeypatch.setattr("ragmon.labels.book.MOST", MOST)
+    monkeypatch.setattr("ragmon.gold.labels.ratings.MOST", MOST)
     one, other = Book(), Book()
     for number in range(3 * MOST):
         for book in (one, other):

@@ -88,7 +88,7 @@ def test_every_cluster_counts_once_with_its_mean(world, shared, sessions):
     scorer = Scorer(gold, rules=rules, clock=lambda: math.inf)
     scorer.steps = clusters = Clusters(scorer.table, everything, lambda _: CLUSTER)
     held = defaultdict(lambda: defaultdict(list))
-    with patch("ragmon.canary.clusters.SHARED", shared):
+    with patch("ragmon.gates.releases.release.SHARED", shared):
         for number, record in enumerate(records):
             record.session = sessions[number % len(sessions)]
             scorer.observe(record)

@@ -228,7 +228,7 @@ def test_more_pipelines_and_builds_than_are_remembered_change_no_count(world):
     gold, records = world
     expected = counted(*records, gold=gold)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragmon.scorer.STREAMS", 1)
+        patch.setattr("ragmon.scoring.scorer.STREAMS", 1)
         assert counted(*records, gold=gold).state.digest() == expected.state.digest()
 
 

@@ -210,7 +210,7 @@ def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):
     """What comes after the cap is kept as sums of every metric: facts are lost, figures are not."""
     gold, records = world
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ragmon.scorer.CELLS", cells)
+        patch.setattr("ragmon.scoring.scorer.CELLS", cells)
         capped = scored(gold, records)
     whole = scored(gold, records)
     assert sums(capped) == sums(whole)

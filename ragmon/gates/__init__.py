@@ -1,1 +1,1 @@
-"""Verdicts on counts: gates evaluated, coverage, comparisons of runs and releases, and the diagnosis of a failing gate."""
+"""Verdicts on counts: gates, their coverage, comparisons of runs and releases, and why a gate fails."""

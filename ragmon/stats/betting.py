@@ -11,7 +11,8 @@ that are taken apart into others of the same sum never give more evidence than t
 ones and zeros of graded scores whose sum alone is known, `coarse` makes few scores of many.
 
 Each observation must have the mean in question whatever came before it: independent draws do. Requests that share their
-fate are no such draws, and neither is the beginning of a run through a list: `ragmon.gates.releases` says what it counts.
+fate are no such draws, and neither is the beginning of a run through a list: `ragmon.gates.releases` says what it
+counts.
 
 Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, J. R. Stat. Soc. B 86 (2024),
 p. 1, arXiv 2010.09686.

@@ -1,8 +1,9 @@
 """Releases judged while their traffic comes in: one build against the gates, or against the build before it.
 
 Every verdict here holds however often it is asked for: it rests on bets (`ragmon.stats.betting`), not on intervals for
-a number of requests that was fixed beforehand. What is bet on are clusters of requests (`ragmon.gates.releases.release`) and
-gold items; a run through a gold set is waited for. A verdict is a pure function of what was counted.
+a number of requests that was fixed beforehand. What is bet on are clusters of requests
+(`ragmon.gates.releases.release`) and gold items; a run through a gold set is waited for. A verdict is a pure function
+of what was counted.
 """
 
 from ragmon.gates.releases.release import By, Clusters, Release, part

@@ -28,10 +28,10 @@ from ragmon.stats import paired as two_samples
 def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequence[GoldInfo] = ()) -> list[Outcome]:
     """Judge every gate on the records of one build.
 
-    Observations are clusters of requests (`ragmon.gates.releases.release`); where a gold number stands for questions like
-    these, they are gold items. A run through a gold set is judged when it has come to nearly all of it: over the set
-    its value is exact then. Each gate is judged at its own level: among twenty that lie just on their thresholds one
-    wrong verdict is to be expected. Gates on latency and on indexes are judged as in a whole run.
+    Observations are clusters of requests (`ragmon.gates.releases.release`); where a gold number stands for questions
+    like these, they are gold items. A run through a gold set is judged when it has come to nearly all of it: over the
+    set its value is exact then. Each gate is judged at its own level: among twenty that lie just on their thresholds
+    one wrong verdict is to be expected. Gates on latency and on indexes are judged as in a whole run.
 
     Args:
         release: The build.
@@ -177,11 +177,11 @@ def compare(
 ) -> list[Comparison]:
     """Compare two releases on the metric of every gate with a threshold.
 
-    Gold records are paired item by item, everything else is two samples of clusters (`ragmon.gates.releases.release`). A run
-    through a gold set is compared when both have come to nearly all of it. That any gate is ever called worse where
-    none is has probability alpha / 2 at most, alpha being `ragmon.stats.betting.ALPHA`: it is shared among the gates.
-    Not worse each gate has to be proven on its own, so that being wrong about all of them together is no likelier than
-    about one: alpha / 2.
+    Gold records are paired item by item, everything else is two samples of clusters (`ragmon.gates.releases.release`).
+    A run through a gold set is compared when both have come to nearly all of it. That any gate is ever called worse
+    where none is has probability alpha / 2 at most, alpha being `ragmon.stats.betting.ALPHA`: it is shared among the
+    gates. Not worse each gate has to be proven on its own, so that being wrong about all of them together is no
+    likelier than about one: alpha / 2.
 
     Args:
         baseline: The release that is known.
