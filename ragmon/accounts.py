@@ -17,10 +17,10 @@ from ragmon.capture.worker import Worker
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import MOST, Label, as_label
+from ragmon.export.state import Books, Captured
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.judges.panel import Panel
 from ragmon.privacy import Redactions
-from ragmon.reading import Books, Captured
 
 _AT_ONCE: Final = 1000
 """Labels that are handed on together."""

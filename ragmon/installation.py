@@ -24,11 +24,11 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.private_files import default_folder
 from ragmon.delivery import identity, server, together, trace_log, with_embeddings, with_feedback
+from ragmon.export.state import Books
 from ragmon.feedback import Feedback
 from ragmon.judges.panel import Panel
 from ragmon.monitor import Monitor
 from ragmon.privacy import Redactions
-from ragmon.reading import Books
 from ragmon.terms import asked, terms
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from ragmon.core.escaping import printable
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
+from ragmon.export.state import Books, Captured, Reading
 from ragmon.gates.evaluate import evaluate
-from ragmon.reading import Books, Captured, Reading
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import Admission
 from ragmon.scoring.labels import Hearing

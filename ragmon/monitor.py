@@ -26,8 +26,8 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.prometheus import Collector
+from ragmon.export.state import Books, Captured, Reading
 from ragmon.live import Live
-from ragmon.reading import Books, Captured, Reading
 
 PATIENCE: Final = 10.0
 """Seconds a client may take to send a request."""

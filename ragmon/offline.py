@@ -18,13 +18,12 @@ from ragmon.core.errors import InputError
 from ragmon.core.policy import Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record, Totals
 from ragmon.core.version import current
-from ragmon.export.report import Report
+from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.evaluate import evaluate
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.files import Intake
-from ragmon.questions import questions_of, repeated, unscorable
 from ragmon.scoring.labels import Labelled, Settled
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.reading import Books
+from ragmon.export.state import Books
 
 TIMEOUT: Final = 10.0
 """Seconds to wait for an answer."""

@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ragmon.core import constants
 from ragmon.core.record import Label, Latency
 from ragmon.export.prometheus import Collector
+from ragmon.export.state import Captured, Served
 from ragmon.monitor import Monitor
-from ragmon.reading import Captured, Served
 from ragmon.testing import FakeClock
 
 ROOT = Path(__file__).parents[1]

@@ -18,9 +18,9 @@ from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
+from ragmon.export.state import Reading
 from ragmon.metrics import Metric, base
 from ragmon.monitor import Monitor
-from ragmon.reading import Reading
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.testing import FakeClock
 from ragmon.watching import Watching

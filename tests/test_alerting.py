@@ -11,12 +11,12 @@ import pytest
 import yaml
 from command_line import ragmon
 
-from ragmon.alerting import every_case, render, render_tests, rule_groups
-from ragmon.alerting.burn import burn_of
-from ragmon.alerting.cases import Case
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate
+from ragmon.export.rules import every_case, render, render_tests, rule_groups
+from ragmon.export.rules.recording import burn_of
+from ragmon.export.rules.unit_tests import Case
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

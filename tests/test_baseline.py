@@ -14,7 +14,7 @@ from ragmon.core.errors import InputError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
-from ragmon.export.gates import markdown, text
+from ragmon.export.markdown import markdown, text
 from ragmon.ingest.files import Intake, read_files
 from ragmon.offline import Run
 from ragmon.scoring.scorer import Rules, Scorer

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ragmon.alerting.burn import burn_of
-from ragmon.alerting.promql import Z999
 from ragmon.core.policy import MIN_SAMPLES, Gate
+from ragmon.export.promql import Z999
+from ragmon.export.rules.recording import burn_of
 
 BURN = burn_of(Gate("precision", "answer_precision", 0.80, "at_least"))
 MONTH = 30 * 24 * 60

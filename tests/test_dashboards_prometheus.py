@@ -14,8 +14,7 @@ from dashboard_world import ILL, LATER, ROOT, WELL, WRONG, Replica, asked, confi
 from servers import prometheus
 
 from ragmon.config.load import load
-from ragmon.dashboards.promql import GATE, PIPELINE, pooled, windowed
-from ragmon.promql import equals
+from ragmon.export.promql import GATE, PIPELINE, equals, pooled, windowed
 
 _LEGEND = re.compile(r"\{\{(\w+)\}\}")
 _ORGANIZED = "organize"

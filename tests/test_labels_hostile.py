@@ -10,7 +10,7 @@ from ragmon.config.load import load
 from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
 from ragmon.core.record import Label, Latency, as_label, decode_entry
-from ragmon.export.traffic import latency
+from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict

@@ -17,8 +17,7 @@ from ragmon.core.escaping import printable
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
-from ragmon.export.gates import text
-from ragmon.export.markdown import escape, render, render_gates
+from ragmon.export.markdown import escape, render, render_gates, text
 from ragmon.export.report import Question
 from ragmon.offline import replay
 from ragmon.testing import make_gold, make_record

@@ -17,9 +17,9 @@ from ragmon.config.series import budget
 from ragmon.core import constants, series_names
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export.prometheus import families
+from ragmon.export.state import Captured
 from ragmon.live import Live
 from ragmon.monitor import Monitor
-from ragmon.reading import Captured
 from ragmon.scoring.cardinality import SILENT
 from ragmon.server.keeping.accepting import of_labels
 from ragmon.testing import make_record

@@ -23,8 +23,8 @@ from servers import prometheus
 from serving import PORTS, wait_for
 from test_drill import CONFIGURATION, PACE, program
 
-from ragmon.alerting import render, rule_groups
 from ragmon.config.load import load
+from ragmon.export.rules import render, rule_groups
 
 PAGE = r"harbour/answer_precision fires: ([\d.]+)% in 5m \(95 % interval [\d.]+% to [\d.]+%, n = \d+\), threshold 80%"
 QUIET = 45.0

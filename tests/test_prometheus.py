@@ -19,8 +19,8 @@ from ragmon.core import constants
 from ragmon.core.record import Latency
 from ragmon.core.series_names import LONGEST, label
 from ragmon.export.prometheus import Collector
+from ragmon.export.state import Captured
 from ragmon.monitor import Monitor
-from ragmon.reading import Captured
 from ragmon.testing import FakeClock, make_record
 
 QUALITY = {"pipeline", "source", "gold", "window"}

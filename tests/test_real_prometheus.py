@@ -13,8 +13,8 @@ import pytest
 from servers import prometheus
 
 from ragmon.core.record import Latency
+from ragmon.export.state import Captured
 from ragmon.monitor import Monitor
-from ragmon.reading import Captured
 from ragmon.testing import make_record
 
 GOLD = [

@@ -13,10 +13,10 @@ from servers import prometheus
 from test_real_prometheus import CONFIG, GOLD, RECORDS, records
 
 import ragmon
-from ragmon.alerting import render, rule_groups
 from ragmon.core.policy import Gate, Policy
+from ragmon.export.rules import render, rule_groups
+from ragmon.export.state import Captured
 from ragmon.monitor import Monitor
-from ragmon.reading import Captured
 from ragmon.testing import make_record
 
 PERMISSIVE = """

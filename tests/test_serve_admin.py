@@ -34,7 +34,7 @@ from serving import (
 from test_faults_disk import send_until_refused
 
 from ragmon.config.load import load
-from ragmon.export.why import render
+from ragmon.export.diagnosis import render
 from ragmon.gates.diagnosis import load as load_why
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.opening import entries

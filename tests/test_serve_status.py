@@ -18,7 +18,7 @@ from test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fi
 from ragmon.alarms import AlarmState
 from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Sampling, Totals
-from ragmon.reading import Books, Reading, Served
+from ragmon.export.state import Books, Reading, Served
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.showing import glance, views
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ragmon.export.why import as_json, render
+from ragmon.export.diagnosis import as_json, render
 from ragmon.gates.diagnosis import load
 
 TRACES = [

@@ -23,8 +23,8 @@ from ragmon.cli.runs import (
 )
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
-from ragmon.export import compared
-from ragmon.export.canary import Canary
+from ragmon.export import releases as compared
+from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.releases import By
 from ragmon.releasing import Releases

@@ -52,7 +52,7 @@ def _generated(config: str | None) -> dict[str, str]:
         RagmonError: Grafana's SDK is not installed.
     """
     try:
-        from ragmon.dashboards import generate  # noqa: PLC0415 - the SDK is optional
+        from ragmon.export.dashboards import generate  # noqa: PLC0415 - the SDK is optional
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] != SDK:
             raise

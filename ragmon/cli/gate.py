@@ -30,7 +30,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
 from ragmon.core.policy import Estimand, Policy, verdict_of
-from ragmon.export.gates import markdown, text
+from ragmon.export.markdown import markdown, text
 from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet

@@ -19,7 +19,7 @@ from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.core.record import Record
-from ragmon.export.gates import markdown, text
+from ragmon.export.markdown import markdown, text
 from ragmon.gold import GoldSet
 from ragmon.offline import Run
 from ragmon.privacy import Redactions

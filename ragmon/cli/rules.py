@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ragmon.alerting import every_case, render, render_tests, rule_groups
-from ragmon.alerting.rulefile import Form
 from ragmon.cli.generated import compare
 from ragmon.cli.runs import config_option, output_option, write
 from ragmon.config.load import load
+from ragmon.export.rules import every_case, render, render_tests, rule_groups
+from ragmon.export.rules.file import Form
 
 _check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
 

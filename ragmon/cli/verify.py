@@ -13,8 +13,8 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
+from ragmon.export.state import Books
 from ragmon.journal import JournalError
-from ragmon.reading import Books
 from ragmon.remote import NoAnswerError, place
 from ragmon.verifying import Account, of_server
 

@@ -12,7 +12,7 @@ from ragmon.cli.http import ask
 from ragmon.cli.runs import config_option, write
 from ragmon.config.load import load
 from ragmon.config.types import duration
-from ragmon.export.why import as_json, render
+from ragmon.export.diagnosis import as_json, render
 from ragmon.gates.diagnosis import load as load_why
 
 PATH: Final = "/api/why"

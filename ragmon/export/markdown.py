@@ -1,12 +1,14 @@
 """The report as Markdown: gates, metrics, and the per-question table of seed 002.
 
 Whatever came from a trace or a gold file is escaped: questions and ids are untrusted text.
+
+Gate verdicts for people: a plain table for terminals, Markdown for a CI step summary.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ragmon.alarms.plan import about
@@ -15,6 +17,7 @@ from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.report import Question, Report, latency
 from ragmon.gates import coverage
+from ragmon.gates.compare import Drop
 from ragmon.scoring.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
@@ -255,3 +258,45 @@ def _question(question: Question, *, named: bool) -> tuple[str, ...]:
     times = f" ×{question.times}" if question.times > 1 else ""
     flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
     return escape(qid) + times, *flags, f"**{question.label}**"
+
+
+GATE_FLIPS: Final = 10
+"""Flipped items that are named for each gate."""
+_HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "why")
+
+
+def text(report: Report) -> str:
+    """One line per gate, readable without colour, and the verdict on the last line."""
+    rows = [_HEAD, *map(_row, report.outcomes)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines += [printable(f"note: {note}") for note in report.notes]
+    for drop in report.drops:
+        lines += _moved(drop)
+    return "\n".join([*lines, f"verdict: {report.verdict}"]) + "\n"
+
+
+def _row(outcome: Outcome) -> tuple[str, ...]:
+    return (
+        printable(f"{outcome.gate.pipeline}/{outcome.gate.name}"),
+        value(outcome),
+        between(outcome),
+        f"{'>=' if outcome.gate.at_least else '<='} {outcome.gate.threshold:g}",
+        str(outcome.n),
+        outcome.verdict,
+        printable(why(outcome)),
+    )
+
+
+def _moved(drop: Drop) -> Iterator[str]:
+    """How a gate moved against the baseline, and the first items that flipped."""
+    flipped = "" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped"
+    name = printable(f"{drop.gate.pipeline}/{drop.gate.name}")
+    yield f"{name}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{flipped}"
+    for flip in drop.flips[:GATE_FLIPS]:
+        yield f"  {printable(flip.qid)}: {percent(flip.before)} -> {percent(flip.after)}"
+
+
+def markdown(report: Report) -> str:
+    """The gates and what changed against the baseline, as Markdown."""
+    return render_gates(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ragmon.reading import Books
+from ragmon.export.state import Books
 from ragmon.remote import status
 
 

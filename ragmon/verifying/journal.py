@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from ragmon.config.settings import Settings
+from ragmon.export.state import Books
 from ragmon.journal import Journal, JournalError, JournalReader
-from ragmon.reading import Books
 from ragmon.server.keeping.ledger import STAGE, Ledger
 from ragmon.server.keeping.opening import catch_up, replay
 from ragmon.server.keeping.traces import Traces

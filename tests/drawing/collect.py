@@ -20,7 +20,7 @@ from dashboard_world import ROOT, WELL, WRONG, Replica, asked, configuration, pa
 from servers import prometheus  # noqa: E402
 
 from ragmon.config.load import load  # noqa: E402
-from ragmon.dashboards import generate  # noqa: E402
+from ragmon.export.dashboards import generate  # noqa: E402
 
 GOOD, ILL = 40, 50
 """Seconds, and minutes of traffic: first all is well, then it is not."""

@@ -11,13 +11,13 @@ import msgspec
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, Forgotten, Quarantined, Record, Totals
+from ragmon.export.state import Books, Captured, Reading
 from ragmon.gates.diagnosis import said
 from ragmon.journal import Failure
 from ragmon.journal.attempts import Attempts, row_key
 from ragmon.journal.failures import SLICES
 from ragmon.live import EDGES, Live
 from ragmon.metrics.facts import Key
-from ragmon.reading import Books, Captured, Reading
 from ragmon.server.complaints import complain
 from ragmon.server.keeping.clock import SLICE, Deadline
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.core.escaping import printable_json
 from ragmon.core.net import HINT, is_known
-from ragmon.export.page import STYLE_HASH, page
 from ragmon.export.prometheus import Exposition
+from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.journal import JournalError
 from ragmon.server.complaints import complain
 from ragmon.server.showing.asking import Asking, BusyError

@@ -15,8 +15,8 @@ from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Record
 from ragmon.core.series_names import label
-from ragmon.export import compared
-from ragmon.export.canary import Canary
+from ragmon.export import releases as compared
+from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import explain, plain
 from ragmon.gates.releases import By

@@ -10,7 +10,7 @@ from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
 from ragmon.export.markdown import between, percent, value
-from ragmon.reading import Reading
+from ragmon.export.state import Reading
 
 FEW: Final = 0.01
 """Share of records whose loss is no reason for doubt: some are always on their way."""

@@ -14,9 +14,9 @@ from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.version import current
+from ragmon.export.state import Books, Reading, Served
 from ragmon.gates import coverage
 from ragmon.journal import open_readonly
-from ragmon.reading import Books, Reading, Served
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.reloading import Reloading

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ragmon.alerting import recording
-from ragmon.alerting.annotations import Writer
-from ragmon.alerting.gates import PAGE, TICKET
-from ragmon.alerting.promql import selector
-from ragmon.alerting.rulefile import Rule
 from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.series_names import label
-from ragmon.promql import among
+from ragmon.export.promql import among, selector
+from ragmon.export.rules import recording
+from ragmon.export.rules.file import Rule
+from ragmon.export.rules.gate_alerts import PAGE, TICKET, Writer
 
 JOB: Final = "ragmon"
 """How the scrape job is called."""

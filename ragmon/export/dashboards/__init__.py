@@ -9,12 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from ragmon.config.settings import Settings
-from ragmon.dashboards.answers import answers
-from ragmon.dashboards.frame import TAG, Frame
-from ragmon.dashboards.health import health
-from ragmon.dashboards.overview import overview
-from ragmon.dashboards.retrieval import retrieval
-from ragmon.dashboards.traffic import traffic
+from ragmon.export.dashboards.overview import health, overview
+from ragmon.export.dashboards.panels import TAG, Frame
+from ragmon.export.dashboards.quality import answers, retrieval, traffic
 
 DASHBOARDS: Final[Mapping[str, Callable[[Settings], Frame]]] = {
     "overview": overview,

@@ -1,4 +1,8 @@
-"""The PromQL of panels: which series, and how those of several replicas are put together.
+"""Matchers of PromQL for label values as the exporter writes them; rules and dashboards select with them.
+
+Parts of PromQL expressions: selectors, sums of counters, bounds.
+
+The PromQL of panels: which series, and how those of several replicas are put together.
 
 Ratios are never averaged. A value of a window weighs as many requests as it was computed on, and its interval is put
 together square by square, which is exact for one replica. Counters are summed, then divided.
@@ -6,10 +10,98 @@ together square by square, which is exact for one replica. Counters are summed, 
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ragmon.core import series_names
-from ragmon.promql import equals
+from ragmon.core.series_names import label
+
+_SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""What means something in Prometheus' regular expressions."""
+
+
+def quoted(text: str) -> str:
+    """A PromQL string: JSON's escapes are among those it has."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def equals(name: str, value: str) -> str:
+    r"""A matcher for one value.
+
+    >>> print(equals("gate", 'a "b"'))
+    gate="a \"b\""
+    """
+    return f"{name}={quoted(label(value))}"
+
+
+def among(name: str, values: Iterable[str], *, others: bool = False) -> str:
+    r"""A matcher for several values, or for all others.
+
+    >>> print(among("gate", ["a", "b.c"]))
+    gate=~"a|b\\.c"
+    """
+    pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", label(value)) for value in values)
+    return f"{name}{'!~' if others else '=~'}{quoted(pattern)}"
+
+
+Z95: Final = 1.96
+Z999: Final = 3.29
+"""Normal quantiles of 95 % and 99.9 % intervals."""
+
+
+def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -> str:
+    r"""A series selector.
+
+    Args:
+        name: The series.
+        matchers: Labels and the values they must have.
+        more: Further matchers as PromQL.
+
+    >>> selector("up", {"job": "ragmon"}), selector("up", {"job": 'a"b'}, 'gold!=""')
+    ('up{job="ragmon"}', 'up{job="a\\"b",gold!=""}')
+    """
+    parts = [f"{label}={quoted(value)}" for label, value in (matchers or {}).items()] + list(more)
+    return f"{name}{{{','.join(parts)}}}" if parts else name
+
+
+def exact(value: float) -> str:
+    """A number with all its digits, as the exporter writes it: it is compared for equality.
+
+    >>> exact(1.0), exact(0.333333333333)
+    ('1', '0.333333333333')
+    """
+    return repr(float(value)).removesuffix(".0")
+
+
+def increase(series: str, window: str) -> str:
+    """What a counter grew by over all replicas.
+
+    >>> increase("a_total", "6h")
+    'sum(increase(a_total[6h]))'
+    """
+    return f"sum(increase({series}[{window}]))"
+
+
+def wilson(ratio: str, samples: str, z: float, *, upper: bool = False) -> str:
+    """A bound of the Wilson interval of a share (Wilson 1927).
+
+    Args:
+        ratio: The share.
+        samples: Of how many.
+        z: The normal quantile of the interval.
+        upper: The upper bound; else the lower one.
+    """
+    sign = "+" if upper else "-"
+    square = z * z
+    return (
+        f"(\n"
+        f"  {ratio} + {square / 2:.10g} / {samples}\n"
+        f"  {sign} {z:g} * sqrt({ratio} * (1 - {ratio}) / {samples} + {square / 4:.10g} / {samples} ^ 2)\n"
+        f") / (1 + {square:.10g} / {samples})"
+    )
+
 
 PIPELINE: Final = 'pipeline=~"$pipeline"'
 SOURCE: Final = 'source=~"$source"'

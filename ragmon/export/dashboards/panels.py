@@ -1,0 +1,440 @@
+"""The kinds of panels every dashboard is made of.
+
+What every dashboard has around its panels: variables, annotations, links, time.
+
+Tables of panels: queries side by side, one row for each combination of their labels.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Any, Final, NamedTuple
+
+from grafana_foundation_sdk.builders import bargauge, common, prometheus, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders import dashboard as dashboard_builder
+from grafana_foundation_sdk.builders import table as table_builder
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.variants import Dataquery
+from grafana_foundation_sdk.models import common as kinds
+from grafana_foundation_sdk.models.common import TableCellHeight
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DashboardLinkType,
+    DataSourceRef,
+    DataTransformerConfig,
+    DynamicConfigValue,
+    FieldColorModeId,
+    MatcherConfig,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from ragmon.config.settings import Settings
+from ragmon.core import series_names
+from ragmon.export.promql import FIRES, PIPELINE, at
+
+DATASOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
+SHARE: Final = "percentunit"
+NUMBER: Final = "none"
+REQUESTS: Final = "reqps"
+PER_SECOND: Final = "cps"
+PER_MINUTE: Final = "cpm"
+SECONDS: Final = "s"
+GREY: Final = "rgba(120, 120, 120, 0.8)"
+STALE: Final = 900
+"""Seconds without a scored record that are worth a look, as in the alert on it."""
+NEVER: Final = "nothing here in this time"
+"""What a panel says that has no data."""
+Look = Mapping[str, tuple[str, str]]
+"""A text and a colour for a number."""
+VERDICTS: Final[Look] = {"0": ("pass", "green"), "1": ("insufficient", "#8e8e8e"), "2": ("fail", "red")}
+FIRING: Final[Look] = {"0": ("no", "transparent"), "1": ("firing", "red")}
+
+
+class Query(NamedTuple):
+    """A query of a panel over time.
+
+    Attributes:
+        expr: PromQL.
+        legend: What its series are called.
+        exemplar: Ask for exemplars as well.
+    """
+
+    expr: str
+    legend: str
+    exemplar: bool = False
+
+
+def targets(queries: Sequence[Query], *, instant: bool = False, table: bool = False) -> list[Builder[Dataquery]]:
+    """The queries as Grafana sends them."""
+    found: list[Builder[Dataquery]] = []
+    for letter, query in zip(ascii_uppercase, queries, strict=False):
+        one = prometheus.Dataquery().datasource(DATASOURCE).ref_id(letter).expr(query.expr).legend_format(query.legend)
+        one = one.instant() if instant or table else one.range()
+        one = one.exemplar(True) if query.exemplar else one
+        found.append(one.format(PromQueryFormat.TABLE if table else PromQueryFormat.TIME_SERIES))
+    return found
+
+
+def lines(
+    title: str,
+    says: str,
+    queries: Sequence[Query],
+    unit: str,
+    *,
+    stacked: bool = False,
+    floor: float | None = 0,
+    ceiling: float | None = None,
+    width: int = 12,
+    many: bool = False,
+    bands: Iterable[tuple[str, str]] = (),
+) -> timeseries.Panel:
+    """Lines over time.
+
+    Args:
+        title: Of the panel.
+        says: What it shows.
+        queries: Names that end in `lower`, `upper` are drawn as faint dots, those that begin with `threshold` as
+            dashes.
+        unit: Grafana's id of it.
+        stacked: On top of one another.
+        floor: Where the axis begins, as long as nothing lies below.
+        ceiling: Where it ends.
+        width: Of 24.
+        many: There may be more lines than fit below: their names stand on the right, where they can be scrolled.
+        bands: Names of series between which is shaded: the upper, the lower.
+    """
+    panel = timeseries.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(8)
+    panel = panel.targets(targets(queries)).no_value(NEVER).line_width(1.5).fill_opacity(25 if stacked else 0)
+    panel = panel.show_points(kinds.VisibilityMode.AUTO).point_size(4)
+    panel = panel.color_scheme(dashboard_builder.FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
+    mode = kinds.StackingMode.NORMAL if stacked else kinds.StackingMode.NONE
+    panel = panel.stacking(common.StackingConfig().mode(mode))
+    if floor is not None:
+        panel = panel.axis_soft_min(floor)
+    if ceiling is not None:
+        panel = panel.axis_soft_max(ceiling)
+    return _thresholds(_bounds(_names(panel, many=many), bands))
+
+
+def _names(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
+    """Where the names of the lines stand: in a legend, and at the cursor."""
+    panel = panel.tooltip(
+        common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
+    )
+    legend = common.VizLegendOptions().display_mode(kinds.LegendDisplayMode.LIST).show_legend(True)
+    return panel.legend(legend.placement(kinds.LegendPlacement.RIGHT if many else kinds.LegendPlacement.BOTTOM))
+
+
+def _bounds(panel: timeseries.Panel, bands: Iterable[tuple[str, str]]) -> timeseries.Panel:
+    """Bounds are seen where they are looked for, and do not fill the legend."""
+    faint = [
+        DynamicConfigValue("color", {"mode": "fixed", "fixedColor": GREY}),
+        DynamicConfigValue("custom.lineWidth", 1),
+        DynamicConfigValue("custom.lineStyle", {"fill": "dot", "dash": [0, 4]}),
+        DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+    ]
+    panel = panel.override_by_regexp("/ (lower|upper)$/", faint)
+    for upper, lower in bands:
+        shade = [DynamicConfigValue("custom.fillBelowTo", lower), DynamicConfigValue("custom.fillOpacity", 12)]
+        panel = panel.override_by_name(upper, shade)
+    return panel
+
+
+def _thresholds(panel: timeseries.Panel) -> timeseries.Panel:
+    dashed = [
+        DynamicConfigValue("color", {"mode": "fixed", "fixedColor": "red"}),
+        DynamicConfigValue("custom.lineWidth", 1),
+        DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
+        DynamicConfigValue("custom.showPoints", "never"),
+    ]
+    return panel.override_by_regexp("/^threshold/", dashed)
+
+
+def number(
+    title: str,
+    says: str,
+    query: Query,
+    unit: str,
+    *,
+    limit: float | None = None,
+    look: Look | None = None,
+    width: int = 4,
+) -> stat.Panel:
+    """One number for each series.
+
+    Args:
+        title: Of the panel.
+        says: What it shows.
+        query: What is asked, as of now.
+        unit: Grafana's id of it.
+        limit: From here on it is red; None: it has no colour.
+        look: Texts and colours of numbers.
+        width: Of 24.
+    """
+    steps = [Threshold(None, "text" if limit is None else "green")]
+    steps += [] if limit is None else [Threshold(limit, "red")]
+    panel = stat.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(4)
+    panel = panel.targets(targets([query], instant=True)).no_value("–").graph_mode(kinds.BigValueGraphMode.NONE)
+    panel = panel.thresholds(dashboard_builder.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+    panel = panel.mappings([mapping(look)] if look else []).color_mode(kinds.BigValueColorMode.VALUE)
+    return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+
+
+def timeline(title: str, says: str, query: Query, look: Look, *, width: int = 12) -> statetimeline.Panel:
+    """States over time, one line for each series."""
+    panel = statetimeline.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
+    panel = panel.targets(targets([query])).no_value(NEVER).unit(NUMBER).mappings([mapping(look)])
+    panel = panel.show_value(kinds.VisibilityMode.NEVER).row_height(0.8).fill_opacity(80).line_width(0)
+    legend = common.VizLegendOptions().show_legend(False).display_mode(kinds.LegendDisplayMode.HIDDEN)
+    return panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
+
+
+def bars(title: str, says: str, query: Query, unit: str, *, width: int = 12) -> bargauge.Panel:
+    """One bar for each bucket of a histogram, over the time that is shown."""
+    asked = prometheus.Dataquery().datasource(DATASOURCE).ref_id("A").expr(query.expr).legend_format(query.legend)
+    panel = bargauge.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
+    panel = panel.targets([asked.instant().format(PromQueryFormat.HEATMAP)]).no_value(NEVER).unit(unit)
+    panel = panel.orientation(kinds.VizOrientation.HORIZONTAL).display_mode(kinds.BarGaugeDisplayMode.BASIC).min(0)
+    panel = panel.color_scheme(dashboard_builder.FieldColor().mode(FieldColorModeId.FIXED).fixed_color("blue"))
+    return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"])).decimals(0)
+
+
+def mapping(look: Look) -> ValueMap:
+    """Texts and colours in place of numbers."""
+    return ValueMap(
+        {key: ValueMappingResult(text, colour, index=n) for n, (key, (text, colour)) in enumerate(look.items())}
+    )
+
+
+def named(title: str) -> MatcherConfig:
+    """The field of this name."""
+    return MatcherConfig("byName", title)
+
+
+TAG: Final = "ragmon"
+USUAL_WINDOW: Final = "1h"
+_EVERYTHING: Final = ".+"
+_SAMPLES: Final = f"{series_names.PREFIX}.+{series_names.SAMPLES}"
+_OPTIONS: Final = {
+    "job": f"label_values({series_names.BUILD_INFO}, job)",
+    "instance": f'label_values({series_names.BUILD_INFO}{{job=~"$job"}}, instance)',
+    "pipeline": f"label_values({at(series_names.GATE_THRESHOLD)}, pipeline)",
+    "source": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, source)',
+    "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
+}
+_BEFORE: Final = "1h"
+"""What was not seen for so long is new."""
+
+
+def _new(name: str, by: str, *matchers: str) -> str:
+    """Series that nobody saw in the time before."""
+    series = at(name, *matchers)
+    return f"max by ({by}) ({series}) unless max by ({by}) (max_over_time({series}[{_BEFORE}] offset 1m))"
+
+
+_ANNOTATIONS: Final = {
+    "Alerts that fire": (
+        FIRES,
+        "red",
+        {"titleFormat": "{{alertname}}", "textFormat": "{{pipeline}} {{alarm}}", "tagKeys": "severity"},
+    ),
+    "New builds": (
+        _new(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE),
+        "blue",
+        {"titleFormat": "{{pipeline}}: new build or index", "textFormat": "{{build}} {{index_hash}}", "tagKeys": ""},
+    ),
+    "New gold": (
+        _new(series_names.GOLD_INFO, "gold, version"),
+        "purple",
+        {"titleFormat": "gold set {{gold}}", "textFormat": "version {{version}}", "tagKeys": ""},
+    ),
+}
+"""Query, colour, and what Grafana's Prometheus shows of it: keys the SDK does not know."""
+
+
+class Frame:
+    """A dashboard under construction.
+
+    Args:
+        name: What its uid ends with.
+        title: Of the dashboard.
+        says: What it answers.
+        settings: The configuration.
+        variables: What can be chosen, beside the data source, the job and the instance.
+    """
+
+    def __init__(self, name: str, title: str, says: str, settings: Settings, variables: Sequence[str]) -> None:
+        found = dashboard_builder.Dashboard(title).uid(f"{TAG}-{name}").description(says).tags([TAG]).readonly()
+        found = found.tooltip(DashboardCursorSync.CROSSHAIR).time("now-6h", "now").refresh("1m").timezone("browser")
+        found = found.with_variable(_datasource())
+        for variable in ("job", "instance", *variables):
+            found = found.with_variable(_window(settings) if variable == "window" else _several(variable))
+        for title_, (expr, colour, _) in _ANNOTATIONS.items():
+            asked = dashboard_builder.AnnotationQuery().name(title_).datasource(DATASOURCE).enable(True).hide(False)
+            found = found.annotation(asked.icon_color(colour).expr(expr))
+        link = (
+            dashboard_builder.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
+        )
+        self._built = found.link(link.include_vars(True).keep_time(True))
+
+    def row(self, title: str, panels: Sequence[Any]) -> None:
+        """A heading, and its panels from left to right; nothing where there are none."""
+        if panels:
+            self._built = self._built.with_row(dashboard_builder.Row(title))
+            for panel in panels:
+                self._built = self._built.with_panel(panel)
+
+    def json(self) -> str:
+        """The dashboard as Grafana provisions it; panels are numbered in their order."""
+        document = json.loads(json.dumps(self._built.build(), cls=JSONEncoder))
+        for place, panel in enumerate(document["panels"], start=1):
+            panel["id"] = place
+        for annotation in document["annotations"]["list"]:
+            annotation.update(_ANNOTATIONS[annotation["name"]][2])
+        return json.dumps(document, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _datasource() -> dashboard_builder.DatasourceVariable:
+    return dashboard_builder.DatasourceVariable("datasource").label("Data source").type("prometheus")
+
+
+def _asked(name: str) -> dashboard_builder.QueryVariable:
+    found = dashboard_builder.QueryVariable(name).label(name.capitalize()).datasource(DATASOURCE).query(_OPTIONS[name])
+    return found.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
+
+
+def _several(name: str) -> dashboard_builder.QueryVariable:
+    """A variable of which several values may be chosen; all at first."""
+    every = VariableOption(selected=True, text=["All"], value=["$__all"])
+    return _asked(name).multi(True).include_all(True).all_value(_EVERYTHING).current(every)
+
+
+def _window(settings: Settings) -> dashboard_builder.QueryVariable:
+    """One window: numbers of several would be told as one."""
+    first = USUAL_WINDOW if USUAL_WINDOW in settings.windows else next(iter(settings.windows))
+    return _asked("window").multi(False).include_all(False).current(VariableOption(True, first, first))
+
+
+_TIME: Final = "Time"
+
+
+@dataclass(frozen=True)
+class Label:
+    """A column that is a label.
+
+    Attributes:
+        name: The label.
+        title: Of the column.
+        width: In pixels; None: what is left.
+    """
+
+    name: str
+    title: str
+    width: int | None = None
+
+
+@dataclass(frozen=True)
+class Value:
+    """A column that is what a query says.
+
+    Attributes:
+        expr: The query.
+        title: Of the column; "" for a query that is asked for its labels alone.
+        unit: Grafana's id of it.
+        decimals: How many are shown.
+        look: Texts and colours of numbers.
+        gauge: A bar from 0 to 1 behind the number.
+        width: In pixels; None: what is left.
+    """
+
+    expr: str
+    title: str
+    unit: str = NUMBER
+    decimals: int | None = None
+    look: Look | None = None
+    gauge: bool = False
+    width: int | None = None
+
+
+def table(
+    title: str,
+    says: str,
+    columns: Sequence[Label | Value],
+    *,
+    width: int = 24,
+    height: int = 8,
+    empty: str = "none",
+    first: str = "",
+) -> table_builder.Panel:
+    """A table of what holds now.
+
+    Args:
+        title: Of the panel.
+        says: What it shows.
+        columns: From left to right.
+        width: Of 24.
+        height: In steps of 30 pixels.
+        empty: What is said where there is no row.
+        first: The column whose largest numbers come first.
+    """
+    asked = [column for column in columns if isinstance(column, Value)]
+    panel = table_builder.Panel().title(title).description(says).datasource(DATASOURCE).unit(NUMBER).no_value(empty)
+    panel = panel.span(width).height(height).cell_height(TableCellHeight.SM).show_header(True).filterable(False)
+    panel = panel.targets(targets([Query(column.expr, "") for column in asked], table=True))
+    if first:
+        panel = panel.sort_by([common.TableSortByFieldState().display_name(first).desc(True)])
+    if len(asked) > 1:
+        panel = panel.with_transformation(DataTransformerConfig("merge", options={}))
+    panel = panel.with_transformation(DataTransformerConfig("organize", options=_order(columns, _fields(asked))))
+    for column in columns:
+        if properties := _properties(column):
+            panel = panel.with_override(named(column.title), properties)
+    return panel
+
+
+def _fields(asked: Sequence[Value]) -> dict[str, str]:
+    """What Grafana calls the value of each query."""
+    if len(asked) == 1:
+        return {asked[0].expr: "Value"}
+    return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(asked)}
+
+
+def _order(columns: Sequence[Label | Value], fields: dict[str, str]) -> dict[str, object]:
+    """Which fields are shown, where, and under which name."""
+    names = [column.name if isinstance(column, Label) else fields[column.expr] for column in columns]
+    shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
+    hidden = [name for name in (_TIME, *names) if name not in shown]
+    return {
+        "excludeByName": dict.fromkeys(hidden, True),
+        "indexByName": {name: place for place, name in enumerate(shown)},
+        "renameByName": shown,
+    }
+
+
+def _properties(column: Label | Value) -> list[DynamicConfigValue]:
+    found = [] if column.width is None else [DynamicConfigValue("custom.width", column.width)]
+    if isinstance(column, Label) or not column.title:
+        return found if column.title else []
+    found.append(DynamicConfigValue("unit", column.unit))
+    if column.decimals is not None:
+        found.append(DynamicConfigValue("decimals", column.decimals))
+    if column.look:
+        found.append(DynamicConfigValue("mappings", [mapping(column.look)]))
+        found.append(DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}))
+        found.append(DynamicConfigValue("custom.align", "center"))
+    if column.gauge:
+        cell = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
+        found += [DynamicConfigValue("min", 0), DynamicConfigValue("max", 1)]
+        found.append(DynamicConfigValue("custom.cellOptions", cell))
+    return found

@@ -1,0 +1,330 @@
+"""Panels of quality: one for each gate, one for each metric, in the metrics' own words.
+
+Does retrieval bring the right documents?
+
+How many requests there are, how many fail, how long they take.
+
+Are the answers right, cited and grounded, and does the pipeline refuse what it should?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from grafana_foundation_sdk.builders import timeseries
+
+from ragmon import metrics
+from ragmon.config.settings import Settings
+from ragmon.core import constants, series_names
+from ragmon.core.policy import Gate
+from ragmon.core.series_names import label
+from ragmon.export.dashboards.panels import (
+    NUMBER,
+    PER_MINUTE,
+    REQUESTS,
+    SECONDS,
+    SHARE,
+    Frame,
+    Label,
+    Query,
+    Value,
+    bars,
+    lines,
+    table,
+)
+from ragmon.export.promql import (
+    GATE,
+    PIPELINE,
+    SOURCE,
+    WINDOW,
+    at,
+    equals,
+    grown,
+    per_minute,
+    pooled,
+    quantile,
+    rate,
+    windowed,
+    worst,
+)
+from ragmon.metrics import Metric
+from ragmon.metrics import retrieval as rules
+from ragmon.metrics.base import Judged, judged
+from ragmon.metrics.serving import AnsweredWithin, EmptyRetrievalRate, ErrorRate
+from ragmon.scoring.predictions import METRIC
+
+_POOLED = "Replicas are put together by their requests; dots: 95 % interval."
+
+
+def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
+    """Every metric class that is counted: registered ones, those of plugins, and the judges', by name."""
+    shared = (settings.common, *settings.pipelines.values())
+    judges = (judged(name) for name in sorted({name for one in shared for name in one.judges}))
+    return {**metrics.families(), **{family.name: family for family in judges}}
+
+
+def gates(settings: Settings) -> dict[str, list[Gate]]:
+    """The gates of all pipelines by their name, in the order they are reported."""
+    found: dict[str, list[Gate]] = {}
+    for pipeline in settings.pipelines.values():
+        for gate in pipeline.gates:
+            found.setdefault(gate.name, []).append(gate)
+    return found
+
+
+def plain(found: Sequence[Gate]) -> bool:
+    """Whether the gates of a name judge shares, which add up over replicas; counts and ratios of times do not."""
+    return all(gate.kind == "threshold" for gate in found)
+
+
+def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseries.Panel:
+    """The value of a gate, its interval and its threshold.
+
+    Args:
+        name: The gate's.
+        found: The gates of this name, of every pipeline.
+        settings: The configuration.
+    """
+    matchers = (PIPELINE, equals("gate", name))
+    threshold = Query(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
+    metric = found[0].metric
+    title = name if name == metric else f"{name} ({metric})"
+    if not plain(found):
+        says = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
+        value = Query(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
+        return lines(title, says, [value, threshold], NUMBER, width=12)
+    says = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
+    told = pooled(GATE, "pipeline", *matchers)
+    queries = [
+        Query(told.value, "{{pipeline}}"),
+        Query(told.lower, "{{pipeline}} lower"),
+        Query(told.upper, "{{pipeline}} upper"),
+        threshold,
+    ]
+    bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
+    return lines(title, says, queries, SHARE, floor=None, bands=bands)
+
+
+def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries.Panel:
+    """A metric over the chosen window, by what makes its denominators; a metric with cuts has one line for each."""
+    by = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
+    told = pooled(windowed(family.name), ", ".join(by), PIPELINE, SOURCE, WINDOW)
+    told_apart = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
+    legend = " ".join(f"{{{{{part}}}}}" for part in by if part in told_apart)
+    better = "More is better." if family.better == "higher" else "Less is better."
+    says = f"{family().help} {better} Over the window chosen above. {_POOLED}"
+    if family.at_k:
+        cut = f'label_replace({told.value}, "k", "all", "k", "")'
+        says = (
+            f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
+        )
+        return lines(family.name, says, [Query(cut, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True)
+    queries = [
+        Query(told.value, legend),
+        Query(told.lower, f"{legend} lower"),
+        Query(told.upper, f"{legend} upper"),
+        *_thresholds(family.name, settings),
+    ]
+    return lines(family.name, says, queries, SHARE, floor=None)
+
+
+def _thresholds(metric: str, settings: Settings) -> Iterator[Query]:
+    """What the gates on a metric must keep."""
+    for name, found in gates(settings).items():
+        if plain(found) and found[0].metric == metric:
+            expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
+            yield Query(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
+
+
+def _help(key: str, settings: Settings) -> str:
+    """What a metric says of itself."""
+    family = families(settings).get(key.partition("@")[0])
+    return key if family is None else family().help
+
+
+def is_retrieval(family: type[Metric]) -> bool:
+    """Whether a metric is about what was retrieved."""
+    return family.__module__ == rules.__name__ or family is EmptyRetrievalRate
+
+
+def retrieval(settings: Settings) -> Frame:
+    """The dashboard."""
+    frame = Frame(
+        "retrieval",
+        "ragmon: retrieval",
+        "Does retrieval bring the right documents, how many, and from which index?",
+        settings,
+        ("pipeline", "source", "window"),
+    )
+    found = [family for family in families(settings).values() if is_retrieval(family)]
+    golden = [metric_panel(family, settings) for family in found if family.needs_gold]
+    frame.row("Against gold documents", golden)
+    free = [metric_panel(family, settings) for family in found if not family.needs_gold]
+    frame.row("Without gold", [*free, *_documents()])
+    frame.row("Index and gold", [*_index(), *_coverage()])
+    return frame
+
+
+def _documents() -> Iterator[Any]:
+    """How many documents came back."""
+    by, where = "pipeline, source", (PIPELINE, SOURCE)
+    count, total = (rate(f"{series_names.DOCUMENTS}_{end}", by, *where) for end in ("count", "sum"))
+    queries = [
+        Query(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
+        Query(f"ceil({quantile(0.5, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
+        Query(f"ceil({quantile(0.95, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
+    ]
+    says = (
+        "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
+    )
+    yield lines("Documents retrieved", says, queries, NUMBER)
+    query = Query(grown(f"{series_names.DOCUMENTS}_bucket", "le", *where), "{{le}}")
+    says = (
+        "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
+    )
+    yield bars("Documents retrieved, distribution", says, query, NUMBER)
+
+
+def _index() -> Iterator[Any]:
+    hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(series_names.BUILD_SEEN, PIPELINE)}))"
+    says = "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
+    yield lines("Indexes that answer", says, [Query(hashes, "{{pipeline}}")], NUMBER)
+
+
+def _coverage() -> Iterator[Any]:
+    """How much of the traffic the gold covers, and how much of the gold was asked."""
+    ways = rate(series_names.GOLD_MATCH, "pipeline, how", PIPELINE)
+    says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
+    yield lines("Gold matches", says, [Query(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
+    seen = worst(series_names.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
+    share = f"{seen} / on (gold) group_left () {worst(series_names.GOLD_ITEMS, 'gold')}"
+    says = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
+    yield lines("Gold items seen", says, [Query(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1)
+
+
+_QUANTILES = (0.5, 0.95, 0.99)
+
+
+def is_traffic(family: type[Metric]) -> bool:
+    """Whether a metric is about errors and time."""
+    return family in (AnsweredWithin, ErrorRate)
+
+
+def traffic(settings: Settings) -> Frame:
+    """The dashboard."""
+    frame = Frame(
+        "traffic",
+        "ragmon: traffic",
+        "How many requests there are, how many end in an error, how long they take from end to end and by stage.",
+        settings,
+        ("pipeline", "source", "window"),
+    )
+    frame.row("Requests", [*_requests()])
+    frame.row("Latency", [*_latency()])
+    found = [family for family in families(settings).values() if is_traffic(family)]
+    frame.row("As gates see it", [metric_panel(family, settings) for family in found])
+    return frame
+
+
+def _requests() -> Iterator[Any]:
+    where = (PIPELINE, SOURCE)
+    calls = rate(series_names.REQUESTS, "pipeline, source", *where)
+    yield lines("Requests", "All calls, sampled or not, a second.", [Query(calls, "{{pipeline}} {{source}}")], REQUESTS)
+    strata = rate(series_names.REQUESTS, "stratum", *where)
+    says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
+    yield lines("Requests by stratum", says, [Query(strata, "{{stratum}}")], REQUESTS, stacked=True)
+    errors = rate(series_names.ERRORS, "pipeline, code", PIPELINE)
+    says = "Calls of users that ended in an error, by its kind, a second."
+    yield lines("Errors by kind", says, [Query(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
+    failed = rate(series_names.ERRORS, "pipeline", PIPELINE)
+    of_users = rate(series_names.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
+    says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
+    yield lines("Share of errors", says, [Query(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
+
+
+def _latency() -> Iterator[Any]:
+    where = (PIPELINE, SOURCE)
+    by = "pipeline, source"
+    queries = [
+        Query(
+            quantile(q, series_names.LATENCY, by, *where),
+            f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}",
+            exemplar=True,
+        )
+        for q in _QUANTILES
+    ]
+    says = "How long calls take from end to end. Points are traces, where the data source has exemplars."
+    yield lines("Latency", says, queries, SECONDS)
+    queries = [
+        Query(quantile(q, series_names.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}")
+        for q in _QUANTILES
+    ]
+    yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
+
+
+_OWN = "ragmon.metrics."
+
+
+def answers(settings: Settings) -> Frame:
+    """The dashboard."""
+    frame = Frame(
+        "answers",
+        "ragmon: answers",
+        "Are the answers right, cited and grounded, and is refused what should be?",
+        settings,
+        ("pipeline", "source", "window"),
+    )
+    rows: dict[str, list[Any]] = {"Against gold": [], "Without gold": [], "Judges": [], "Metrics of your own": []}
+    for family in families(settings).values():
+        if not is_retrieval(family) and not is_traffic(family) and family.name != METRIC:
+            rows[_heading(family)].append(metric_panel(family, settings))
+    for title, panels in rows.items():
+        frame.row(title, panels)
+    frame.row("Labels people gave", [metric_panel(families(settings)[METRIC], settings), *_labels()])
+    if any(one.slices for one in (settings.common, *settings.pipelines.values())):
+        frame.row("Slices", [_slices()])
+    return frame
+
+
+def _heading(family: type[Metric]) -> str:
+    if issubclass(family, Judged):
+        return "Judges"
+    if not family.__module__.startswith(_OWN):
+        return "Metrics of your own"
+    return "Against gold" if family.needs_gold else "Without gold"
+
+
+def _labels() -> Iterator[Any]:
+    """What labels say, alone and with a score every answer has."""
+    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    by = "pipeline, instance"
+    queries = [
+        Query(worst(shown + ending, by, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{told}")
+        for ending, told in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
+    ]
+    says = (
+        f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
+        "interval. Labels come to one server, so replicas stand side by side."
+    )
+    yield lines(f"{METRIC}, all answers", says, queries, SHARE, floor=None)
+    gain = worst(series_names.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
+    says = "How many labels each label is worth beside this score; 1: the score does not help."
+    yield lines("What a label is worth", says, [Query(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
+    query = Query(per_minute(series_names.LABELS, "result"), "{{result}}")
+    yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
+
+
+def _slices() -> Any:
+    """The gated metrics of every slice."""
+    by = "pipeline, metric, source, slice, gold"
+    score, scored = (
+        grown(name, by, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
+    )
+    columns: list[Label | Value] = [
+        *(Label(name, name) for name in by.split(", ")),
+        Value(f"{score} / {scored}", "value", SHARE, 1),
+        Value(f"{scored} > 0", "n", NUMBER, 0),
+    ]
+    says = "Every gated metric of every slice over the time shown. Small n says little."
+    return table("Gated metrics by slice", says, columns, empty="no slice has data", height=12)

@@ -1,0 +1,48 @@
+"""All rules of a configuration, in the order they build on each other.
+
+Prometheus rules from ragmon.toml: what is recorded, what alerts, and promtool's tests of both.
+"""
+
+from __future__ import annotations
+
+from ragmon.config.settings import Settings
+from ragmon.export.rules import gate_alerts, monitor_alerts, recording, traffic_alerts
+from ragmon.export.rules import recording as compat
+from ragmon.export.rules import recording as counted
+from ragmon.export.rules.file import Group, Rule, render
+from ragmon.export.rules.gate_alerts import Writer
+from ragmon.export.rules.unit_tests import every_case, render_tests
+
+
+def rule_groups(settings: Settings) -> list[Group]:
+    """The rules: what is recorded first, then what alerts.
+
+    Args:
+        settings: The configuration.
+
+    Raises:
+        RagmonError: A slow burn of a gate could never be seen.
+    """
+    writer, shares = Writer(settings.links), counted.shares(settings)
+    return [
+        Group(
+            "ragmon.gates",
+            [
+                *recording.threshold_recordings(counted.gates(settings)),
+                *recording.over_replicas(),
+                *recording.lately(shares),
+            ],
+        ),
+        Group("ragmon.burn", [*recording.summed(shares), *recording.divided()], interval="1m"),
+        Group("ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(settings)]),
+        Group("ragmon.compat", compat.recorded(settings.windows)),
+        Group("ragmon.alerts.gates", [*gate_alerts.alarms(writer), *gate_alerts.windows(writer)]),
+        Group(
+            "ragmon.alerts.traffic",
+            [*traffic_alerts.traffic_alerts(settings, writer), *traffic_alerts.coverage_alerts(settings, writer)],
+        ),
+        Group("ragmon.alerts.monitor", monitor_alerts.alerts(settings, writer)),
+    ]
+
+
+__all__ = ["Group", "Rule", "every_case", "render", "render_tests", "rule_groups"]

@@ -1,0 +1,281 @@
+"""How fast a gate may be burning: budgets and factors follow from the gate, and one that can never be seen is refused.
+
+The factors of availability targets (14.4, 6) can never be reached by shares of quality: a gate of 0.80 leaves a
+budget of 0.20, and nothing burns faster than 5 times (1 / 0.20). Here the user names the level worth a page.
+
+The names of the WFGY page on live monitoring (ProblemMap/ops/live_monitoring_rag.md), recorded from ragmon's own.
+
+Which counters a gate is read off: those of its metric, source, gold set and slice.
+
+What is recorded of gates: sums over replicas, shares of them, bounds, and what ragmon.toml says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ragmon.alarms.plan import worth_a_page
+from ragmon.config.settings import Settings
+from ragmon.core import constants, series_names
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import LABELLED, Gate
+from ragmon.core.series_names import label
+from ragmon.export.promql import Z95, Z999, equals, exact, increase, selector, wilson
+from ragmon.export.rules.file import Rule
+from ragmon.metrics.base import parse
+
+
+@dataclass(frozen=True)
+class Burn:
+    """A gate as a budget of failures.
+
+    Attributes:
+        budget: Share of failures the gate allows.
+        page: Share of failures worth a page.
+    """
+
+    budget: float
+    page: float
+
+    @property
+    def factor(self) -> float | None:
+        """How many times faster than the gate allows the budget burns at the level worth a page; None: it has none.
+
+        >>> Burn(budget=0.2, page=0.3).factor
+        1.5
+        """
+        return round(self.page / self.budget, 6) if self.budget else None
+
+
+def burn_of(gate: Gate) -> Burn:
+    """The budget of a gate.
+
+    Args:
+        gate: A gate on a share.
+
+    Raises:
+        RagmonError: The level worth a page could never be seen, or lies within the budget.
+
+    >>> burn_of(Gate("precision", "answer_precision", 0.8, "at_least"))
+    Burn(budget=0.2, page=0.3)
+    """
+    level = worth_a_page(gate)
+    budget, page = (1 - gate.threshold, 1 - level) if gate.at_least else (gate.threshold, level)
+    found = Burn(round(budget, 9), round(page, 9))
+    key = "page_below" if gate.at_least else "page_above"
+    if found.page >= 1:
+        side = "below 0" if gate.at_least else "above 1"
+        raise RagmonError(
+            f"gate {gate.pipeline}/{gate.name}: {key} is {level:g}, and no share is {side}: a slow burn is never seen",
+            hint=f"{key} = {_between(gate):g}, a level between the threshold and what is possible",
+        )
+    if found.page < found.budget:
+        raise RagmonError(
+            f"gate {gate.pipeline}/{gate.name}: {key} = {level:g} is within the threshold {gate.threshold:g}",
+            hint=f"{key} = {_between(gate):g}, a level beyond the threshold",
+        )
+    return found
+
+
+def _between(gate: Gate) -> float:
+    return round(gate.threshold / 2 if gate.at_least else (1 + gate.threshold) / 2, 4)
+
+
+USUAL: int = 3600
+"""Seconds of the window a sliding value is taken from, or of the one that is nearest."""
+
+
+def recorded(windows: Mapping[str, int]) -> list[Rule]:
+    """Dashboards that were made for these names go on.
+
+    Args:
+        windows: Spans in seconds by name.
+    """
+    window = {"window": min(windows, key=lambda name: abs(windows[name] - USUAL))}
+    precision = selector(f"{series_names.PREFIX}answer_precision", window)
+    samples = selector(f"{series_names.PREFIX}answer_precision{series_names.SAMPLES}", window)
+    by = "sum by (pipeline, source, gold)"
+    refusals = f"{series_names.PREFIX}under_refusal_rate{series_names.SCORE}"
+    empty = selector(f"{series_names.DOCUMENTS}_bucket", {"le": "0.0"})
+    return [
+        Rule("rag_precision_shipped", f"{by} ({precision} * {samples}) / ({by} ({samples}) > 0)"),
+        Rule("rag_under_refusal_count_total", f"{by} ({refusals})"),
+        Rule("retriever_empty_result_count_total", f"sum by (pipeline) ({empty})"),
+        Rule("rag_error_count_total", f"sum by (pipeline) ({series_names.ERRORS})"),
+        Rule("rag_request_count_total", f"sum by (pipeline) ({series_names.REQUESTS})"),
+    ]
+
+
+def gates(settings: Settings) -> tuple[Gate, ...]:
+    """Every gate of every pipeline, with the source it is judged on live."""
+    return tuple(gate for name in settings.pipelines for gate in settings.policy(name, live=True).gates)
+
+
+def shares(settings: Settings) -> tuple[Gate, ...]:
+    """The gates whose values are shares, which have counters."""
+    return tuple(gate for gate in gates(settings) if gate.kind == "threshold")
+
+
+def named(gate: Gate) -> dict[str, str]:
+    """The labels every series about a gate has."""
+    return {"pipeline": label(gate.pipeline), "gate": label(gate.name)}
+
+
+def score(gate: Gate) -> str:
+    """Selects what the gate's metric scored in all."""
+    return _counter(gate, series_names.SCORE, series_names.SLICE_SCORE)
+
+
+def scored(gate: Gate) -> str:
+    """Selects how many requests it scored."""
+    return _counter(gate, series_names.SCORED, series_names.SLICE_SCORED)
+
+
+def scored_by(keys: Sequence[str]) -> dict[str, str]:
+    """Selects how many requests each metric scored, whatever the pipeline."""
+    found = {}
+    for key in keys:
+        name, _, k = key.partition("@")
+        found[key] = selector(f"{series_names.PREFIX}{name}{series_names.SCORED}", {"k": k} if k else {})
+    return found
+
+
+def _counter(gate: Gate, ending: str, sliced: str) -> str:
+    matchers = {"pipeline": label(gate.pipeline)}
+    name, _, k = gate.metric.partition("@")
+    series = f"{series_names.PREFIX}{name}{ending}"
+    if gate.where:
+        series = sliced
+        matchers |= {"metric": gate.metric, "slice": label(gate.where)}
+    elif k:
+        matchers["k"] = k
+    matchers["source"] = gate.source or constants.LIVE
+    return selector(series, matchers, *_gold(gate))
+
+
+def _gold(gate: Gate) -> list[str]:
+    """Which gold set: the one the gate names, or whichever there is."""
+    if gate.gold is not None:
+        return [equals("gold", gate.gold)]
+    if gate.metric in LABELLED:
+        return []
+    return ['gold!=""' if parse(gate.metric).needs_gold else 'gold=""']
+
+
+WINDOWS: Final = ("30m", "1h", "6h", "3d")
+"""Spans of the recorded shares: of a slow burn, and of the last hour."""
+LATELY: Final = "5m"
+"""What an alarm is about: the window of its gate may still be full of better times."""
+RECENT: Final = f"pipeline_gate:ragmon_gate_score_per_scored:ratio_increase{LATELY}"
+RECENT_LOWER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_lower95_{LATELY}"
+RECENT_UPPER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_upper95_{LATELY}"
+RECENT_SCORE: Final = f"pipeline_gate:ragmon_gate_score:increase{LATELY}"
+RECENT_SCORED: Final = f"pipeline_gate:ragmon_gate_scored:increase{LATELY}"
+FAILURES: Final = "pipeline_gate:ragmon_gate_failures:increase{}"
+SCORED: Final = "pipeline_gate:ragmon_gate_scored:increase{}"
+RATIO: Final = "pipeline_gate:ragmon_gate_failures_per_scored:ratio_increase{}"
+BURN: Final = "pipeline_gate:ragmon_gate_burn:ratio_increase{}"
+PROVEN: Final = "pipeline_gate:ragmon_gate_failures_per_scored:wilson_lower999_{}"
+LOWER: Final = "pipeline_gate:ragmon_gate_failures_per_scored:wilson_lower95_{}"
+UPPER: Final = "pipeline_gate:ragmon_gate_failures_per_scored:wilson_upper95_{}"
+
+VALUE: Final = "pipeline_gate:ragmon_gate_value:mean"
+VALUE_LOWER: Final = "pipeline_gate:ragmon_gate_value:lower"
+VALUE_UPPER: Final = "pipeline_gate:ragmon_gate_value:upper"
+SAMPLES: Final = "pipeline_gate:ragmon_gate_samples:sum"
+
+THRESHOLD: Final = "pipeline_gate:ragmon_gate_threshold:constant"
+MIN_SAMPLES: Final = "pipeline_gate:ragmon_gate_min_samples:constant"
+BUDGET: Final = "pipeline_gate:ragmon_gate_budget:constant"
+PAGE: Final = "pipeline_gate:ragmon_gate_page:constant"
+
+_NO_SHARE: Final = f'{series_names.GATE_INFO}{{metric=~"index_hash|latency"}}'
+
+
+def threshold_recordings(gates: Sequence[Gate]) -> list[Rule]:
+    """What ragmon.toml says of each gate, so that a threshold is on the graph and in the alert alike."""
+    rules = []
+    for gate in gates:
+        labels = named(gate) | {"direction": gate.direction}
+        rules.append(Rule(THRESHOLD, f"vector({exact(gate.threshold)})", labels))
+        if gate.kind != "distinct":  # whose samples are builds
+            rules.append(Rule(MIN_SAMPLES, f"vector({gate.min_samples})", named(gate)))
+        if gate.kind == "threshold":
+            found = burn_of(gate)
+            rules.append(Rule(BUDGET, f"vector({exact(found.budget)})", named(gate)))
+            rules.append(Rule(PAGE, f"vector({exact(found.page)})", named(gate)))
+    return rules
+
+
+def over_replicas() -> list[Rule]:
+    """Each gate's value, bounds and samples over all replicas.
+
+    Values are weighted with their samples. Bounds are squared and added, as for strata (MOVER: Zou and Donner 2008):
+    for one replica they are its own.
+    """
+    weight = f"sum by (pipeline, gate) ({series_names.GATE_SAMPLES})"
+    return [
+        Rule(SAMPLES, weight),
+        Rule(
+            VALUE,
+            f"(\n"
+            f"  sum by (pipeline, gate) ({series_names.GATE_VALUE} * {series_names.GATE_SAMPLES}) / ({SAMPLES} > 0)\n"
+            f"  unless on (pipeline, gate) {_NO_SHARE}\n"
+            f")\n"
+            f"or max by (pipeline, gate) ({series_names.GATE_VALUE})",
+        ),
+        Rule(VALUE_LOWER, _squared_and_added("-", f"{series_names.GATE_VALUE} - {series_names.GATE_LOWER}")),
+        Rule(VALUE_UPPER, _squared_and_added("+", f"{series_names.GATE_UPPER} - {series_names.GATE_VALUE}")),
+    ]
+
+
+def _squared_and_added(sign: str, distance: str) -> str:
+    squares = f"sum by (pipeline, gate) (({series_names.GATE_SAMPLES} * ({distance})) ^ 2)"
+    return f"{VALUE} {sign} sqrt({squares}) / ({SAMPLES} > 0)"
+
+
+def summed(gates: Sequence[Gate]) -> list[Rule]:
+    """Failures and scored requests of each gate, summed over replicas. Nothing scored is no data, never a zero."""
+    rules = []
+    for gate in gates:
+        for window in WINDOWS:
+            good, all_ = increase(score(gate), window), increase(scored(gate), window)
+            rules.append(Rule(FAILURES.format(window), f"{all_} - {good}" if gate.at_least else good, named(gate)))
+            rules.append(Rule(SCORED.format(window), all_, named(gate)))
+    return rules
+
+
+def lately(gates: Sequence[Gate]) -> list[Rule]:
+    """Each gate's metric in the last minutes, which is what a page shows."""
+    rules = []
+    for gate in gates:
+        rules.append(Rule(RECENT_SCORE, increase(score(gate), LATELY), named(gate)))
+        rules.append(Rule(RECENT_SCORED, increase(scored(gate), LATELY), named(gate)))
+    samples = f"({RECENT_SCORED} > 0)"
+    return [
+        *rules,
+        Rule(RECENT, f"clamp({RECENT_SCORE} / {samples}, 0, 1)"),
+        Rule(RECENT_LOWER, wilson(RECENT, samples, Z95)),
+        Rule(RECENT_UPPER, wilson(RECENT, samples, Z95, upper=True)),
+    ]
+
+
+def divided() -> list[Rule]:
+    """Shares of failures and their bounds: Wilson intervals need the sums alone, so they hold over all replicas."""
+    rules = []
+    for window in WINDOWS:
+        share, samples = RATIO.format(window), f"({SCORED.format(window)} > 0)"
+        ratio = f"clamp({FAILURES.format(window)} / {samples}, 0, 1)"
+        rules += [
+            Rule(share, ratio),
+            Rule(BURN.format(window), f"{share} / ({BUDGET} > 0)"),
+            Rule(PROVEN.format(window), wilson(share, samples, Z999)),
+        ]
+    share, samples = RATIO.format("1h"), f"({SCORED.format('1h')} > 0)"
+    return [
+        *rules,
+        Rule(LOWER.format("1h"), wilson(share, samples, Z95)),
+        Rule(UPPER.format("1h"), wilson(share, samples, Z95, upper=True)),
+    ]
