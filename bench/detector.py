@@ -17,11 +17,11 @@ from ragmon.alarms import Alarms
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.engine import PipelineAlarms
 from ragmon.alarms.observations import Observations
-from ragmon.arming import arm
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex
+from ragmon.monitor.build import arm
 from ragmon.scoring.minutes import Step
 from ragmon.scoring.scorer import Scorer
 

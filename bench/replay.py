@@ -22,8 +22,7 @@ from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex
 from ragmon.metrics import Metric, build
-from ragmon.offline import Run
-from ragmon.parallel import run_files
+from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.scorer import Scorer
 
 ROUNDS = 5

@@ -20,30 +20,29 @@ if TYPE_CHECKING:
     from ragmon.core.policy import Policy
     from ragmon.gates.evaluate import evaluate
     from ragmon.gold import GoldSet
-    from ragmon.installation import install
     from ragmon.metrics.base import Metric, register
-    from ragmon.monitor import Monitor
-    from ragmon.offline import replay
+    from ragmon.monitor.embedded import Monitor
+    from ragmon.monitor.install import install, install_signal_handlers
+    from ragmon.monitor.replay import replay
     from ragmon.scoring.scorer import Scorer
-    from ragmon.termination import install_signal_handlers
 
 _HOMES = {
     "GoldSet": "ragmon.gold",
     "Metric": "ragmon.metrics.base",
-    "Monitor": "ragmon.monitor",
+    "Monitor": "ragmon.monitor.embedded",
     "Policy": "ragmon.core.policy",
     "RagmonSpanProcessor": "ragmon.capture.span_processor",
     "Scorer": "ragmon.scoring.scorer",
     "Verdict": "ragmon.capture.judges.results",
     "evaluate": "ragmon.gates.evaluate",
-    "install": "ragmon.installation",
-    "install_signal_handlers": "ragmon.termination",
+    "install": "ragmon.monitor.install",
+    "install_signal_handlers": "ragmon.monitor.install",
     "label": "ragmon.capture.api",
     "judge": "ragmon.capture.judges.results",
     "propagate": "ragmon.capture.api",
     "record": "ragmon.capture.api",
     "register": "ragmon.metrics.base",
-    "replay": "ragmon.offline",
+    "replay": "ragmon.monitor.replay",
     "stage": "ragmon.capture.api",
     "trace": "ragmon.capture.decorator",
     "trace_id": "ragmon.capture.api",

@@ -19,9 +19,9 @@ from ragmon.core.errors import Unassessed
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
-from ragmon.installation import Installation
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import FactReader, Facts
+from ragmon.monitor.install import Installation
 
 
 def make_record(

@@ -9,13 +9,12 @@ from itertools import chain, count
 import msgspec
 
 from ragmon.alarms import plain
-from ragmon.arming import arm
-from ragmon.assembly import ScorerPlan
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
-from ragmon.monitor import Monitor
+from ragmon.monitor.build import ScorerPlan, arm
+from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock
 
 NOON = 29_394_720

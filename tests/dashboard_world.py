@@ -16,7 +16,7 @@ from ragmon.core import constants
 from ragmon.core.record import Label, Latency
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import Captured, Served
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock
 
 ROOT = Path(__file__).parents[1]

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ragmon.config.load import defaults
 from ragmon.config.services import Probe
 from ragmon.config.settings import ProbeSpec
-from ragmon.probes.asking import Asker, Capture
-from ragmon.probes.question import Question
+from ragmon.monitor.probes.client import Asker, Capture
+from ragmon.monitor.probes.question import Question
 
 QUESTION = Question(0, "q1", 'Say "hello"\nto the pier')
 JSON = {"Content-Type": "application/json"}

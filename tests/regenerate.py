@@ -11,7 +11,7 @@ from ragmon.export.markdown import render
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
 from ragmon.metrics import build
-from ragmon.offline import Run
+from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 
 GOLDEN = Path(__file__).parent / "golden"

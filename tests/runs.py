@@ -9,7 +9,7 @@ from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldSet
 from ragmon.ingest.files import Intake, read_files
-from ragmon.offline import Run
+from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold
 

@@ -7,7 +7,7 @@ import json
 from ragmon.compat import Options, run
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.parallel import run_files
+from ragmon.monitor.replay import run_files
 from ragmon.scoring.scorer import Scorer
 
 

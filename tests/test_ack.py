@@ -10,11 +10,10 @@ import socket
 import pytest
 from command_line import ragmon
 
-from ragmon.acks import split, with_acks
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor, split, with_acks
 from ragmon.testing import FakeClock
 
 START = 1_763_683_200.0

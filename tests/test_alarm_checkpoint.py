@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from random_records import NOON as START
 from random_records import worlds
 
-from ragmon.arming import frozen_file
-from ragmon.assembly import ScorerPlan
 from ragmon.config.load import defaults
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
+from ragmon.monitor.build import ScorerPlan, frozen_file
+from ragmon.monitor.offline import Freezing
 from ragmon.scoring.minutes import Steps
 from ragmon.scoring.scorer import Rules, Scorer
-from ragmon.watching import Freezing
 
 FAULTS = {
     range(45, 60): {"wrong": 0.5},

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.alarms import plan
-from ragmon.arming import arm
 from ragmon.config.gates import PRESETS
 from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
+from ragmon.monitor.build import arm
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.testing import make_record
 

@@ -13,17 +13,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parse
 from random_records import NOON, worlds
 
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import Reading
 from ragmon.metrics import Metric, base
-from ragmon.monitor import Monitor
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.offline import Watching
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.testing import FakeClock
-from ragmon.watching import Watching
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from trace_files import GOLD, good, scorer, write
 
 from ragmon.core.errors import InputError
 from ragmon.core.policy import Policy
-from ragmon.parallel import run_files
+from ragmon.monitor.replay import run_files
 
 CORE = b'"qid":"q1","q":"Question 1?","retrieved_ids":["d1"],"answer_json":{"claim":"answer","citations":["d1"]}'
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.baseline import Baseline, against
 from ragmon.core.errors import InputError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.markdown import markdown, text
 from ragmon.ingest.files import Intake, read_files
-from ragmon.offline import Run
+from ragmon.monitor.offline import Baseline, against
+from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.testing import make_gold, make_record
 

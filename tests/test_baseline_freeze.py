@@ -15,9 +15,9 @@ from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.offline import Run
+from ragmon.monitor.offline import Watching
+from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
-from ragmon.watching import Watching
 
 START = 1_763_683_200.0
 ITEMS = [

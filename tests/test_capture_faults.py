@@ -17,7 +17,7 @@ from ragmon.capture import outcomes
 from ragmon.capture.convert import to_record
 from ragmon.capture.worker import Worker
 from ragmon.config.load import defaults
-from ragmon.installation import Installation
+from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 
 

@@ -21,7 +21,7 @@ from ragmon.cli.http import TRIES
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Sampling, encode
 from ragmon.ingest.decode import decode
-from ragmon.installation import Installation
+from ragmon.monitor.install import Installation
 from ragmon.testing import make_record
 
 NOW = 1_763_683_200.0

@@ -42,7 +42,6 @@ from otlp_receiver import receiving
 from recorded_spans import made, recorded
 
 from ragmon.alarms import plan
-from ragmon.assembly import load_gold
 from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.cli import BAD_INPUT
 from ragmon.config import sources
@@ -53,6 +52,7 @@ from ragmon.core.net import is_known
 from ragmon.core.record import Totals
 from ragmon.ingest.spans import model, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
+from ragmon.monitor.build import load_gold
 from ragmon.server.doors import exposure
 from ragmon.server.doors.sockets import CONNECTIONS, shares
 

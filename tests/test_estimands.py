@@ -20,7 +20,7 @@ from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
 from ragmon.gates.evaluate import bounds, evaluate
 from ragmon.gold import GoldSet
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
 from ragmon.scoring.scorer import Scorer
 
 ITEMS, PROBES, RUNS = 50, 100, 250

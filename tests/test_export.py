@@ -15,7 +15,7 @@ from otlp_receiver import Answer, attributes, receiving
 import ragmon
 from ragmon.capture import runtime
 from ragmon.core.errors import RagmonError
-from ragmon.installation import Installation
+from ragmon.monitor.install import Installation
 from ragmon.testing import Collected
 
 

@@ -28,7 +28,7 @@ from ragmon.core import constants
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.prometheus import Collector
 from ragmon.journal import open_readonly
-from ragmon.live import Live
+from ragmon.monitor.engine import Live
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'
 PIPELINES = 50

@@ -15,18 +15,18 @@ from command_line import lines, ragmon
 from serving import accounted, serving
 
 import ragmon as api
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture import runtime
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Record, TextFacts, encode
-from ragmon.embedding import Embeddings, nearest_of
 from ragmon.gates import coverage
 from ragmon.gold import GoldSet
 from ragmon.gold.embeddings import Nearest
-from ragmon.installation import Installation
-from ragmon.monitor import Monitor
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.exporting import Embeddings, nearest_of
+from ragmon.monitor.install import Installation
 
 DIMENSIONS = 2048
 FRAMES = (

@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving import serving
 
-from ragmon.assembly import load_gold
 from ragmon.config.load import load
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold.diff import diff
 from ragmon.gold.freeze import check, freeze, read_frozen
 from ragmon.gold.sets import GoldSet
-from ragmon.monitor import Monitor
-from ragmon.privacy import Redactions
+from ragmon.monitor.build import Redactions, load_gold
+from ragmon.monitor.embedded import Monitor
 
 KEY = b"a key of more than sixteen bytes"
 

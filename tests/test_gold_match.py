@@ -10,7 +10,6 @@ from command_line import lines, ragmon
 from keepers import Hand, fingerprint
 from serving import accounted, asked, get, replayed, send_body, serving, whole
 
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.redaction import Redaction
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
@@ -21,7 +20,8 @@ from ragmon.gates import coverage
 from ragmon.gates.coverage import HEAD
 from ragmon.gates.releases.release import part
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.parallel import run_files
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.replay import run_files
 from ragmon.scoring.scorer import Scorer
 
 KEY = b"sixteen bytes of a secret"

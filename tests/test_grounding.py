@@ -19,7 +19,7 @@ from ragmon.metrics.grounding import (
     groundedness,
     words,
 )
-from ragmon.offline import replay
+from ragmon.monitor.replay import replay
 
 WORDS = ("ferry", "Ferry", "nine", "the", "leaves", "a", "7", "42", "Röntgen", "straße", "STRASSE", "東京", "of")
 TEXTS = st.lists(st.sampled_from([*WORDS, ",", "-", "_", "x_7"]), max_size=12).map(" ".join)

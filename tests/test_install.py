@@ -16,12 +16,12 @@ import pytest
 from capturing import BrokenError, pipeline
 
 import ragmon
-from ragmon import installation
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
 from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.installation import Installation
-from ragmon.monitor import Monitor
+from ragmon.monitor import install as installation
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 
 traced = ragmon.trace(sample=1.0)(pipeline)

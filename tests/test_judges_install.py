@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import ragmon
 from ragmon.core.record import Answer, Record
-from ragmon.installation import Installation
-from ragmon.judges.panel import Panel
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.install import Installation
+from ragmon.monitor.judges import Panel
 from ragmon.testing import Collected
 
 ALL = '[sampling]\nrate = 1.0\n[serve]\nadmin = "127.0.0.1:0"\n'
@@ -275,5 +275,5 @@ def test_without_httpx_it_is_said_what_to_install(configured, monkeypatch):
 
 
 def test_without_a_judge_httpx_is_not_loaded():
-    code = "import sys, ragmon, ragmon.installation; ragmon.judge; print('httpx' in sys.modules)"
+    code = "import sys, ragmon, ragmon.monitor.install; ragmon.judge; print('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

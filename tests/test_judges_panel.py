@@ -17,8 +17,8 @@ from ragmon.capture.judges.worker import WAITING
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
-from ragmon.judges.panel import Panel
 from ragmon.metrics.facts import FactReader
+from ragmon.monitor.judges import Panel
 from ragmon.testing import FakeClock
 
 FOREVER = float("inf")

@@ -16,8 +16,7 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader, Facts
-from ragmon.offline import Run
-from ragmon.parallel import run_files
+from ragmon.monitor.replay import Run, run_files
 from ragmon.scoring.scorer import Scorer
 
 SYSTEMS = ("bert", "nlnet", "extractive", "small")

@@ -15,8 +15,8 @@ from ragmon.gates.diagnosis.reads import Reads
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict
 from ragmon.journal import forget, open_readonly
-from ragmon.live import Live
-from ragmon.offline import Run
+from ragmon.monitor.engine import Live
+from ragmon.monitor.replay import Run
 from ragmon.scoring.labels import Settled, labelled
 from ragmon.scoring.minutes import Steps
 from ragmon.scoring.scorer import Scorer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ragmon.config.load import defaults
 from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
-from ragmon.live import Live
+from ragmon.monitor.engine import Live
 from ragmon.scoring.counts import Row
 from ragmon.scoring.predictions import METRIC, pairs, predictions, sums_of
 from ragmon.scoring.score_table import ScoreTable

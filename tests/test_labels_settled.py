@@ -16,7 +16,7 @@ from ragmon.core.record import Label, encode
 from ragmon.gates.evaluate import MATURE
 from ragmon.ingest.decode import decode
 from ragmon.journal import open_readonly
-from ragmon.offline import Run
+from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import Settled
 from ragmon.scoring.scorer import Scorer

@@ -35,7 +35,7 @@ from ragmon.ingest.spans import documents as entries
 from ragmon.ingest.spans import fields, messages, values
 from ragmon.metrics import grounding
 from ragmon.metrics.facts import FactReader, match_texts
-from ragmon.probes import cache_headers
+from ragmon.monitor.probes import targets
 
 SECONDS = 10
 """After which a test is ended: only what is exponential takes longer."""
@@ -204,7 +204,7 @@ FUNCTIONS = {
     prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
     prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
     prompts.parse_claims: prompts.parse_claims,
-    cache_headers.is_from_cache: lambda text: cache_headers.is_from_cache(header(text)),
+    targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
     decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
     json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
     files._ids: files._ids,
@@ -259,7 +259,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, pii, messages, entries, messages, values, prompts, cache_headers, markdown, escaping)
+READERS = (texts, grounding, pii, messages, entries, messages, values, prompts, targets, markdown, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 

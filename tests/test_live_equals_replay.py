@@ -11,13 +11,13 @@ from oracle.draw import drawn
 from oracle.generators import REFUSALS, TEXTS
 
 import ragmon
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.capture.api import probe
 from ragmon.config.load import load
 from ragmon.core.record import Record
 from ragmon.ingest.files import Intake, read_files
-from ragmon.installation import Installation
-from ragmon.monitor import Monitor
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.install import Installation
 
 GOLD = [
     {"qid": "ferry", "question": "When does the ferry leave?", "answerable": True, "gold_claim_substr": ["at nine"]},

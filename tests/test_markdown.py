@@ -19,7 +19,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
 from ragmon.export.markdown import escape, render, render_gates, text
 from ragmon.export.report import Question
-from ragmon.offline import replay
+from ragmon.monitor.replay import replay
 from ragmon.testing import make_gold, make_record
 
 

@@ -12,7 +12,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record
 from ragmon.export.markdown import render
 from ragmon.metrics import Metric, base, build, families, register
-from ragmon.offline import Run, replay
+from ragmon.monitor.replay import Run, replay
 from ragmon.scoring.scorer import Scorer
 
 NOON = 1_763_683_200.0

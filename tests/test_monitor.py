@@ -19,7 +19,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Sampling
 from ragmon.export.prometheus import Collector
 from ragmon.metrics import Metric, base
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock, make_record
 
 HOUR = 3600

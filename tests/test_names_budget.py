@@ -18,8 +18,8 @@ from ragmon.core import constants, series_names
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export.prometheus import families
 from ragmon.export.state import Captured
-from ragmon.live import Live
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.engine import Live
 from ragmon.scoring.cardinality import SILENT
 from ragmon.server.keeping.accepting import of_labels
 from ragmon.testing import make_record

@@ -12,7 +12,7 @@ import pytest
 from trace_files import good, scorer, write
 
 from ragmon.core.policy import Policy
-from ragmon.parallel import run_files
+from ragmon.monitor.replay import run_files
 
 NO_GATES = Policy(gates=())
 

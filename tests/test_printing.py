@@ -22,7 +22,7 @@ from ragmon.core.record import Ack, encode
 from ragmon.core.series_names import LONGEST as LABEL
 from ragmon.core.series_names import label
 from ragmon.export.markdown import escape
-from ragmon.live import Live
+from ragmon.monitor.engine import Live
 from ragmon.server.keeping.accepting import Request
 from ragmon.testing import make_record
 

@@ -26,9 +26,9 @@ from ragmon.capture.convert import to_record
 from ragmon.capture.parent import QID, TOKEN, VALID, asked, is_proved, sign
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
-from ragmon.installation import Installation
-from ragmon.privacy import probe_key
-from ragmon.probes.marks import headers
+from ragmon.monitor.build import probe_key
+from ragmon.monitor.install import Installation
+from ragmon.monitor.probes.question import headers
 from ragmon.testing import Collected
 
 KEY = b"k" * 32

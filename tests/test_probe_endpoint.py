@@ -14,7 +14,7 @@ from probed import QUESTION, REFUSED, ask, web
 
 from ragmon.capture.parent import is_proved
 from ragmon.core.errors import RagmonError
-from ragmon.probes.endpoint import Endpoint
+from ragmon.monitor.probes.targets import Endpoint
 
 ANSWER = {"answer": "At nine.", "citations": ["d1"], "sources": [{"id": "d1", "text": "It leaves at nine."}]}
 

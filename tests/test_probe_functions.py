@@ -9,11 +9,11 @@ import pytest
 from probed import QUESTION, ask, asking
 
 import ragmon
-from ragmon import installation
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
 from ragmon.core.errors import RagmonError
-from ragmon.probes.crew import Crew
+from ragmon.monitor import install
+from ragmon.monitor.probes.runner import Crew
 
 KINDS = ("plain", "later", "instance", "instance.method")
 
@@ -89,7 +89,7 @@ def test_a_function_that_does_not_return_is_left_behind_and_keeps_its_place():
 def test_an_application_that_installs_ragmon_itself_changes_nothing():
     found = ask("probed_functions:installs")
     assert (found.result, found.record.retrieved_ids) == ("ok", ["d1", "d2"])
-    assert installation._current is None
+    assert install._current is None
     assert runtime.current is None
 
 
@@ -136,7 +136,7 @@ def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypa
     with asking("probed_functions:plain", concurrency=1) as asker:
         crew = Crew(asker, 1)
         with monkeypatch.context() as patched:
-            patched.setattr("ragmon.probes.crew.Thread.start", full)
+            patched.setattr("ragmon.monitor.probes.runner.Thread.start", full)
             crew.send(QUESTION)
         (found,) = crew.wait(0.0)
         assert (found.result, found.record, crew.free) == ("lost", None, True)

@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from ragmon.core.quota import Spent
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.probes.cached import Cached
-from ragmon.probes.pacing import DAY, FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, RESERVE, BackOff, Budget, Pace, interval
+from ragmon.monitor.probes.client import Cached
+from ragmon.monitor.probes.prober import (
+    DAY,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    LONGEST_WAIT,
+    RESERVE,
+    BackOff,
+    Budget,
+    Pace,
+    interval,
+)
 
 NOON = 1_763_726_400.0
 

@@ -11,10 +11,8 @@ from time import monotonic
 from probed import asking, web
 
 from ragmon.alarms import Edge
-from ragmon.probes.counting import Counts
-from ragmon.probes.looks import Looks
-from ragmon.probes.prober import Prober
-from ragmon.probes.question import Question
+from ragmon.monitor.probes.prober import Looks, Prober
+from ragmon.monitor.probes.question import Counts, Question
 
 PATIENCE = 30.0
 QUESTIONS = [Question(place, f"q{place}", f"What is {place}?") for place in range(12)]

@@ -20,7 +20,7 @@ from ragmon.core.record import Latency
 from ragmon.core.series_names import LONGEST, label
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import Captured
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock, make_record
 
 QUALITY = {"pipeline", "source", "gold", "window"}

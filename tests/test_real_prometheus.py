@@ -14,7 +14,7 @@ from servers import prometheus
 
 from ragmon.core.record import Latency
 from ragmon.export.state import Captured
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 
 GOLD = [

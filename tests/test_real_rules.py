@@ -16,7 +16,7 @@ import ragmon
 from ragmon.core.policy import Gate, Policy
 from ragmon.export.rules import render, rule_groups
 from ragmon.export.state import Captured
-from ragmon.monitor import Monitor
+from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 
 PERMISSIVE = """

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_records import worlds
 
-from ragmon.assembly import ScorerPlan
 from ragmon.config.load import defaults, load
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Totals
 from ragmon.core.text import normalise_question
 from ragmon.gates.releases import Clusters, judge
-from ragmon.releasing import Releases
+from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.offline import Releases
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.stats import betting, paired

@@ -10,10 +10,10 @@ import pytest
 from alarming import GOOD, NOON, REFUSAL, Traffic, live, mixed, write_config
 from command_line import ragmon
 
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals, encode
-from ragmon.watching import Watching
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.offline import Watching
 
 KEYS = ["ts", "alert", "metric", "severity", "state"]
 LEARN = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "30m" }\n'

@@ -11,7 +11,7 @@ from runs import DEFAULT, GOLD, SMALL, run_file, small_report
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.ingest.files import Intake, read_files
-from ragmon.offline import Run, replay
+from ragmon.monitor.replay import Run, replay
 from ragmon.scoring.scorer import Rules, Scorer
 from ragmon.testing import make_gold, make_record
 

@@ -36,7 +36,7 @@ from process_usage import peak
 
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
-from ragmon.server import complaints
+from ragmon.monitor import log
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.doors import rpc
 from ragmon.server.doors.calling import Calling
@@ -345,7 +345,7 @@ def test_what_is_no_grpc_harms_nobody(desk, port):
 
 
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, port, channel, caplog, monkeypatch):
-    monkeypatch.setattr(rpc, "complain", complaints.Complaints())
+    monkeypatch.setattr(rpc, "complain", log.Complaints())
     caplog.set_level(logging.DEBUG)
     desk.raises = ValueError("a secret question")
     line = channel(port)

@@ -48,7 +48,7 @@ from ragmon.capture.exporters import OtlpSink
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
-from ragmon.server import complaints
+from ragmon.monitor import log
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.doors import limits
 from ragmon.server.doors import writing as door
@@ -727,12 +727,12 @@ def test_all_bodies_together_are_held_to_a_size(desk, opened):
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, port, caplog, monkeypatch):
     """Once a minute for each place, not once a request."""
     now = [0.0]
-    monkeypatch.setattr(door, "complain", complaints.Complaints(lambda: now[0]))
+    monkeypatch.setattr(door, "complain", log.Complaints(lambda: now[0]))
     desk.raises = ValueError("a secret question")
     for _ in range(3):
         found, _, body = post(port, "/v1/traces", b"a secret question")
         assert (found, Status.FromString(body).code) == (500, 13)
-    now[0] = complaints.PAUSE
+    now[0] = log.PAUSE
     assert status(port, "/v1/traces") == 500
     lines = [record.getMessage() for record in caplog.records]
     assert re.fullmatch(r"a request could not be taken: ValueError at front_desk.py:\d+", lines[0])

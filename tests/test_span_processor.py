@@ -21,7 +21,7 @@ import ragmon
 from ragmon.capture.call import SPAN, threshold
 from ragmon.capture.trace_buffer import Gathering, Limits
 from ragmon.config.load import defaults
-from ragmon.installation import Installation
+from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock
 
 QUICK = Limits(linger=0.0)

@@ -26,9 +26,9 @@ from ragmon.gold import GoldIndex
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp import request
 from ragmon.ingest.spans import to_record
-from ragmon.installation import Installation
 from ragmon.metrics.base import build
 from ragmon.metrics.grounding import groundedness
+from ragmon.monitor.install import Installation
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import Collected, make_gold, make_record
 

@@ -17,7 +17,7 @@ import ragmon
 from ragmon.capture import runtime
 from ragmon.config.load import defaults
 from ragmon.core.errors import RagmonError
-from ragmon.installation import Installation
+from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, capture_traces
 
 traced = ragmon.trace(pipeline)

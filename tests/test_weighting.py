@@ -16,7 +16,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.markdown import render
 from ragmon.gates.evaluate import evaluate
-from ragmon.offline import Run
+from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL
 

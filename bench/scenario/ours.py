@@ -9,9 +9,9 @@ from bench.scenario.verdicts import Edge
 from ragmon.alarms import plain
 from ragmon.config.load import defaults
 from ragmon.gold import GoldIndex
-from ragmon.offline import Run
+from ragmon.monitor.offline import Watching
+from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
-from ragmon.watching import Watching
 
 
 def edges(stream: Stream) -> list[Edge]:

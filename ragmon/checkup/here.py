@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 import ragmon
-from ragmon import installation
 from ragmon.alarms.plan import Reach, reach
-from ragmon.arming import arm
-from ragmon.assembly import load_gold
 from ragmon.checkup.check import Check
 from ragmon.config.services import Export
 from ragmon.config.settings import PipelineSettings, Settings
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
-from ragmon.embedding import nearest_of
+from ragmon.monitor import install
+from ragmon.monitor.build import arm, load_gold
+from ragmon.monitor.exporting import nearest_of
 from ragmon.remote import get
 from ragmon.scoring.score_table import ScoreTable
 
@@ -85,7 +84,7 @@ def _capture(settings: Settings) -> Check:
         serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
     )
     try:
-        installed = installation.install(quiet)
+        installed = install.install(quiet)
     except RagmonError as error:
         return Check("capture", ok=False, told=f"not tried: {error}", hint=error.hint)
     try:

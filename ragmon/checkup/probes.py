@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ragmon.alarms.plan import duration
-from ragmon.assembly import load_gold
 from ragmon.checkup.check import Check
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError
 from ragmon.gold import GoldSet
-from ragmon.privacy import probe_key
-from ragmon.probes.pacing import interval
-from ragmon.probes.plan import questions
+from ragmon.monitor.build import load_gold, probe_key
+from ragmon.monitor.probes.plan import questions
+from ragmon.monitor.probes.prober import interval
 
 NAME = "probe"
 

@@ -19,8 +19,8 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Latency, Record, Sampling
-from ragmon.delivery import Redacting, server
-from ragmon.privacy import Redactions
+from ragmon.monitor.build import Redactions
+from ragmon.monitor.exporting import Redacting, server
 from ragmon.remote import Place
 
 PIPELINE: Final = "ragmon-doctor"

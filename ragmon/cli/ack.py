@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from ragmon.acks import PATH, split
 from ragmon.cli.http import AnsweredError, tell
 from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_line
+from ragmon.monitor.embedded import ACKS_PATH, split
 
 
 @click.command()
@@ -45,9 +45,9 @@ def _told(url: str | None, body: dict[str, str], settings: Settings) -> dict[str
     """
     named = url or settings.export.endpoint
     try:
-        return tell(named or f"http://{settings.serve.admin}", PATH, body, settings, reads=not named)
+        return tell(named or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not named)
     except AnsweredError as error:
         if named or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
             raise
     scheme = "https" if isinstance(settings.serve.tls, Tls) else "http"
-    return tell(f"{scheme}://{settings.serve.otlp}", PATH, body, settings)
+    return tell(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)

@@ -6,7 +6,6 @@ import json
 
 import click
 
-from ragmon.assembly import ScorerPlan
 from ragmon.cli import Commands
 from ragmon.cli.runs import (
     check_inputs,
@@ -19,7 +18,8 @@ from ragmon.cli.runs import (
     write,
 )
 from ragmon.core.escaping import printable, printable_json
-from ragmon.watching import Freezing
+from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.offline import Freezing
 
 
 @click.group(cls=Commands)

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from ragmon.assembly import ScorerPlan
 from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
 from ragmon.cli.http import ask
 from ragmon.cli.runs import (
@@ -27,7 +26,8 @@ from ragmon.export import releases as compared
 from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.releases import By
-from ragmon.releasing import Releases
+from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.offline import Releases
 
 PATH: Final = "/api/compare"
 PATIENCE: Final = 600.0

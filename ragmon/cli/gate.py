@@ -10,8 +10,6 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ragmon.assembly import ScorerPlan
-from ragmon.baseline import Baseline, against
 from ragmon.cli.runs import (
     check_inputs,
     config_option,
@@ -34,8 +32,9 @@ from ragmon.export.markdown import markdown, text
 from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
-from ragmon.offline import Duplicates, Run
-from ragmon.releasing import Releases
+from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.offline import Baseline, Releases, against
+from ragmon.monitor.replay import Duplicates, Run
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 

@@ -12,7 +12,6 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ragmon.assembly import ScorerPlan
 from ragmon.cli.gate import EXIT, check_gold, policy_of
 from ragmon.cli.runs import STDIN, config_option, form_option, gold_option, settings_and_gold, writable, write
 from ragmon.config.settings import ProbeSpec, Settings
@@ -21,17 +20,13 @@ from ragmon.core.escaping import printable_line
 from ragmon.core.record import Record
 from ragmon.export.markdown import markdown, text
 from ragmon.gold import GoldSet
-from ragmon.offline import Run
-from ragmon.privacy import Redactions
-from ragmon.probes.asking import Asker, Capture
-from ragmon.probes.counting import Counts
-from ragmon.probes.crew import Crew
-from ragmon.probes.lines import InOrder, Lines
-from ragmon.probes.once import once
-from ragmon.probes.outlet import Outlet, outlet
-from ragmon.probes.plan import budget_of, chosen, key_of, questions
-from ragmon.probes.prober import Prober
-from ragmon.probes.question import THROTTLED, Answered
+from ragmon.monitor.build import Redactions, ScorerPlan
+from ragmon.monitor.probes.client import Asker, Capture
+from ragmon.monitor.probes.plan import Outlet, budget_of, chosen, key_of, outlet, questions
+from ragmon.monitor.probes.prober import Prober
+from ragmon.monitor.probes.question import THROTTLED, Answered, Counts
+from ragmon.monitor.probes.runner import Crew, InOrder, Lines, once
+from ragmon.monitor.replay import Run
 
 _LOOK: Final = 1.0
 """Seconds between two deliveries."""

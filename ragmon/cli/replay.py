@@ -11,7 +11,6 @@ import click
 from click.core import ParameterSource
 
 from ragmon.alarms import plain
-from ragmon.assembly import ScorerPlan
 from ragmon.cli import fail
 from ragmon.cli.runs import (
     STDIN,
@@ -32,9 +31,10 @@ from ragmon.core.escaping import printable_json, printable_line
 from ragmon.export.markdown import render
 from ragmon.ingest.files import Intake
 from ragmon.journal import open_readonly
-from ragmon.offline import Duplicates, Run
+from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.offline import Watching
+from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import Settled
-from ragmon.watching import Watching
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-000": ("k", "gates"),

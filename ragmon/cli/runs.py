@@ -10,7 +10,6 @@ from typing import Final, Protocol
 
 import click
 
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.cli import hang_up
 from ragmon.config.load import load
 from ragmon.config.services import Labels
@@ -21,8 +20,8 @@ from ragmon.core.record import Label, Line
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.ingest.files import Intake, read_files
-from ragmon.offline import Duplicates, Run
-from ragmon.parallel import Follow, MakeScorer, run_files
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
 from ragmon.scoring.labels import Settled
 from ragmon.scoring.scorer import Scorer
 
@@ -183,7 +182,7 @@ def _follow(settings: Settings, gold: Sequence[GoldSet], follower: Follower | No
     after = None if follower is None else follower.follow
     if not any(spec.embed is not None for spec in settings.gold):
         return after
-    from ragmon.embedding import Embeddings, nearest_of  # noqa: PLC0415 - few have one
+    from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few have one
 
     match = Embeddings(gold, nearest_of(settings, gold))
     if not match:

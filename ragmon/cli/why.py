@@ -7,13 +7,13 @@ from typing import Any, Final
 import click
 from pydantic_core import PydanticCustomError
 
-from ragmon.acks import split
 from ragmon.cli.http import ask
 from ragmon.cli.runs import config_option, write
 from ragmon.config.load import load
 from ragmon.config.types import duration
 from ragmon.export.diagnosis import as_json, render
 from ragmon.gates.diagnosis import load as load_why
+from ragmon.monitor.embedded import split
 
 PATH: Final = "/api/why"
 

@@ -18,7 +18,6 @@ from typing import Final
 
 from rich.console import Console
 
-from ragmon import installation
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
@@ -30,9 +29,10 @@ from ragmon.demo.incidents import INCIDENTS
 from ragmon.demo.load import Load
 from ragmon.demo.screen import Screen, needs, open_screen
 from ragmon.export.markdown import between, value
-from ragmon.installation import Installation
 from ragmon.metrics.base import parse
-from ragmon.monitor import Monitor
+from ragmon.monitor import install
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.install import Installation
 
 _FRAME: Final = 0.5
 CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
@@ -101,7 +101,7 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
 def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
     """Start the monitor and capture."""
     try:
-        installed = installation.install(settings(log, address))
+        installed = install.install(settings(log, address))
     except RagmonError as error:
         shutil.rmtree(log.parent)
         hint = error.hint if address.endswith(":0") else "give another --port, or none"

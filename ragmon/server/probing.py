@@ -17,16 +17,13 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
-from ragmon.privacy import Redactions
-from ragmon.probes.asking import Asker, Capture
-from ragmon.probes.counting import Counts
-from ragmon.probes.crew import GRACE
-from ragmon.probes.looks import Looks
-from ragmon.probes.pacing import Budget
-from ragmon.probes.plan import budget_in, key_of, questions
-from ragmon.probes.prober import Prober
-from ragmon.probes.question import Sending
-from ragmon.server.complaints import complain
+from ragmon.monitor.build import Redactions
+from ragmon.monitor.log import complain
+from ragmon.monitor.probes.client import Asker, Capture
+from ragmon.monitor.probes.plan import budget_in, key_of, questions
+from ragmon.monitor.probes.prober import Budget, Looks, Prober
+from ragmon.monitor.probes.question import Counts, Sending
+from ragmon.monitor.probes.runner import GRACE
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.replies import WAIT
 

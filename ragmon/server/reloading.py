@@ -16,8 +16,8 @@ from ragmon.config.settings import Settings
 from ragmon.config.sources import chain
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.journal import Limits
-from ragmon.live import Live
-from ragmon.server.complaints import complain
+from ragmon.monitor.engine import Live
+from ragmon.monitor.log import complain
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.ledger import Ledger
 from ragmon.server.probing import Probing

@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from ragmon.acks import LONGEST
 from ragmon.core import constants
+from ragmon.monitor.embedded import LONGEST
 from ragmon.server.doors.envelope import oversize
 from ragmon.server.doors.refusals import TurnedAwayError
 

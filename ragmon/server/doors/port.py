@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnavailableError
-from ragmon.server.complaints import complain
+from ragmon.monitor.log import complain
 
 _BACKLOG: Final = 512
 

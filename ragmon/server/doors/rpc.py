@@ -11,7 +11,7 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.ingest.compression import GZIP
-from ragmon.server.complaints import complain
+from ragmon.monitor.log import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
 from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, exported, retry_info, status
 from ragmon.server.doors.envelope import authorise, oversize

@@ -14,7 +14,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from ragmon.server.complaints import complain
+from ragmon.monitor.log import complain
 from ragmon.server.doors.connections import Connection
 
 CONNECTIONS: Final = 400

@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ragmon import acks
 from ragmon.core.errors import UnknownNameError, nearest, shorten
-from ragmon.server.complaints import complain
+from ragmon.monitor import embedded
+from ragmon.monitor.log import complain
 from ragmon.server.desk import Desk, Form, RefusedError, Taken
 from ragmon.server.doors import bodies, envelope
 from ragmon.server.doors.answers import LOGS, METRICS, TRACES, Signal, export_response, json_response, refusal
@@ -38,7 +38,7 @@ _INFLATED: Final = 4 * LARGEST
 EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
-    f"acknowledgements to {acks.PATH}, all of them POSTed\n"
+    f"acknowledgements to {embedded.ACKS_PATH}, all of them POSTed\n"
 )
 
 
@@ -77,7 +77,7 @@ class _WritePort:
             METRICS_PATH: partial(self._export, signal=METRICS),
             LOGS_PATH: partial(self._export, signal=LOGS),
             LABELS_PATH: self._labels,
-            acks.PATH: self._acknowledge,
+            embedded.ACKS_PATH: self._acknowledge,
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -208,7 +208,7 @@ class _WritePort:
 
     async def _acknowledge(self, request: Request) -> Response:
         envelope.written(request.headers, Form.JSON)
-        async with self._body(request, acks.LONGEST) as body:
+        async with self._body(request, embedded.LONGEST) as body:
             fired = await handed(partial(self._desk.acknowledge, *bodies.acknowledgement(body)))
         return json_response({"fired": fired})
 

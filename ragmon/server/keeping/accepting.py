@@ -21,7 +21,7 @@ from ragmon.ingest.otlp.request import packed, read
 from ragmon.ingest.spans import own_record
 from ragmon.journal.held import Body
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.server.complaints import complain
+from ragmon.monitor.log import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping.counts import Counts, count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Ack
-from ragmon.live import Live
+from ragmon.monitor.engine import Live
 from ragmon.server.keeping.accepting import Request
 
 

@@ -14,13 +14,12 @@ from ragmon.core.record import LONGEST, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
 from ragmon.ingest.spans.model import Trace
-from ragmon.privacy import Redactions
-from ragmon.server.complaints import complain
+from ragmon.monitor.build import Redactions, asked
+from ragmon.monitor.log import complain
 from ragmon.server.keeping.accepting import STEP_NS
 from ragmon.server.keeping.clock import Deadline
 from ragmon.server.keeping.counts import Counts, count
 from ragmon.server.keeping.waiting import Waiting
-from ragmon.terms import asked
 
 UNSAMPLED: Final = "unsampled"
 """Why a trace is no record: it lost the draw."""

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 from ragmon.journal import Journal, JournalError
-from ragmon.server.complaints import complain
+from ragmon.monitor.log import complain
 from ragmon.server.keeping.clock import Clock
 from ragmon.server.keeping.ledger import Ledger
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
 from ragmon.journal import Journal, JournalError
-from ragmon.live import log_acknowledged
-from ragmon.server.complaints import complain
+from ragmon.monitor.engine import log_acknowledged
+from ragmon.monitor.log import complain
 from ragmon.server.desk import Form, RefusedError, Taken
 from ragmon.server.keeping import accepting
 from ragmon.server.keeping.accepting import Request, UnreadableError

@@ -16,9 +16,9 @@ from ragmon.gates.diagnosis import said
 from ragmon.journal import Failure
 from ragmon.journal.attempts import Attempts, row_key
 from ragmon.journal.failures import SLICES
-from ragmon.live import EDGES, Live
 from ragmon.metrics.facts import Key
-from ragmon.server.complaints import complain
+from ragmon.monitor.engine import EDGES, Live
+from ragmon.monitor.log import complain
 from ragmon.server.keeping.clock import SLICE, Deadline
 from ragmon.server.keeping.counts import FORGOTTEN, Counts, count
 from ragmon.server.keeping.failing import Failed, Failing

@@ -12,9 +12,9 @@ from ragmon.journal import Checkpoint, Row
 from ragmon.journal.attempts import Attempts
 from ragmon.journal.faults import told_reading
 from ragmon.journal.held import Readable
-from ragmon.live import EDGES
+from ragmon.monitor.engine import EDGES
+from ragmon.monitor.log import complain
 from ragmon.scoring.labels import Settled
-from ragmon.server.complaints import complain
 from ragmon.server.keeping.counts import Counts
 from ragmon.server.keeping.ledger import Ledger
 

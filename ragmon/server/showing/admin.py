@@ -22,7 +22,7 @@ from ragmon.core.net import HINT, is_known
 from ragmon.export.prometheus import Exposition
 from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.journal import JournalError
-from ragmon.server.complaints import complain
+from ragmon.monitor.log import complain
 from ragmon.server.showing.asking import Asking, BusyError
 from ragmon.server.showing.questions import compare, records, why
 from ragmon.server.showing.views import Views

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Final
 
-from ragmon.assembly import ScorerPlan
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE
@@ -21,7 +20,8 @@ from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import explain, plain
 from ragmon.gates.releases import By
 from ragmon.journal import Failure, Query, open_readonly
-from ragmon.releasing import Releases
+from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.offline import Releases
 from ragmon.server.keeping.keeper import Keeper
 from ragmon.server.keeping.ledger import TRAITS
 from ragmon.server.keeping.opening import entries

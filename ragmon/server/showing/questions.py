@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 
-from ragmon.acks import split
 from ragmon.config.types import duration
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError, UnknownNameError, nearest, shorten
 from ragmon.gates.releases import By
 from ragmon.journal import Query
+from ragmon.monitor.embedded import split
 from ragmon.server.showing.asking import MAX_DROP, Asking
 
 OUTCOME: Final = "fail"

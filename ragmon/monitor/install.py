@@ -1,17 +1,24 @@
-"""`ragmon.install`: one call at start-up connects decorated functions with where their records go."""
+"""Deliver what is on its way when the process is told to stop.
+
+`ragmon.install`: one call at start-up connects decorated functions with where their records go.
+
+`ragmon.install_signal_handlers`: what is on its way is delivered when the process is asked to end.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import weakref
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from ragmon.accounts import Accounts
 from ragmon.capture import api, runtime
 from ragmon.capture.call import active, here
 from ragmon.capture.convert import to_record
@@ -23,16 +30,51 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.private_files import default_folder
-from ragmon.delivery import identity, server, together, trace_log, with_embeddings, with_feedback
 from ragmon.export.state import Books
-from ragmon.feedback import Feedback
-from ragmon.judges.panel import Panel
-from ragmon.monitor import Monitor
-from ragmon.privacy import Redactions
-from ragmon.terms import asked, terms
+from ragmon.monitor.accounting import Accounts
+from ragmon.monitor.build import Redactions, asked, terms
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.exporting import Feedback, identity, server, together, trace_log, with_embeddings, with_feedback
+from ragmon.monitor.judges import Panel
 
 if TYPE_CHECKING:
     from ragmon.capture.span_processor import RagmonSpanProcessor
+
+
+def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
+    """Drain on a signal, then do what was done before; a second signal does that at once.
+
+    Args:
+        signum: The signal.
+        drain: Delivers what waits, within its own time limit.
+
+    Raises:
+        RagmonError: This is not the main thread.
+    """
+    previous = signal.getsignal(signum)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, _pass_on if previous in (signal.SIG_DFL, None) else previous)
+        try:
+            drain()
+        finally:
+            if callable(previous):
+                previous(number, frame)
+            elif previous != signal.SIG_IGN:
+                _pass_on(number, frame)
+
+    try:
+        signal.signal(signum, handle)
+    except ValueError:
+        hint = "call it in the main thread"
+        raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
+
+
+def _pass_on(number: int, _frame: FrameType | None) -> None:
+    """End as a process without a handler ends, so that whoever waits for it learns of the signal."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
 
 DRAIN: Final = 5.0
 """Seconds the exit of the process waits for records on their way."""
@@ -290,3 +332,16 @@ def drain() -> None:
     """Deliver what is on its way, where anything is captured."""
     if _current is not None:
         _current.flush()
+
+
+def install_signal_handlers() -> None:
+    """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
+
+    A second signal passes straight through. Servers that handle SIGTERM and end the process in order need this not:
+    ragmon delivers then. uvicorn needs it, called in the application's module: it raises the signal once more at the
+    end, and exit handlers do not run.
+
+    Raises:
+        RagmonError: This is not the main thread, where alone Python lets handlers be set.
+    """
+    install_signal_handler(signal.SIGTERM, drain)

@@ -14,8 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.alarms import Edge
-from ragmon.arming import arm
-from ragmon.assembly import ScorerPlan, load_gold
 from ragmon.config.series import BUILDS, CODES, budget
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -27,6 +25,7 @@ from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import Books, Captured, Reading
 from ragmon.gates.evaluate import evaluate
+from ragmon.monitor.build import ScorerPlan, arm, load_gold
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import Admission
 from ragmon.scoring.labels import Hearing

@@ -1,23 +1,56 @@
-"""An HTTP endpoint of the application as the target of probes."""
+"""Whether a reply came from a cache, as far as caches say so themselves.
+
+An HTTP endpoint of the application as the target of probes.
+
+A function of the application as the target of probes: found by its name, and its answer followed to its end.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping
+from email.message import Message
 from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
+from threading import Lock, Thread
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ragmon.capture.call import Site
+from ragmon.capture.decorator import traced_as
 from ragmon.capture.exporters.http import Connection, Reply, retry_after
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.version import current
-from ragmon.probes.cache_headers import is_from_cache
-from ragmon.probes.marks import headers
-from ragmon.probes.question import Sending
+from ragmon.monitor.build import named
+from ragmon.monitor.probes.question import Sending, headers
+
+_HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
+"""`HIT`; of Squid and Akamai `TCP_HIT` and `TCP_MEM_HIT`."""
+_SAYS: Final = ("X-Cache", "X-Cache-Status", "CF-Cache-Status", "X-Proxy-Cache", "X-Varnish-Cache", "Cache-Status")
+"""Where Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211 caches say it."""
+
+
+def is_from_cache(headers: Message) -> bool:
+    """Whether a cache says that it answered.
+
+    An `Age` says so too (RFC 9111, section 5.1: the reply was not made for this request), but for 0: Varnish and what
+    is built on it put that on replies just fetched.
+
+    Args:
+        headers: Of the reply.
+
+    >>> found = Message(); found["X-Cache"] = "MISS, HIT"
+    >>> is_from_cache(found), is_from_cache(Message())
+    (True, False)
+    """
+    if any(age.strip() != "0" for age in headers.get_all("Age", ())):
+        return True
+    return any(_HIT.search(value) for name in _SAYS for value in headers.get_all(name, ()))
+
 
 LARGEST: Final = 4 << 20
 """Bytes of a reply; one that is longer is none."""
@@ -164,3 +197,112 @@ def _refusal(reply: Reply) -> ReplyError:
     wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
     kind: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
     return kind(f"it answered with status {status}", wait=wait, overloaded=status in _LATER)
+
+
+_HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
+_BODY: Final = "body_iterator"
+_PATIENCE: Final = 1.0
+"""Seconds a loop may take to end."""
+
+
+class Function:
+    """Calls a function with the question.
+
+    Args:
+        path: `module:function`.
+
+    Attributes:
+        function: It.
+        site: What its own `@ragmon.trace` was told; None where it has none.
+
+    Raises:
+        RagmonError: There is no such function.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.function = _find(path)
+        self.site = traced_as(self.function)
+
+    def __call__(self, text: str, sending: Sending) -> Any:
+        """Call it."""
+        return self.function(text)
+
+
+def _find(path: str) -> Any:
+    try:
+        found = named(path)
+    except (Exception, SystemExit) as error:
+        raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
+    if not callable(found) or inspect.isclass(found):
+        raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
+    return found
+
+
+class Loop:
+    """An event loop in a thread of its own, the same for all questions: clients of an application belong to a loop."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+
+    def run(self, awaited: Awaitable[Any], sending: Sending) -> Any:
+        """What an awaitable gives; it is cancelled at the deadline.
+
+        Raises:
+            TimeoutError: It took too long.
+        """
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = Thread(target=_turn, args=(self._loop,), name="ragmon-probe-loop", daemon=True)
+                self._thread.start()
+
+        async def in_time() -> Any:
+            return await asyncio.wait_for(awaited, sending.left())
+
+        return asyncio.run_coroutine_threadsafe(in_time(), self._loop).result()
+
+    def close(self) -> None:
+        """End the thread, unless something in it holds it up; what waits there is dropped."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_PATIENCE)
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def follow(found: Any, loop: Loop, sending: Sending) -> None:
+    """Wait for an answer to its end, as whoever asked would: a stream nobody reads was never given.
+
+    Args:
+        found: What a target returned.
+        loop: Where awaitables run.
+        sending: When to give up.
+
+    Raises:
+        TimeoutError: It took too long.
+        Exception: Whatever making the answer raises.
+    """
+    while inspect.isawaitable(found):
+        found = loop.run(found, sending)
+    body = (getattr(found, "__dict__", None) or {}).get(_BODY)
+    if isinstance(body, AsyncIterable):
+        found = body
+    if isinstance(found, AsyncIterable):
+        loop.run(_read(found), sending)
+    elif isinstance(found, Iterator):
+        for _ in found:
+            sending.left()
+
+
+async def _read(stream: AsyncIterable[Any]) -> None:
+    async for _ in stream:
+        pass

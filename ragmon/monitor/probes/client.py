@@ -1,12 +1,17 @@
-"""Asking: a question goes to its target inside a traced call, and the record of that call comes back."""
+"""Asking: a question goes to its target inside a traced call, and the record of that call comes back.
+
+Answers that come from a cache which does not say so: the same words as before, far sooner than they can be made.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from statistics import median
 from threading import Lock
 from time import monotonic, time
 from typing import Any, Final
@@ -24,11 +29,9 @@ from ragmon.core.log import warn_once
 from ragmon.core.paths import parse
 from ragmon.core.private_files import default_folder
 from ragmon.core.record import Latency, Record, Sampling
-from ragmon.delivery import identity
-from ragmon.installation import Installation
-from ragmon.probes.endpoint import Endpoint, ReplyError, UnreachableError
-from ragmon.probes.functions import Function, Loop, follow
-from ragmon.probes.question import (
+from ragmon.monitor.exporting import identity
+from ragmon.monitor.install import Installation
+from ragmon.monitor.probes.question import (
     CACHED,
     FAILED,
     LOST,
@@ -41,6 +44,7 @@ from ragmon.probes.question import (
     Sending,
     Target,
 )
+from ragmon.monitor.probes.targets import Endpoint, Function, Loop, ReplyError, UnreachableError, follow
 
 _PATIENCE: Final = 5.0
 """Seconds a finished call's record may take to come back from capture."""
@@ -298,3 +302,48 @@ def _target(spec: ProbeSpec, key: bytes | None) -> Target:
     if spec.target.startswith(("http://", "https://")):
         return Endpoint(spec.target, body=spec.body, headers=spec.headers, key=key)
     return Function(spec.target)
+
+
+SOONER: Final = 5.0
+"""So many times as fast as when the answer was made."""
+SAVED: Final = 50.0
+"""Milliseconds it must have saved at least: what takes that long anyway is not worth a cache."""
+MEMORY: Final = 101
+"""Answers whose times are remembered."""
+ENOUGH: Final = 5
+"""Of these, as many must be known."""
+
+
+class Cached:
+    """Tells answers that were made from answers that were kept.
+
+    An answer counts as kept where it is the same, word for word, as the one before to this question; and came at least
+    five times as fast and 50 ms sooner both than when that question's answer was made, and than half of this probe's
+    answers that were made. A question that is always answered at once (a refusal before any search) is not suspected,
+    nor is the second answer after a slow start.
+
+    >>> from ragmon.core.record import Answer, Latency
+    >>> def answered(qid, ms): return Record(qid=qid, answer_json=Answer("yes"), latency_ms=Latency(total=ms))
+    >>> cached = Cached()
+    >>> [cached.see(answered(qid, 900.0)) for qid in "abcde"], cached.see(answered("a", 4.0))
+    ([False, False, False, False, False], True)
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[bytes, float]] = {}
+        self._times: deque[float] = deque(maxlen=MEMORY)
+
+    def see(self, record: Record) -> bool:
+        """Whether an answer was kept; one that was made is remembered."""
+        took = None if record.latency_ms is None else record.latency_ms.total
+        if record.qid is None or record.answer_json is None or took is None:
+            return False
+        words = blake2b(msgspec.json.encode(record.answer_json), digest_size=16).digest()
+        before = self._made.get(record.qid)
+        if before is not None and before[0] == words and len(self._times) >= ENOUGH:
+            usual = min(before[1], median(self._times))
+            if took * SOONER <= usual and took + SAVED <= usual:
+                return True
+        self._made[record.qid] = (words, took)
+        self._times.append(took)
+        return False

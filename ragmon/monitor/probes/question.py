@@ -1,14 +1,68 @@
-"""One gold question on its way: what is asked, how it was sent, and what became of it."""
+"""How many questions were due, and what became of them.
+
+What tells an application that a request is a probe: a trace of its own, and baggage only whoever has the key writes.
+
+The other end reads it: `ragmon.capture.parent`.
+
+One gold question on its way: what is asked, how it was sent, and what became of it.
+"""
 
 from __future__ import annotations
 
+import secrets
+from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
-from time import monotonic
+from threading import Lock
+from time import monotonic, time
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 from ragmon.capture.call import Site
+from ragmon.capture.parent import PROBE, QID, TOKEN, sign
 from ragmon.core.record import Record
+
+
+class Counts:
+    """By probe and result."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._found: Counter[tuple[str, str]] = Counter()
+
+    def add(self, probe: str, result: str, n: int = 1) -> None:
+        """Count."""
+        if n:
+            with self._lock:
+                self._found[probe, result] += n
+
+    def read(self) -> dict[tuple[str, str], int]:
+        """All so far."""
+        with self._lock:
+            return dict(self._found)
+
+
+def headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:
+    """The headers of a question that is sent (W3C Trace Context, W3C Baggage).
+
+    Args:
+        qid: The question's id.
+        probe: The probe's name.
+        trace_id: The trace it belongs to, 32 hex digits.
+        key: What the application believes; None where it is to believe nothing.
+
+    >>> headers("a b", "support", "0" * 31 + "1", None)["baggage"]
+    'ragmon.qid=a%20b,ragmon.probe=support'
+    """
+    told = {QID: qid, PROBE: probe}
+    if key is not None:
+        told[TOKEN] = sign(key, int(trace_id, 16), qid, time())
+    return {
+        "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
+        "baggage": ",".join(f"{name}={quote(value, safe='', errors='replace')}" for name, value in told.items()),
+        "Cache-Control": "no-cache",
+    }
+
 
 OK: Final = "ok"
 CACHED: Final = "cached"

@@ -19,8 +19,8 @@ from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import MOST, Label, as_label
 from ragmon.export.state import Books, Captured
 from ragmon.gold.labels.ratings import REJECTED
-from ragmon.judges.panel import Panel
-from ragmon.privacy import Redactions
+from ragmon.monitor.build import Redactions
+from ragmon.monitor.judges import Panel
 
 _AT_ONCE: Final = 1000
 """Labels that are handed on together."""
