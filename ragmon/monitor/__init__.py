@@ -1,1 +1,1 @@
-"""Settings become running parts: capture installed in an application, the embedded monitor, judges, probes and replay."""
+"""Settings become running parts: capture in an application, the embedded monitor, judges, probes and replay."""
