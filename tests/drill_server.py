@@ -10,7 +10,7 @@ from threading import Event
 import hurried
 
 from ragmon.config.load import load
-from ragmon.server.keeping.clock import Clock
+from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from ragmon.server.desk import Taken
+from ragmon.server.receiver.interface import Taken
 
 PATIENCE = 60.0
 """Seconds a test waits for something that usually takes a moment."""

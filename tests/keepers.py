@@ -6,12 +6,12 @@ from otlp_requests import export
 from serving import QUICK, Time, configuration, foreign
 
 from ragmon.config.load import load
-from ragmon.journal import forget, open_readonly
-from ragmon.journal.failures import Query
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_traces
-from ragmon.server.keeping.ledger import Ledger
-from ragmon.server.keeping.opening import replay
+from ragmon.server.journal import erase, open_readonly
+from ragmon.server.journal.failures import Query
+from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.pipeline.recovery import replay
+from ragmon.server.pipeline.state import Ledger
+from ragmon.server.receiver.interface import Form
 from ragmon.server.server import make_keeper
 from ragmon.verifying.journal import of_journal
 
@@ -95,7 +95,7 @@ class Hand:
 
     def forget(self, trace):
         """Have a trace forgotten, as the command does in a process of its own."""
-        return forget(self.folder / "state", trace=trace)
+        return erase(self.folder / "state", trace=trace)
 
     @property
     def ledger(self):

@@ -21,10 +21,10 @@ from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans import Span
-from ragmon.journal import open_readonly
-from ragmon.server.keeping.clock import Clock
-from ragmon.server.keeping.opening import entries
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.journal import open_readonly
+from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.clock import Clock
+from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
 from ragmon.testing import make_record
 

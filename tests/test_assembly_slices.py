@@ -29,9 +29,8 @@ from serving import (
 )
 
 from ragmon.config.load import load
-from ragmon.server.keeping import ledger
-from ragmon.server.keeping.assembling import Assembler
-from ragmon.server.keeping.waiting import Waiting
+from ragmon.server.pipeline import state
+from ragmon.server.pipeline.assembler import Assembler, Waiting
 
 DUE, FEW, LARGE = 9000, 3000, 10_000
 TOGETHER = 100
@@ -89,7 +88,7 @@ def test_while_thousands_of_traces_are_assembled_requests_are_acknowledged_and_p
 
 def test_while_one_large_request_is_scored_pages_answer_and_the_books_close(tmp_path, monkeypatch):
     """Ten thousand records in one request, in slices of a millisecond: those that are not scored yet are pending."""
-    monkeypatch.setattr(ledger, "SLICE", 0.001)
+    monkeypatch.setattr(state, "SLICE", 0.001)
     body = whole([asked(number) for number in range(LARGE)])
     with serving(tmp_path) as running:
         send_body(running, body)

@@ -31,9 +31,9 @@ from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, SPANS, TOO_MANY_STEP
 from ragmon.ingest.spans.retrieval import STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_traces
-from ragmon.server.keeping.waiting import TOO_MANY, Limits, Room
+from ragmon.server.pipeline.assembler import TOO_MANY, Limits, Room
+from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.receiver.interface import Form
 from ragmon.stats import bucket
 from ragmon.testing import make_gold, make_record
 

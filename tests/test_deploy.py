@@ -53,8 +53,8 @@ from ragmon.core.record import Totals
 from ragmon.ingest.spans import model, to_record
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.monitor.build import load_gold
-from ragmon.server.doors import exposure
-from ragmon.server.doors.sockets import CONNECTIONS, shares
+from ragmon.server.receiver import security
+from ragmon.server.receiver.acceptor import CONNECTIONS, shares
 
 YAML = sorted(path for path in DEPLOY.rglob("*.y*ml"))
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("RAGMON_", "OTEL_"))}
@@ -103,11 +103,11 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
     assert not serve.otlp.is_loopback
     assert serve.tls == "upstream"
     with pytest.raises(ConfigError, match="without a token"):
-        exposure.check(serve, insecure=False)
+        security.check(serve, insecure=False)
     token = {"RAGMON_TOKEN_FILE": SERVICES["ragmon"]["environment"]["RAGMON_TOKEN_FILE"]}
     serve = load(mounted, environ=token).serve
     assert str(serve.token_file) == f"/run/secrets/{SERVICES['ragmon']['secrets'][0]}"
-    assert all("admin" in warning for warning in exposure.check(serve, insecure=False))
+    assert all("admin" in warning for warning in security.check(serve, insecure=False))
 
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():

@@ -21,7 +21,7 @@ from through_collector import collector, free_port
 from ragmon.checkup.chain import chain
 from ragmon.config.load import load
 from ragmon.scoring import cardinality
-from ragmon.server.keeping.clock import Clock
+from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
 
 GATES = '[gates.compliance]\nat_least = 0.9\nsource = "probe"\n[gates.answer_precision]\nat_least = 0.8\n'

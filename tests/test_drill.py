@@ -22,8 +22,8 @@ from command_line import ragmon
 from serving import PATIENCE, PORTS, get, wait_for
 
 from ragmon.config.load import load
-from ragmon.journal import open_readonly
-from ragmon.server.keeping.opening import catch_up, replay
+from ragmon.server.journal import open_readonly
+from ragmon.server.pipeline.recovery import catch_up, replay
 
 HERE = Path(__file__).parent
 PACE = 60

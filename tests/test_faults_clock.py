@@ -26,9 +26,9 @@ from serving import (
 from ragmon.alarms import plain
 from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Totals
-from ragmon.journal import open_readonly
-from ragmon.server.keeping.clock import BELIEVED
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.journal import open_readonly
+from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.clock import BELIEVED
 
 HOUR = 3600.0
 MINUTES = 16

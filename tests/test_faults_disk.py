@@ -30,9 +30,9 @@ from serving import (
 from small_disk import fill
 
 from ragmon.config.load import load
-from ragmon.journal import JournalError, open_readonly, opening
-from ragmon.server.keeping.opening import replay
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.journal import JournalError, files, open_readonly
+from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.recovery import replay
 
 STRICT = "[pipelines.support.gates.empty_retrieval_rate]\nat_most = 0.0\n"
 """A gate some requests fail, so that failures are indexed."""
@@ -190,7 +190,7 @@ def test_whatever_bytes_flip_the_server_starts_and_counts_as_before_or_anew(tmp_
         for _ in range(rng.randint(1, 8)):
             file.seek(rng.randrange(size))
             file.write(rng.randbytes(rng.choice([1, 1, 4, 64])))
-    monkeypatch.setattr(opening, "_CHECKED", (seed % 2) << 24)
+    monkeypatch.setattr(files, "_CHECKED", (seed % 2) << 24)
     books, resets = reopened(tmp_path)
     aside = [found for found in path.parent.glob("journal.db.corrupt-*") if found.suffix not in ("-wal", "-shm")]
     assert resets == len(aside)

@@ -38,7 +38,7 @@ from test_bad_input import REJECTED
 
 from ragmon.core import semconv
 from ragmon.core.record import encode
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.pipeline.assembler import Limits
 
 PATIENT = Limits(idle=30.0, rootless=60.0)
 JSON = "application/json"

@@ -37,8 +37,8 @@ from serving import (
 )
 
 from ragmon.cli.serve import TEMPORARY
-from ragmon.journal import open_readonly
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.journal import open_readonly
+from ragmon.server.pipeline.assembler import Limits
 
 KILLS = 50
 OFTEN = 12

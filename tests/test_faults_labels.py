@@ -27,8 +27,8 @@ from ragmon.config.load import load
 from ragmon.core import constants
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.prometheus import Collector
-from ragmon.journal import open_readonly
 from ragmon.monitor.engine import Live
+from ragmon.server.journal import open_readonly
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'
 PIPELINES = 50

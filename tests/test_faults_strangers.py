@@ -37,7 +37,7 @@ from small_disk import fill
 
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
-from ragmon.server.doors.port import bind
+from ragmon.server.receiver.listener import bind
 
 SUPPORT = '[pipeline]\nname = "support"\n'
 SILENT = 1100

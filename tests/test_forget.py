@@ -18,8 +18,8 @@ from test_verify import database
 
 from ragmon.cli.forget import forget
 from ragmon.core.record import Label
-from ragmon.journal import Journal, forgetting
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.journal import Journal, erasure
+from ragmon.server.pipeline.assembler import Limits
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
@@ -147,7 +147,7 @@ def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path)
 
 
 def test_somebody_who_reads_all_the_while_keeps_the_bytes_and_it_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(forgetting, "_WIPED_WITHIN", 0.0)
+    monkeypatch.setattr(erasure, "_WIPED_WITHIN", 0.0)
     with closing(Journal(tmp_path / "state")) as journal:
         with journal.begin() as batch:
             batch.append(1.0, 1, b"{}", json.dumps({"v": 1, "trace_id": "ab" * 16}).encode() + b"\n")

@@ -11,9 +11,9 @@ from serving import asked, whole
 from test_serve_labels import label, trace
 from test_verify import database
 
-from ragmon.journal import forget
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.server.journal import erase
+from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.receiver.interface import Form
 
 SECRETS = ("rater-whom-nobody-may-know", "document-that-tells-all")
 KNOWN, WAITS, OTHER = 0, 1, 2
@@ -84,10 +84,10 @@ def test_a_server_that_saves_before_it_writes_again_saves_nothing_of_it(hand, tm
 
 
 def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
-    assert forget(tmp_path / "state", tag=("user", "18")).states == 1
+    assert erase(tmp_path / "state", tag=("user", "18")).states == 1
     assert held(tmp_path) == set(SECRETS)
-    assert forget(tmp_path / "state", tag=("user", "17")).states == 1
-    forget(tmp_path / "state", trace=trace(WAITS))
+    assert erase(tmp_path / "state", tag=("user", "17")).states == 1
+    erase(tmp_path / "state", trace=trace(WAITS))
     assert held(tmp_path) == set()
 
 

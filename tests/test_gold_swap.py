@@ -22,12 +22,12 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
 from ragmon.gold import GoldSet
-from ragmon.journal import open_readonly
 from ragmon.scoring.minutes import Steps
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.keeping.counts import Counts
-from ragmon.server.keeping.ledger import Ledger
-from ragmon.server.keeping.opening import catch_up, entries
+from ragmon.server.journal import open_readonly
+from ragmon.server.pipeline.decode import Counts
+from ragmon.server.pipeline.recovery import catch_up, entries
+from ragmon.server.pipeline.state import Ledger
 
 CONFIG = """
 [gold.gold]

@@ -17,8 +17,8 @@ from recorded_spans import made
 
 from ragmon.ingest.otlp import batch
 from ragmon.ingest.otlp.batch import MOST, POINTS, SPANS, TOO_MANY, is_crowded
-from ragmon.server.desk import Form, RefusedError
-from ragmon.server.keeping.accepting import of_metrics, of_traces
+from ragmon.server.pipeline.decode import of_metrics, of_traces
+from ragmon.server.receiver.interface import Form, RefusedError
 
 MANY = MOST * 2
 

@@ -21,9 +21,9 @@ from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, to_record
-from ragmon.journal.bodies import without
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import UnreadableError, of_traces
+from ragmon.server.journal.erasure import without
+from ragmon.server.pipeline.decode import UnreadableError, of_traces
+from ragmon.server.receiver.interface import Form
 
 SPANS = 100
 BAD = 50

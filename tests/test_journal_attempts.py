@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from small_disk import fill, small_disk  # noqa: F401 - a fixture
 
-from ragmon.journal.attempts import FILE, SIZE, TWICE, Attempts, Item, body_key, row_key, row_of, trace_key
+from ragmon.server.journal.quarantine import FILE, SIZE, TWICE, Attempts, Item, body_key, row_key, row_of, trace_key
 
 TRACE = trace_key(bytes(range(15)) + b"\0")
 """An id may end in zeros."""

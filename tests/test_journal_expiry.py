@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ragmon.journal import Failure, Journal, Limits, Query, Row, expiry
+from ragmon.server.journal import Failure, Journal, Limits, Query, Row, retention
 from ragmon.testing import FakeClock
 
 DAY = 86_400.0
@@ -149,7 +149,7 @@ def test_a_step_is_small(open_journal, clock):
     while journal.expire():
         gone.append(301 - len([seq for seq in seqs(journal) if seq <= 301]))
         append(journal, clock)
-    assert max(later - earlier for earlier, later in pairwise(gone)) <= expiry._AT_ONCE / len(BULK) + 1
+    assert max(later - earlier for earlier, later in pairwise(gone)) <= retention._AT_ONCE / len(BULK) + 1
 
 
 def test_failures_go_with_their_rows_and_series_with_their_failures(open_journal, clock):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from ragmon.core.constants import OTHER
 from ragmon.core.errors import RagmonError
-from ragmon.journal import Failure, Journal, Query, failures, open_readonly
+from ragmon.server.journal import Failure, Journal, Query, failures, open_readonly
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from small_disk import fill
 
 from ragmon.core.errors import RagmonError
-from ragmon.journal import Journal, JournalError, open_readonly
+from ragmon.server.journal import Journal, JournalError, open_readonly
 
 LINES = b"x" * 5000 + b"\n"
 

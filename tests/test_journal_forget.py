@@ -13,8 +13,8 @@ from serving import wait_for
 
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Ack, Forgotten, Label, decode_entry, encode_entry
-from ragmon.journal import Failure, Journal, Query, forget, forgetting, open_readonly
-from ragmon.journal.bodies import without
+from ragmon.server.journal import Failure, Journal, Query, erase, erasure, open_readonly
+from ragmon.server.journal.erasure import without
 from ragmon.testing import make_record
 
 MEANT, OTHER = "ab" * 16, "cd" * 16
@@ -81,7 +81,7 @@ def test_a_trace_is_gone_with_its_labels_and_the_places_of_other_lines_stay(jour
     append(journal, record(MEANT, SECRET), kept[0], Label(trace_id=MEANT, rater="r", comment=SECRET), *kept[1:])
     append(journal, kept[0])
     append(journal, Label(trace_id=MEANT.upper(), rater="r", comment=SECRET))
-    done = forget(tmp_path, trace=MEANT)
+    done = erase(tmp_path, trace=MEANT)
     assert (done.rows, done.records, done.labels, done.spans, done.wiped, done.unread) == (2, 1, 2, 0, True, [])
     label = Forgotten("label")
     assert entries(journal) == [Forgotten("record"), kept[0], label, *kept[1:], kept[0], label]
@@ -96,7 +96,7 @@ def test_a_tag_takes_the_records_that_have_it_and_the_labels_and_spans_of_their_
     append(journal, record(None, SECRET, tags={"user": "8"}))
     with journal.begin() as batch:
         batch.hold(1.0, "json", otlp_json([span(MEANT, SECRET), span(OTHER, "kept")]))
-    done = forget(tmp_path, tag=("user", "8"))
+    done = erase(tmp_path, tag=("user", "8"))
     assert (done.rows, done.records, done.labels, done.spans) == (3, 2, 1, 1)
     assert entries(journal) == [Forgotten("label"), Forgotten("record"), *kept, Forgotten("record")]
     assert on_disk(tmp_path, SECRET) == []
@@ -109,7 +109,7 @@ def test_what_is_forgotten_fails_no_gate_any_more(journal, tmp_path):
         batch.fail([Failure(seq, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT, facts=facts)])
         batch.fail([Failure(seq, 1, 1.0, "shop", "live", {"m": 0.0}, trace_id=OTHER)])
         batch.fail([Failure(seq + 9, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT.upper(), facts=facts)])
-    forget(tmp_path, trace=MEANT)
+    erase(tmp_path, trace=MEANT)
     assert [found.trace_id for found in journal.failures(Query(metric="m")).failures] == [OTHER]
     assert on_disk(tmp_path, SECRET) == []
 
@@ -121,7 +121,7 @@ def test_spans_that_wait_are_taken_out_of_their_requests(journal, tmp_path, form
         batch.hold(7.0, form, write([span(MEANT, SECRET), span(OTHER, "kept ü")], [span(MEANT, SECRET)]), waits)
         batch.hold(7.0, form, write([span(MEANT, SECRET)]), waits)
         batch.hold(7.0, form, write([span(OTHER, "kept")]))
-    assert forget(tmp_path, trace=MEANT.upper()).spans == 3
+    assert erase(tmp_path, trace=MEANT.upper()).spans == 3
     assert [(body.seq, names(form, body.body)) for body in journal.bodies()] == [(1, [["kept ü"]]), (3, [["kept"]])]
     assert journal.assembled(0) == {bytes.fromhex(MEANT): -7.0}, "a span of it that comes late makes no record"
     assert on_disk(tmp_path, SECRET) == []
@@ -143,50 +143,50 @@ def test_a_request_that_cannot_be_read_stays_unless_it_names_the_trace(form, bod
 def test_keys_stay_so_that_a_producer_that_sends_again_does_not_bring_it_back(journal, tmp_path):
     with journal.begin() as batch:
         batch.claim([(1, bytes.fromhex(MEANT))])
-    forget(tmp_path, trace=MEANT)
+    erase(tmp_path, trace=MEANT)
     with journal.begin() as batch:
         assert batch.claim([(1, bytes.fromhex(MEANT))]) == {0}
 
 
 def test_what_is_not_there_is_forgotten_without_a_trace(journal, tmp_path):
     append(journal, record(OTHER))
-    done = forget(tmp_path, trace=MEANT)
+    done = erase(tmp_path, trace=MEANT)
     assert (done.rows, done.records, done.labels, done.spans, done.wiped) == (0, 0, 0, 0, True)
     assert entries(journal) == [record(OTHER)]
 
 
 def test_an_id_of_another_program_is_forgotten_as_well(journal, tmp_path):
     append(journal, record("order 7"), record("order 8"))
-    assert forget(tmp_path, trace="order 7").records == 1
+    assert erase(tmp_path, trace="order 7").records == 1
     assert entries(journal) == [Forgotten(), record("order 8")]
 
 
 def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path):
     (tmp_path / "journal.db").write_bytes(b"garbage" * 1000)
     Journal(tmp_path).close()
-    (found,) = forget(tmp_path, trace=MEANT).unread
+    (found,) = erase(tmp_path, trace=MEANT).unread
     assert found.name.startswith("journal.db.corrupt-")
 
 
 @pytest.mark.parametrize("what", [{}, {"trace": MEANT, "tag": ("user", "8")}])
 def test_either_a_trace_or_a_tag_is_forgotten(journal, tmp_path, what):
     with pytest.raises(RagmonError, match="what is to be forgotten"):
-        forget(tmp_path, **what)
+        erase(tmp_path, **what)
 
 
 def test_there_must_be_a_journal(tmp_path):
     with pytest.raises(RagmonError, match="no journal in"):
-        forget(tmp_path, trace=MEANT)
+        erase(tmp_path, trace=MEANT)
 
 
 def test_somebody_who_reads_all_the_while_keeps_the_log_and_it_is_said(journal, tmp_path, monkeypatch):
-    monkeypatch.setattr(forgetting, "_WIPED_WITHIN", 0.0)
+    monkeypatch.setattr(erasure, "_WIPED_WITHIN", 0.0)
     append(journal, record(MEANT, SECRET))
     with open_readonly(tmp_path) as reader:
         reader._connection.execute("BEGIN")
         reader._connection.execute("SELECT count(*) FROM rows").fetchall()
-        assert forget(tmp_path, trace=MEANT).wiped is False
-    assert forget(tmp_path, trace=MEANT).wiped is True
+        assert erase(tmp_path, trace=MEANT).wiped is False
+    assert erase(tmp_path, trace=MEANT).wiped is True
     assert on_disk(tmp_path, SECRET) == []
 
 
@@ -214,7 +214,7 @@ def test_whatever_else_is_in_the_journal_the_text_is_in_no_file(tmp_path, seed):
             if len(held) > 30:
                 batch.release([held.pop(rng.randrange(len(held)))])
     for trace in meant:
-        forget(tmp_path, trace=trace)
+        erase(tmp_path, trace=trace)
     assert on_disk(tmp_path, SECRET) == []
     assert sum(entry == Forgotten() for entry in entries(journal)) == len(meant)
     journal.close()
@@ -243,7 +243,7 @@ def test_a_server_goes_on_writing_while_somebody_is_forgotten(tmp_path):
         assert writer.stdout.readline() == b"going\n"
         with open_readonly(tmp_path) as reader:
             before = reader.last()[0]
-            done = forget(tmp_path, trace=MEANT)
+            done = erase(tmp_path, trace=MEANT)
             assert wait_for(reader.last, lambda last: last[0] > before)
             assert writer.poll() is None
         assert (done.rows, done.records, done.wiped) == (50, 50, True)

@@ -16,10 +16,10 @@ from serving import foreign, whole
 
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, decode_entry, encode_entry
-from ragmon.journal import Journal, open_readonly
-from ragmon.journal.opening import files_set_aside
-from ragmon.server.keeping.ledger import Ledger
-from ragmon.server.keeping.opening import entries
+from ragmon.server.journal import Journal, open_readonly
+from ragmon.server.journal.files import files_set_aside
+from ragmon.server.pipeline.recovery import entries
+from ragmon.server.pipeline.state import Ledger
 
 WRITTEN_BY = ("31fab96", "fa9e83b", "7694258", "10754fa", "1ef49f9", "b64a092")
 """The first commit of each layout: three of version 1, one of 2, one of 3; and the last of version 3."""

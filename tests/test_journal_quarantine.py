@@ -8,9 +8,8 @@ from otlp_requests import as_json, export
 from serving import foreign
 
 from ragmon.core.record import Label, Quarantined, decode_entry, encode_entry
-from ragmon.journal import Journal, Limits, forget, open_readonly, quarantine
-from ragmon.journal.attempts import Attempts, body_key
-from ragmon.journal.quarantine import ASSEMBLING, READING
+from ragmon.server.journal import Journal, Limits, erase, open_readonly, quarantine
+from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key
 from ragmon.testing import make_record
 
 WRITES = {"protobuf": lambda spans: export(spans).SerializeToString(), "json": lambda spans: as_json(export(spans))}
@@ -101,7 +100,7 @@ def test_a_trace_that_is_forgotten_is_forgotten_there_as_well(journal, tmp_path,
     hold(journal, WRITES[form](GUILTY), form)
     hold(journal, WRITES[form](HONEST), form, step=READING)
     hold(journal, WRITES[form]([*GUILTY, *HONEST]), form, step=READING)
-    assert forget(tmp_path, trace=GUILTY[0].trace_id).quarantined == 3
+    assert erase(tmp_path, trace=GUILTY[0].trace_id).quarantined == 3
     assert [SECRET in one.body for one in kept(tmp_path)] == [False]
     assert not [path for path in tmp_path.iterdir() if SECRET in path.read_bytes()]
 

@@ -15,9 +15,9 @@ import pytest
 from keepers import Hand, body, fingerprint
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
-from ragmon.journal import Limits
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_traces
+from ragmon.server.journal import Limits
+from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.receiver.interface import Form
 
 MIB = 1 << 20
 

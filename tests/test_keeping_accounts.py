@@ -9,10 +9,9 @@ from keepers import NO_ERRORS, Hand, body, inside
 from serving import asked, foreign, journalled, whole
 
 from ragmon.core.record import Latency
-from ragmon.journal import journal, keys
-from ragmon.server.keeping.assembling import drawn
-from ragmon.server.keeping.traces import IN_MEMORY
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.journal import journal, keys
+from ragmon.server.pipeline.assembler import Limits, drawn
+from ragmon.server.pipeline.trace_buffer import IN_MEMORY
 
 RARE = "[sampling]\nrate = 0.01\n"
 

@@ -8,8 +8,8 @@ import pytest
 from keepers import NO_ERRORS, SHORT, Hand, body, inside
 from serving import asked, foreign, whole
 
-from ragmon.journal import open_readonly
-from ragmon.journal.attempts import TWICE, Attempts, Item, body_key, row_key, trace_key
+from ragmon.server.journal import open_readonly
+from ragmon.server.journal.quarantine import TWICE, Attempts, Item, body_key, row_key, trace_key
 
 STEPS = 60
 LENIENT = SHORT + NO_ERRORS

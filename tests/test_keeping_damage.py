@@ -12,9 +12,9 @@ from small_disk import fill
 from ragmon.core import constants
 from ragmon.core.record import Totals
 from ragmon.metrics import Metric, base
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import Request, of_traces
-from ragmon.server.keeping.producers import Producers
+from ragmon.server.pipeline.decode import Request, of_traces
+from ragmon.server.pipeline.state import Producers
+from ragmon.server.receiver.interface import Form
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from keepers import HOUR, NO_ERRORS, Hand, body
 from otlp_requests import as_json, export
 from serving import asked, foreign, whole
 
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_traces
+from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.receiver.interface import Form
 
 LOST, WON = f"{1 << 64:032x}", f"{(1 << 64) - 1:032x}"
 """Trace ids that have the lowest and the highest draw."""

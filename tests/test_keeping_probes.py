@@ -12,9 +12,9 @@ from serving import BEGIN, asked, foreign, journalled, whole
 from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
-from ragmon.journal import forget
-from ragmon.server.keeping.opening import replay
-from ragmon.server.keeping.replies import is_a_probers, joined
+from ragmon.server.journal import erase
+from ragmon.server.pipeline.probe_replies import is_a_probers, joined
+from ragmon.server.pipeline.recovery import replay
 
 TRACE = f"{7:032x}"
 CONFIG = '[pipelines.support]\n[gold.support]\npath = "gold.jsonl"\n'
@@ -164,7 +164,7 @@ class TestTheApplicationTellsFirst:
     def test_it_is_found_by_its_tag_while_it_waits(self, hand):
         hand.keeper.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
         hand.send(whole([own(tags={"user": "u1"})]))
-        assert forget(hand.folder / "state", tag=("user", "u1")).spans == 1
+        assert erase(hand.folder / "state", tag=("user", "u1")).spans == 1
         hand.tick(61)
         assert (counted(hand), hand.ledger.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
 

@@ -9,8 +9,8 @@ from serving import BEGIN, PROTOBUF, asked, post, serving, whole
 
 from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core.record import Totals
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import Request, of_metrics, of_traces
+from ragmon.server.pipeline.decode import Request, of_metrics, of_traces
+from ragmon.server.receiver.interface import Form
 
 
 def told(instance, calls, at, kept=0):

@@ -11,8 +11,8 @@ from serving import asked, replayed, whole
 from ragmon.core.record import Label
 from ragmon.gold.labels.pending import SHARE, Early
 from ragmon.gold.labels.ratings import JOINED, NO_ROOM, Book
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.receiver.interface import Form
 
 MOST = 80
 """Labels that may wait in these tests."""

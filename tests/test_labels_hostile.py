@@ -14,15 +14,15 @@ from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
 from ragmon.gold.labels.files import Words, read_labels
 from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict
-from ragmon.journal import forget, open_readonly
 from ragmon.monitor.engine import Live
 from ragmon.monitor.replay import Run
 from ragmon.scoring.labels import Settled, labelled
 from ragmon.scoring.minutes import Steps
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.windows import SeriesKey, State
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.server.journal import erase, open_readonly
+from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.receiver.interface import Form
 from ragmon.testing import make_record
 
 NOW = 1_763_683_200.0
@@ -168,6 +168,6 @@ def test_forgetting_by_a_tag_finds_the_answer_in_a_label_whose_own_row_has_expir
         keeper.take(of_traces(whole([record]), PROTOBUF))
         keeper.take(of_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))
         keeper.keeper.journal._connection.execute("DELETE FROM rows WHERE seq = 1")
-    assert forget(tmp_path / "state", tag=("user", "17")).labels == 1
+    assert erase(tmp_path / "state", tag=("user", "17")).labels == 1
     with open_readonly(tmp_path / "state") as journal:
         assert all(b"only one user" not in row.lines for row in journal.rows())

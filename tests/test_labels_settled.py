@@ -15,14 +15,14 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
 from ragmon.gates.evaluate import MATURE
 from ragmon.ingest.decode import decode
-from ragmon.journal import open_readonly
 from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import Settled
 from ragmon.scoring.scorer import Scorer
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_labels, of_traces
-from ragmon.server.keeping.opening import replay
+from ragmon.server.journal import open_readonly
+from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.pipeline.recovery import replay
+from ragmon.server.receiver.interface import Form
 from ragmon.testing import make_record
 
 QAEVAL = Path(__file__).parent.parent.parent / "shared" / "data" / "qaeval"

@@ -21,7 +21,7 @@ from ragmon.export.state import Captured
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Live
 from ragmon.scoring.cardinality import SILENT
-from ragmon.server.keeping.accepting import of_labels
+from ragmon.server.pipeline.decode import of_labels
 from ragmon.testing import make_record
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'

@@ -23,7 +23,7 @@ from ragmon.core.series_names import LONGEST as LABEL
 from ragmon.core.series_names import label
 from ragmon.export.markdown import escape
 from ragmon.monitor.engine import Live
-from ragmon.server.keeping.accepting import Request
+from ragmon.server.pipeline.decode import Request
 from ragmon.testing import make_record
 
 STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

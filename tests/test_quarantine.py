@@ -27,7 +27,7 @@ from serving import (
     whole,
 )
 
-from ragmon.journal import forget, open_readonly
+from ragmon.server.journal import erase, open_readonly
 from ragmon.server.watchdog import FROZEN, LEAVE
 
 GUILTY = 7
@@ -204,7 +204,7 @@ def test_a_line_that_harms_twice_while_it_is_scored_is_set_aside_and_stays_so_in
     report = json.loads(command(tmp_path, "replay", "--journal", tmp_path / "state"))
     assert report["records"]["scored"] == before["scored"]
     command(tmp_path, "verify", "--deep", "--state-dir", tmp_path / "state")
-    assert forget(tmp_path / "state", tag=("who", "somebody in particular")).quarantined == 1
+    assert erase(tmp_path / "state", tag=("who", "somebody in particular")).quarantined == 1
     assert kept(tmp_path) == []
     files = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir())
     assert b"somebody in particular" not in files

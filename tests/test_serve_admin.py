@@ -36,10 +36,10 @@ from test_faults_disk import send_until_refused
 from ragmon.config.load import load
 from ragmon.export.diagnosis import render
 from ragmon.gates.diagnosis import load as load_why
-from ragmon.server.keeping.clock import Clock
-from ragmon.server.keeping.opening import entries
+from ragmon.server.api import queries as asking_module
+from ragmon.server.pipeline.clock import Clock
+from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
-from ragmon.server.showing import asking as asking_module
 from ragmon.testing import FakeClock
 
 GATES = """

@@ -21,9 +21,9 @@ from serving import (
 )
 
 from ragmon.core.record import Label, decode_entry
-from ragmon.journal import forget, open_readonly
-from ragmon.server.desk import Form
-from ragmon.server.keeping.accepting import of_labels, of_traces
+from ragmon.server.journal import erase, open_readonly
+from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.receiver.interface import Form
 
 PRECISION = 'rag_answer_correct{gold="",pipeline="support",source="label",window="1h"}'
 PROTOBUF = Form.PROTOBUF
@@ -201,7 +201,7 @@ def test_forgetting_a_trace_takes_its_labels_and_the_answer_in_them(tmp_path):
         send_body(running, whole([asked(n, q="a question only one user asks") for n in range(3)]))
         send_labels(running, [label(n, comment="what a user wrote") for n in range(3)])
         labels(running, 3)
-        done = forget(tmp_path / "state", trace=trace(1))
+        done = erase(tmp_path / "state", trace=trace(1))
         assert (done.records, done.labels) == (1, 1)
         with open_readonly(tmp_path / "state") as journal:
             lines = [decode_entry(line) for row in journal.rows() for line in row.lines.splitlines()]

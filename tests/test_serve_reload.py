@@ -14,7 +14,7 @@ from alarming import write_config
 from serving import PORTS, accounted, asked, configuration, get, process, send_body, serving, values, wait_for, whole
 from test_serve_admin import still
 
-from ragmon.journal import Limits
+from ragmon.server.journal import Limits
 
 LOADED = "ragmon_config_last_reload_successful"
 ERRORS = "[pipelines.support]\n[gates.errors]\nmetric = 'error_rate'\nat_most = {}\n"

@@ -14,7 +14,7 @@ from test_spans_real import run_program
 from through_collector import collector
 
 from ragmon.ingest.spans import Span, to_record
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.pipeline.assembler import Limits
 
 FULL = '[capture]\ncontent = "full"\n'
 FILES = (

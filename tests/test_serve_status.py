@@ -20,7 +20,8 @@ from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Sampling, Totals
 from ragmon.export.state import Books, Reading, Served
 from ragmon.scoring.snapshot import Snapshot
-from ragmon.server.showing import glance, views
+from ragmon.server.api import status as glance
+from ragmon.server.api import status as views
 
 
 def minutes(running, moved, n, **fields):

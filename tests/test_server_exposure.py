@@ -8,7 +8,7 @@ import pytest
 
 from ragmon.config.services import Serve
 from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.server.doors.exposure import check, read_token
+from ragmon.server.receiver.security import check, read_token
 
 CERTIFICATE = {"cert": "server.pem", "key": "server.key"}
 TOKEN = "token"

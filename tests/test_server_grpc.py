@@ -37,10 +37,10 @@ from process_usage import peak
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
 from ragmon.monitor import log
-from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.doors import rpc
-from ragmon.server.doors.calling import Calling
-from ragmon.server.doors.limits import RequestLimits
+from ragmon.server.receiver import grpc_service
+from ragmon.server.receiver.grpc import Calling
+from ragmon.server.receiver.interface import Form, RefusedError, Taken
+from ragmon.server.receiver.limits import RequestLimits
 
 HERE = Address("127.0.0.1", 0)
 MIB = 1 << 20
@@ -235,7 +235,7 @@ def test_a_call_without_a_message_is_refused(desk, port, channel):
 
 
 def test_too_many_calls_at_once_are_asked_to_come_again(desk, opened, channel, monkeypatch):
-    monkeypatch.setattr(rpc, "READING", 1)
+    monkeypatch.setattr(grpc_service, "READING", 1)
     done = threading.Event()
 
     def silent():
@@ -345,7 +345,7 @@ def test_what_is_no_grpc_harms_nobody(desk, port):
 
 
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, port, channel, caplog, monkeypatch):
-    monkeypatch.setattr(rpc, "complain", log.Complaints())
+    monkeypatch.setattr(grpc_service, "complain", log.Complaints())
     caplog.set_level(logging.DEBUG)
     desk.raises = ValueError("a secret question")
     line = channel(port)
@@ -413,7 +413,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(desk, tmp_path):
 
 
 def test_grpc_is_loaded_only_where_this_door_opens():
-    script = "import ragmon.server.doors.calling, ragmon.server.doors.writing, sys; print('grpc' in sys.modules)"
+    script = "import ragmon.server.receiver.grpc, ragmon.server.receiver.http, sys; print('grpc' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.server.doors import limits
-from ragmon.server.doors.intake import Intake
-from ragmon.server.doors.limits import RequestLimits, encodings, inflate
-from ragmon.server.doors.refusals import TurnedAwayError
+from ragmon.server.receiver import limits
+from ragmon.server.receiver.interface import TurnedAwayError
+from ragmon.server.receiver.limits import Intake, RequestLimits, encodings, inflate
 
 MIB = 1 << 20
 

@@ -19,9 +19,8 @@ from process_usage import cpu_seconds, peak, resident
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
 from ragmon.ingest.otlp.request import packed, read_protobuf
-from ragmon.server.doors.intake import Intake
-from ragmon.server.doors.limits import RequestLimits
-from ragmon.server.doors.refusals import TurnedAwayError
+from ragmon.server.receiver.interface import TurnedAwayError
+from ragmon.server.receiver.limits import Intake, RequestLimits
 
 MIB = 1 << 20
 LARGE = 7_500_000

@@ -18,11 +18,11 @@ from serving import PROTOBUF, asked, configuration, process, whole
 from test_server_sockets import address, cpu
 
 from ragmon.config.types import Address
-from ragmon.server.desk import RefusedError, Taken
-from ragmon.server.doors.limits import RequestLimits
-from ragmon.server.doors.listening import Listening
-from ragmon.server.doors.quick import LARGEST, head
-from ragmon.server.doors.writing import writing
+from ragmon.server.receiver.fast_path import LARGEST, head
+from ragmon.server.receiver.http import writing
+from ragmon.server.receiver.interface import RefusedError, Taken
+from ragmon.server.receiver.limits import RequestLimits
+from ragmon.server.receiver.listener import Listening
 
 USUAL = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\n"
 

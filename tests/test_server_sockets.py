@@ -18,9 +18,9 @@ from serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post
 
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
-from ragmon.server.doors.listening import HANDSHAKE, Listening
-from ragmon.server.doors.sockets import CONNECTIONS, OWN_FILES, SPARE_FILES, shares
-from ragmon.server.doors.writing import writing
+from ragmon.server.receiver.acceptor import CONNECTIONS, OWN_FILES, SPARE_FILES, shares
+from ragmon.server.receiver.http import writing
+from ragmon.server.receiver.listener import HANDSHAKE, Listening
 
 HELLO = bytes.fromhex("160301020001000001fc03")
 """The first eleven bytes of a TLS ClientHello."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.server.keeping.waiting import LATE, TOO_MANY, TWICE, Limits, Room
+from ragmon.server.pipeline.assembler import LATE, TOO_MANY, TWICE, Limits, Room
 
 LIMITS = Limits(idle=5.0, rootless=60.0, age=600.0, spans=4, traces=10, size=1000)
 

@@ -49,12 +49,12 @@ from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
 from ragmon.monitor import log
-from ragmon.server.desk import Form, RefusedError, Taken
-from ragmon.server.doors import limits
-from ragmon.server.doors import writing as door
-from ragmon.server.doors.limits import RequestLimits
-from ragmon.server.doors.listening import Listening
-from ragmon.server.doors.writing import writing
+from ragmon.server.receiver import http as door
+from ragmon.server.receiver import limits
+from ragmon.server.receiver.http import writing
+from ragmon.server.receiver.interface import Form, RefusedError, Taken
+from ragmon.server.receiver.limits import RequestLimits
+from ragmon.server.receiver.listener import Listening
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 HERE = Address("127.0.0.1", 0)

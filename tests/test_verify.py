@@ -24,9 +24,9 @@ from ragmon.capture.exporters import OtlpSink
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
-from ragmon.journal import Journal, Limits, forget
-from ragmon.journal.held import Row, checksum
-from ragmon.server.keeping.waiting import Limits as Patience
+from ragmon.server.journal import Journal, Limits, erase
+from ragmon.server.journal.reader import Row, checksum
+from ragmon.server.pipeline.assembler import Limits as Patience
 from ragmon.verifying import journal as verifying
 from ragmon.verifying import of_server
 from ragmon.verifying.journal import of_journal
@@ -374,7 +374,7 @@ def test_an_empty_journal_is_accounted_for(tmp_path):
 
 
 def test_what_was_forgotten_is_not_missed(folder):
-    forget(folder / "state", trace=f"{200:032x}")
+    erase(folder / "state", trace=f"{200:032x}")
     done = verify(folder)
     assert done.code == 0, done.out
     assert "note: records that were forgotten on request: 1" in done.out
@@ -387,7 +387,7 @@ def test_what_was_forgotten_and_never_saved_as_counted_is_not_missed_either(tmp_
     with process(tmp_path) as running:
         send(running, [request(n) for n in range(20)])
         running.kill()
-    forget(tmp_path / "state", trace=f"{7:032x}")
+    erase(tmp_path / "state", trace=f"{7:032x}")
     done = verify(tmp_path)
     assert (done.code, table(done)["scored"], table(done)["residual"]) == (0, "19", "0")
     assert "ingest ignored: forgotten 1" in done.out

@@ -10,8 +10,8 @@ from time import monotonic, thread_time
 
 import pytest
 
-from ragmon.journal.attempts import Attempts, trace_key
 from ragmon.server import watchdog
+from ragmon.server.journal.quarantine import Attempts, trace_key
 from ragmon.server.watchdog import Watchdog
 
 STUCK = 75

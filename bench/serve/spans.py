@@ -13,11 +13,11 @@ from time import monotonic, process_time, sleep
 from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp.request import read
-from ragmon.server.desk import Form
-from ragmon.server.doors.limits import inflate
-from ragmon.server.keeping.clock import Clock
-from ragmon.server.keeping.keeper import Keeper
-from ragmon.server.keeping.waiting import Limits
+from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.clock import Clock
+from ragmon.server.pipeline.writer import Keeper
+from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.limits import inflate
 from ragmon.server.server import make_keeper
 
 ROUNDS = 5

@@ -86,7 +86,7 @@ def _look(admin: str) -> tuple[Status | None, Check]:
 
 def _is_ragmon(endpoint: str) -> bool:
     """Whether what takes the records is a `ragmon serve`, and no collector."""
-    from ragmon.server.doors.writing import PURPOSE  # noqa: PLC0415 - loads what the server needs
+    from ragmon.server.receiver.http import PURPOSE  # noqa: PLC0415 - loads what the server needs
 
     try:
         return get(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())

@@ -10,8 +10,8 @@ from typing import Final
 from ragmon.checkup.check import Check
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
-from ragmon.journal import open_readonly
 from ragmon.remote import Quarantined
+from ragmon.server.journal import open_readonly
 
 NAME: Final = "set aside"
 SHOWN: Final = 5

@@ -12,8 +12,8 @@ from ragmon.cli.runs import config_option
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_line
-from ragmon.journal import Erasure
-from ragmon.journal import forget as take_out
+from ragmon.server.journal import Erasure
+from ragmon.server.journal import erase as take_out
 
 _TRACE: Final = re.compile(r"[0-9a-fA-F]{32}")
 

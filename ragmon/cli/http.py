@@ -18,7 +18,7 @@ from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
-from ragmon.server.doors.exposure import read_token
+from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 30.0
 """Seconds to wait for an answer that is a matter of looking it up."""

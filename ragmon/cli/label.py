@@ -22,9 +22,9 @@ from ragmon.core.record import Label, Line, Record
 from ragmon.gold.labels.files import read_labels, template
 from ragmon.gold.labels.sampling import queue, rows
 from ragmon.ingest.files import Intake, read_files
-from ragmon.journal import JournalReader, open_readonly
-from ragmon.server.doors.writing import LABELS_PATH
-from ragmon.server.keeping.opening import entries
+from ragmon.server.journal import JournalReader, open_readonly
+from ragmon.server.pipeline.recovery import entries
+from ragmon.server.receiver.http import LABELS_PATH
 
 _TOGETHER: Final = 1000
 """Labels of one request."""

@@ -30,11 +30,11 @@ from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.export.markdown import render
 from ragmon.ingest.files import Intake
-from ragmon.journal import open_readonly
 from ragmon.monitor.build import ScorerPlan
 from ragmon.monitor.offline import Watching
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import Settled
+from ragmon.server.journal import open_readonly
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-000": ("k", "gates"),
@@ -151,7 +151,7 @@ def _journal(
     questions: int | None,
 ) -> int:
     """Score a server's journal again."""
-    from ragmon.server.keeping.opening import replay as score_again  # noqa: PLC0415 - loads what the server needs
+    from ragmon.server.pipeline.recovery import replay as score_again  # noqa: PLC0415 - loads what the server needs
 
     labels = Settled()
     with open_readonly(Path(folder)) as rows:

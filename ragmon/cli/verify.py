@@ -14,8 +14,8 @@ from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.export.state import Books
-from ragmon.journal import JournalError
 from ragmon.remote import NoAnswerError, place
+from ragmon.server.journal import JournalError
 from ragmon.verifying import Account, of_server
 
 COLUMNS: Final = ("stage", "received", "scored", "ignored", "dropped", "duplicate", "pending", "residual")

@@ -14,25 +14,25 @@ from ragmon.config.services import Tls
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core.net import own_names
-from ragmon.journal import Journal, JournalError
-from ragmon.journal.attempts import Attempts, row_of
 from ragmon.scoring.minutes import STEP
-from ragmon.server.doors import exposure
-from ragmon.server.doors.calling import Calling
-from ragmon.server.doors.listening import Listening
-from ragmon.server.doors.sockets import shares
-from ragmon.server.doors.writing import writing
-from ragmon.server.keeping.clock import Clock
-from ragmon.server.keeping.keeper import CORRUPT, Keeper
-from ragmon.server.keeping.ledger import Ledger
-from ragmon.server.keeping.opening import catch_up
-from ragmon.server.keeping.replies import WAIT
-from ragmon.server.keeping.traces import Traces
-from ragmon.server.keeping.waiting import Limits as Patience
-from ragmon.server.probing import Probing
-from ragmon.server.reloading import Reloading, limits
-from ragmon.server.showing.admin import admin
-from ragmon.server.showing.views import Views
+from ragmon.server.api.app import admin
+from ragmon.server.api.status import Views
+from ragmon.server.journal import Journal, JournalError
+from ragmon.server.journal.quarantine import Attempts, row_of
+from ragmon.server.pipeline.assembler import Limits as Patience
+from ragmon.server.pipeline.clock import Clock
+from ragmon.server.pipeline.probe_replies import WAIT
+from ragmon.server.pipeline.recovery import catch_up
+from ragmon.server.pipeline.state import Ledger
+from ragmon.server.pipeline.trace_buffer import Traces
+from ragmon.server.pipeline.writer import CORRUPT, Keeper
+from ragmon.server.probes import Probing
+from ragmon.server.receiver import security
+from ragmon.server.receiver.acceptor import shares
+from ragmon.server.receiver.grpc import Calling
+from ragmon.server.receiver.http import writing
+from ragmon.server.receiver.listener import Listening
+from ragmon.server.reload import Reloading, limits
 
 DRAIN: Final = 5.0
 """Seconds that requests in flight may take once the server is to stop: what it took is put on disk in some more."""
@@ -75,8 +75,8 @@ class Server:
         watch: Callable[[Attempts], object] | None = None,
     ) -> None:
         serve = settings.serve
-        self.warnings = exposure.check(serve, insecure=insecure)
-        token = exposure.read_token(serve)
+        self.warnings = security.check(serve, insecure=insecure)
+        token = security.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
         self.keeper = make_keeper(settings, clock or Clock(), patience, watch)
         self.probing = Probing(self.keeper, Path(serve.state_dir), wait=reply_wait)

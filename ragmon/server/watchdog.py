@@ -19,7 +19,7 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.journal.attempts import Attempts
+from ragmon.server.journal.quarantine import Attempts
 
 FROZEN: Final = 6.0
 """Seconds of CPU of the whole process in which no thread of Python gets a turn: the kernel ends it."""

@@ -8,10 +8,10 @@ from typing import Final, cast
 
 from ragmon.config.settings import Settings
 from ragmon.export.state import Books
-from ragmon.journal import Journal, JournalError, JournalReader
-from ragmon.server.keeping.ledger import STAGE, Ledger
-from ragmon.server.keeping.opening import catch_up, replay
-from ragmon.server.keeping.traces import Traces
+from ragmon.server.journal import Journal, JournalError, JournalReader
+from ragmon.server.pipeline.recovery import catch_up, replay
+from ragmon.server.pipeline.state import STAGE, Ledger
+from ragmon.server.pipeline.trace_buffer import Traces
 from ragmon.verifying.account import Account
 from ragmon.verifying.rows import Rows, look
 

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Forgotten
-from ragmon.journal import JournalError
-from ragmon.journal.held import Readable, Row
-from ragmon.server.keeping.counts import Counts
-from ragmon.server.keeping.opening import entries
+from ragmon.server.journal import JournalError
+from ragmon.server.journal.reader import Readable, Row
+from ragmon.server.pipeline.decode import Counts
+from ragmon.server.pipeline.recovery import entries
 
 NAMED: Final = 10
 """Faults that are named; the others are counted."""

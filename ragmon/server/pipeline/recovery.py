@@ -1,0 +1,96 @@
+"""From a journal to where the server stands: the newest checkpoint, and every row that came after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from ragmon.config.settings import Settings
+from ragmon.core.record import Entry, Label, Record, decode_entry
+from ragmon.monitor.engine import EDGES
+from ragmon.monitor.log import complain
+from ragmon.scoring.labels import Settled
+from ragmon.server.journal import Checkpoint, Row
+from ragmon.server.journal.quarantine import Attempts
+from ragmon.server.journal.reader import Readable
+from ragmon.server.journal.store import told_reading
+from ragmon.server.pipeline.decode import Counts
+from ragmon.server.pipeline.state import Ledger
+
+
+def catch_up(settings: Settings, journal: Readable, attempts: Attempts | None = None) -> Ledger:
+    """Where the server stands after every row of a journal: from the newest checkpoint on.
+
+    Args:
+        settings: The configuration.
+        journal: The journal.
+        attempts: Where it is noted which line is being scored.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    ledger = _begin(settings, [journal.checkpoint(), journal.base()])
+    ledger.attempts = attempts
+    for row in journal.rows(after=ledger.seq):
+        _take(ledger, row, journal)
+    return ledger
+
+
+def replay(settings: Settings, journal: Readable, labels: Settled | None = None) -> Ledger:
+    """Score every row of a journal again, as the server did: the same counts and the same alarms, to the last bit.
+
+    Args:
+        settings: The configuration; another one gives what it would have given.
+        journal: The journal.
+        labels: Hears every label, for a report with the last word of each rater.
+
+    Raises:
+        JournalError: It cannot be read.
+    """
+    ledger = _begin(settings, [journal.base()], edges=None)
+    ledger.live.labels.heard = None if labels is None else labels.hear
+    for row in journal.rows(after=ledger.seq):
+        _take(ledger, row, journal)
+        ledger.failures.clear()
+    ledger.live.advance(float("inf"))
+    if labels is not None:
+        labels.rename(ledger.live.known)
+    return ledger
+
+
+def _take(ledger: Ledger, row: Row, journal: Readable) -> None:
+    with told_reading(journal.path):
+        counts, lines = Counts.load(row.counts), entries(row.lines)
+    ledger.take(row.seq, row.arrival, counts, lines)
+
+
+def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> Ledger:
+    """What the first checkpoint says that can be read; nothing was counted where there is none."""
+    for checkpoint in checkpoints:
+        if checkpoint is None:
+            continue
+        ledger = Ledger(settings, edges=edges)
+        try:
+            ledger.load(checkpoint.data)
+        except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+            complain("a checkpoint cannot be read and is passed over", error)
+            continue
+        return ledger
+    return Ledger(settings, edges=edges)
+
+
+def entries(lines: bytes) -> list[Entry]:
+    """The lines of a row; of several labels on one answer the first holds it, and all have it here.
+
+    Raises:
+        msgspec.DecodeError: One of them is none.
+    """
+    found = [decode_entry(line) for line in lines.split(b"\n") if line]
+    answers: dict[str, Record] = {}
+    for entry in found:
+        if isinstance(entry, Label):
+            if entry.answer is not None:
+                answers[entry.trace_id] = entry.answer
+            entry.answer = answers.get(entry.trace_id)
+    return found

@@ -1,0 +1,183 @@
+"""The probes of a server: started with it, changed with its configuration, told when an alarm asks for a look."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import Final, NamedTuple
+
+from ragmon.alarms import Edge
+from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.record import Record
+from ragmon.gold import GoldSet
+from ragmon.monitor.build import Redactions
+from ragmon.monitor.log import complain
+from ragmon.monitor.probes.client import Asker, Capture
+from ragmon.monitor.probes.plan import budget_in, key_of, questions
+from ragmon.monitor.probes.prober import Budget, Looks, Prober
+from ragmon.monitor.probes.question import Counts, Sending
+from ragmon.monitor.probes.runner import GRACE
+from ragmon.server.pipeline.probe_replies import WAIT
+from ragmon.server.pipeline.writer import Keeper
+
+LOOK: Final = 1.0
+"""Seconds between two looks at the alarms."""
+PATIENCE: Final = 5.0
+"""Seconds the server waits at its end for a target that is being loaded."""
+_log = logging.getLogger("ragmon.server")
+
+
+class _Basis(NamedTuple):
+    """What a prober stands on: while it stays what it is, so does the prober."""
+
+    spec: ProbeSpec
+    gold: str
+    pipeline: PipelineSettings
+
+
+class Probing:
+    """Runs the probes of a configuration, in a thread of its own: what it probes is foreign code and may take its time.
+
+    Args:
+        keeper: Where their records are handed in, and alarms are read.
+        folder: Where it is counted what was sent today.
+        wait: Seconds an answer waits for the application's own record.
+
+    Attributes:
+        troubles: Why a probe does not run, by its name.
+    """
+
+    def __init__(self, keeper: Keeper, folder: Path, *, wait: float = WAIT) -> None:
+        self.troubles: dict[str, RagmonError] = {}
+        self._keeper = keeper
+        self._folder = folder
+        self._wait = wait
+        self._counts = Counts()
+        self._budgets: dict[str, Budget] = {}
+        self._running: dict[str, tuple[_Basis, Prober]] = {}
+        self._capture: Capture | None = None
+        self._wanted: SimpleQueue[Settings | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name="ragmon-probing", daemon=True)
+
+    def start(self) -> None:
+        """Begin to probe."""
+        self.configure(self._keeper.ledger.live.settings)
+        self._thread.start()
+
+    def configure(self, settings: Settings) -> None:
+        """Go on with the probes of a configuration; those that stay as they were are not interrupted."""
+        self._wanted.put(settings)
+
+    def stop(self) -> None:
+        """Probe no more; what is under way is not waited for."""
+        self._wanted.put(None)
+        if self._thread.is_alive():
+            self._thread.join(PATIENCE)
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """How many questions were due, by probe and what became of them."""
+        return self._counts.read()
+
+    def judged(self) -> Mapping[tuple[str, str], int]:
+        """What became of answers to probes that judges were to look at, by judge and result."""
+        return {} if self._capture is None else self._capture.judged()
+
+    def _work(self) -> None:
+        looks = Looks(self._edges())
+        while True:
+            try:
+                for wanted in self._next():
+                    if wanted is None:
+                        return self._finish()
+                    self._put_in_force(wanted)
+                self._send(looks.see(self._edges(), monotonic()))
+            except Exception as error:  # noqa: BLE001 - what fails once may work the next time
+                complain("probes could not be looked after", error)
+
+    def _finish(self) -> None:
+        self._end(self._running)
+        if self._capture is not None:
+            self._capture.close()
+
+    def _next(self) -> list[Settings | None]:
+        """The configuration that is wanted now, if another one is; None where the server ends."""
+        try:
+            found = self._wanted.get(timeout=LOOK)
+            while found is not None and not self._wanted.empty():
+                found = self._wanted.get()
+        except Empty:
+            return []
+        return [found]
+
+    def _put_in_force(self, settings: Settings) -> None:
+        """Run the probes of a configuration; whatever is wrong with one harms no other."""
+        self._end([name for name in self._running if name not in {spec.name for spec in settings.probes}])
+        troubles: dict[str, RagmonError] = {}
+        if settings.probes:
+            try:
+                self._run_all(settings, troubles)
+            except RagmonError as error:
+                troubles = dict.fromkeys([spec.name for spec in settings.probes], error)
+        for name, trouble in troubles.items():
+            _log.error("probe %s does not run: %s (%s)", name, trouble, trouble.hint)
+        self.troubles = troubles
+
+    def _run_all(self, settings: Settings, troubles: dict[str, RagmonError]) -> None:
+        redact = Redactions(settings)
+        if self._capture is None:
+            self._capture = Capture(settings)
+        else:
+            self._capture.go_on_with(settings)
+        golds = {gold.name: gold for gold in self._keeper.ledger.live.scorer.gold.sets}
+        for spec in settings.probes:
+            basis = _Basis(spec, golds[spec.gold].version, settings.of(spec.pipeline))
+            if spec.name in self._running:
+                if self._running[spec.name][0] == basis:
+                    continue
+                self._end([spec.name])
+            try:
+                prober = self._prober(spec, golds[spec.gold], settings, redact, self._capture)
+            except RagmonError as error:
+                troubles[spec.name] = error
+                continue
+            prober.start()
+            self._running[spec.name] = (basis, prober)
+            _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
+
+    def _prober(
+        self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: Capture
+    ) -> Prober:
+        asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
+        budget = self._budgets.setdefault(spec.name, budget_in(self._folder, spec))
+        budget.most = spec.max_per_day
+        take = partial(self._take, redact, self._wait if asker.far else 0.0)
+        return Prober(spec, questions(gold), asker, take, counts=self._counts, budget=budget)
+
+    def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
+        return self._keeper.reply(redact(record), wait)
+
+    def _expect(self, spec: ProbeSpec, sending: Sending) -> None:
+        """Say that a question is under way, before it is: the application may tell of it first."""
+        begun = Record(trace_id=sending.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=sending.qid)
+        self._keeper.reply(begun, spec.timeout + GRACE + self._wait, came=False)
+
+    def _end(self, which: Iterable[str]) -> None:
+        for name in list(which):
+            self._running.pop(name)[1].stop()
+
+    def _edges(self) -> list[Edge]:
+        with self._keeper.lock:
+            return list(self._keeper.ledger.live.edges)
+
+    def _send(self, pipelines: Container[str]) -> None:
+        """Send whole sets where alarms ask for a look."""
+        for basis, prober in list(self._running.values()):
+            if basis.spec.pipeline in pipelines and basis.spec.on_look and prober.sweep():
+                _log.info("probe %s sends its whole set: an alarm asks for a look", basis.spec.name)

@@ -1,0 +1,81 @@
+"""The write port over gRPC: OTLP exports from producers that speak nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+from ragmon.config.types import Address
+from ragmon.server.receiver.acceptor import CONNECTIONS
+from ragmon.server.receiver.interface import Desk
+from ragmon.server.receiver.limits import LIMITS, RequestLimits
+from ragmon.server.receiver.listener import Port
+
+
+class Calling(Port):
+    """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
+
+    A call that dawdles waits in the loop and holds no thread, so two hundred of them hold nobody up.
+
+    Args:
+        desk: Where exports are handed in.
+        address: Where; port 0 takes a free one.
+        token: The bearer token; None where none is needed.
+        tls: The certificate and its key, PEM files; None for plain text.
+        limits: What a call may cost.
+        connections: How many there may be at once.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        address: Address,
+        *,
+        token: str | None,
+        tls: tuple[Path, Path] | None,
+        limits: RequestLimits = LIMITS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        super().__init__("grpc", address, tls)
+        self._desk = desk
+        self._token = token
+        self._limits = limits
+        self._connections = connections
+        self._grace = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def _end(self, grace: float) -> None:
+        self._grace = grace
+        if self._loop is not None and self._stopping is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._loop = self._stopping = None
+
+    def _serve(self, place: socket.socket) -> None:
+        place.close()  # gRPC opens it again; where it could not, it would not say why
+        asyncio.run(self._answer())
+
+    async def _answer(self) -> None:
+        import grpc.aio  # type: ignore[import-untyped]  # noqa: PLC0415 - only where this door opens
+
+        from ragmon.server.receiver import grpc_service  # noqa: PLC0415 - as above
+
+        server = grpc.aio.server(options=grpc_service.options(self._limits, self._connections))
+        server.add_generic_rpc_handlers((grpc_service.Exports(self._desk, self._token, self._limits),))
+        port = self._open(server, grpc)
+        await server.start()
+        stopping = self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._opened(port)
+        await stopping.wait()
+        await server.stop(self._grace)
+
+    def _open(self, server: Any, grpc: Any) -> int:
+        """Open the port; returns which."""
+        if self._tls is None:
+            return int(server.add_insecure_port(str(self._asked)))
+        cert, key = self._tls
+        credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
+        return int(server.add_secure_port(str(self._asked), credentials))
