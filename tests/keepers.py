@@ -5,6 +5,7 @@ from __future__ import annotations
 from otlp_requests import export
 from serving import QUICK, Time, configuration, foreign
 
+from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.journal.failures import Query
@@ -13,7 +14,6 @@ from ragmon.server.pipeline.recovery import replay
 from ragmon.server.pipeline.state import Ledger
 from ragmon.server.receiver.interface import Form
 from ragmon.server.server import make_keeper
-from ragmon.verifying.journal import of_journal
 
 HOUR = 3600.0
 NO_ERRORS = '[gates.errors]\nmetric = "error_rate"\nat_most = 0.0\n'

@@ -17,7 +17,7 @@ from serving import asked, configuration, post, send_body, serving, wait_for, wh
 
 import ragmon as library
 from ragmon.capture import api as giving
-from ragmon.cli.http import TRIES
+from ragmon.cli.client import TRIES
 from ragmon.config.load import load
 from ragmon.core.record import Label, Record, Sampling, encode
 from ragmon.ingest.decode import decode

@@ -9,9 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from ragmon.cli import main
+from ragmon.cli.config import MASK, SERIES, expected_series, rows
 from ragmon.config.load import defaults, load
-from ragmon.config.series import expected_series
-from ragmon.config.show import MASK, SERIES, rows
 
 CONFIG = """\
 [pipelines.support]

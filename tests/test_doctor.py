@@ -17,10 +17,8 @@ from openinference.instrumentation import config as openinference
 from opentelemetry.instrumentation.langchain.utils import should_send_prompts
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider, sampling
 
-from ragmon.checkup import instrumentations as found_in
-from ragmon.checkup.instrumentations import CAPTURE, HIDDEN, OPT_IN
-from ragmon.checkup.limits import limits
-from ragmon.checkup.samplers import samplers
+from ragmon.cli.doctor import instrumentations as found_in
+from ragmon.cli.doctor.local import CAPTURE, HIDDEN, OPT_IN, limits, samplers
 from ragmon.config.load import defaults, load
 
 GOLD = '{"qid":"A1","question":"Does X support null keys?","answerable":false}\n'

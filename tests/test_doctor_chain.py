@@ -18,7 +18,7 @@ from otlp_receiver import Answer, receiving
 from serving import PORTS, configuration, journalled, process, serving
 from through_collector import collector, free_port
 
-from ragmon.checkup.chain import chain
+from ragmon.cli.doctor.chain import chain
 from ragmon.config.load import load
 from ragmon.scoring import cardinality
 from ragmon.server.pipeline.clock import Clock

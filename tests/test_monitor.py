@@ -12,8 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import ragmon
+from ragmon.cli.config import BUILDS
 from ragmon.config.load import defaults
-from ragmon.config.series import BUILDS
 from ragmon.core import log
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Sampling

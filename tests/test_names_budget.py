@@ -12,8 +12,8 @@ from keepers import Hand
 from process_usage import cpu_seconds
 from serving import configuration, get, process, send_body, values, wait_for, whole
 
+from ragmon.cli.config import budget
 from ragmon.config.load import load
-from ragmon.config.series import budget
 from ragmon.core import constants, series_names
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export.prometheus import families

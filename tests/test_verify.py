@@ -21,15 +21,14 @@ from test_serve_spans import fresh, message
 from through_collector import free_port
 
 from ragmon.capture.exporters import OtlpSink
+from ragmon.cli import verify as verifying
+from ragmon.cli.verify import of_journal, of_server
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
 from ragmon.server.journal import Journal, Limits, erase
 from ragmon.server.journal.reader import Row, checksum
 from ragmon.server.pipeline.assembler import Limits as Patience
-from ragmon.verifying import journal as verifying
-from ragmon.verifying import of_server
-from ragmon.verifying.journal import of_journal
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'

@@ -25,7 +25,7 @@ INTERRUPTED: Final = 130
 """What a shell expects of a program that was stopped with Ctrl-C."""
 
 COMMANDS: Final = {
-    "ack": ("ragmon.cli.ack", "Acknowledge an alarm; it is armed again."),
+    "ack": ("ragmon.cli.why", "Acknowledge an alarm; it is armed again."),
     "baseline": ("ragmon.cli.baseline", "What all is well looks like: freeze it for the alarms."),
     "compare": ("ragmon.cli.compare", "One release against another: is it worse?"),
     "config": ("ragmon.cli.config", "The configuration: check it, show it."),

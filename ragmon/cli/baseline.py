@@ -7,7 +7,7 @@ import json
 import click
 
 from ragmon.cli import Commands
-from ragmon.cli.runs import (
+from ragmon.cli.common import (
     check_inputs,
     config_option,
     gold_option,

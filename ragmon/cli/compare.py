@@ -8,9 +8,8 @@ from typing import Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
-from ragmon.cli.http import ask
-from ragmon.cli.runs import (
+from ragmon.cli.client import ask
+from ragmon.cli.common import (
     check_inputs,
     config_option,
     form_option,
@@ -20,6 +19,7 @@ from ragmon.cli.runs import (
     settings_and_gold,
     write,
 )
+from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import releases as compared

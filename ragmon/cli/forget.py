@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from ragmon.cli.runs import config_option
+from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_line

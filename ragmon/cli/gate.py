@@ -10,7 +10,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
-from ragmon.cli.runs import (
+from ragmon.cli.common import (
     check_inputs,
     config_option,
     duplicates_option,

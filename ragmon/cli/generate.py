@@ -1,12 +1,158 @@
-"""`ragmon generate`: what Prometheus and Grafana need of ragmon.toml."""
+"""Whether files that were generated once are those that would be generated now.
+
+`ragmon generate dashboard`: Grafana dashboards of a configuration.
+
+`ragmon generate rules` and `tests`: what Prometheus needs, from the thresholds that judge CI and live traffic.
+
+`ragmon generate`: what Prometheus and Grafana need of ragmon.toml.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import click
 
 from ragmon.cli import Commands
-from ragmon.cli.dashboard import dashboard
-from ragmon.cli.rules import rules, tests
+from ragmon.cli.common import config_option, output_option, write
+from ragmon.config.load import load
+from ragmon.core.errors import RagmonError, UnknownNameError
+from ragmon.core.escaping import printable_line
+from ragmon.export.rules import every_case, render, render_tests, rule_groups
+from ragmon.export.rules.file import Form
+
+DIFFERS: Final = 1
+
+
+def compare(files: Mapping[Path, str]) -> int:
+    """Name the files that are missing or say something else.
+
+    Args:
+        files: What would be generated.
+
+    Returns:
+        The exit code: 0 where none differs.
+    """
+    differ = 0
+    for path, text in files.items():
+        there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+        if there != text:
+            differ = DIFFERS
+            click.echo(f"{printable_line(str(path))}: {'missing' if there is None else 'not what would be written'}")
+    return differ
+
+
+SDK: Final = "grafana_foundation_sdk"
+FIRST: Final = "overview"
+
+
+@click.command("dashboard")
+@config_option
+@click.option("--output", "-o", metavar="DIR", help="Write all five as UID.json into this folder.")
+@click.option("--name", metavar="NAME", help="Write this one to stdout. Default: overview.")
+@click.option("--check", is_flag=True, help="Write nothing: say which files of --output are not what would be written.")
+def dashboard(config: str | None, output: str | None, name: str | None, check: bool) -> int:
+    """Write Grafana dashboards of the gates, metrics and judges of ragmon.toml.
+
+    Overview, retrieval, answers, traffic, health; for Grafana 11.6 and later, on the series of /metrics. Generate them
+    anew when gates or judges change: thresholds are read from series, and need nothing.
+
+    Exit codes: 0, 1 with --check where files differ, 3 bad configuration or usage.
+    """
+    if check and output is None:
+        raise click.UsageError("--check compares with files: name their folder with --output DIR")
+    if output is not None and name is not None:
+        raise click.UsageError("--name is for stdout, --output writes all: give one of them")
+    found = _generated(config)
+    if output is None:
+        uid = f"ragmon-{name or FIRST}"
+        if uid not in found:
+            raise UnknownNameError("dashboard", str(name), [known.removeprefix("ragmon-") for known in found])
+        click.echo(found[uid], nl=False)
+        return 0
+    files = {Path(output) / f"{uid}.json": text for uid, text in found.items()}
+    return compare(files) if check else _write(Path(output), files)
+
+
+def _generated(config: str | None) -> dict[str, str]:
+    """The dashboards by uid.
+
+    Raises:
+        RagmonError: Grafana's SDK is not installed.
+    """
+    try:
+        from ragmon.export.dashboards import generate  # noqa: PLC0415 - the SDK is optional
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != SDK:
+            raise
+        hint = "pip install 'ragmon[dashboard]'"
+        raise RagmonError("dashboards are made with Grafana's SDK, which is not installed", hint=hint) from missing
+    return generate(load(config))
+
+
+def _write(folder: Path, files: dict[Path, str]) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+        click.echo(printable_line(str(path)), err=True)
+    return 0
+
+
+_check = click.option("--check", is_flag=True, help="Write nothing: say whether --output is what would be written.")
+
+
+@click.command("rules")
+@config_option
+@output_option
+@_check
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["prometheus", "kubernetes"]),
+    default="prometheus",
+    show_default=True,
+    help="A file for rule_files, or a PrometheusRule of the Prometheus operator.",
+)
+def rules(config: str | None, output: str | None, check: bool, form: Form) -> int:
+    """Write recording rules and alerts.
+
+    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
+    """
+    return _deliver(render(rule_groups(load(config)), form), output, check=check)
+
+
+@click.command("tests")
+@config_option
+@output_option
+@_check
+def tests(config: str | None, output: str | None, check: bool) -> int:
+    """Write unit tests of the rules for `promtool test rules`, to lie beside ragmon.rules.yml.
+
+    Exit codes: 0, 1 --check found a difference, 3 bad configuration.
+    """
+    settings = load(config)
+    return _deliver(render_tests(every_case(settings), rule_groups(settings)), output, check=check)
+
+
+def _deliver(text: str, output: str | None, *, check: bool) -> int:
+    """Write what was generated, or compare it with what is there.
+
+    Args:
+        text: What was generated.
+        output: The file; None for stdout.
+        check: Compare.
+
+    Returns:
+        The exit code.
+    """
+    if not check:
+        write(text, output)
+        return 0
+    if output is None:
+        raise click.UsageError("--check needs --output: the file to compare with")
+    return compare({Path(output): text})
 
 
 @click.group(cls=Commands)

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from ragmon.cli import Commands
-from ragmon.cli.runs import output_option, write
+from ragmon.cli.common import output_option, write
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.private_files import read_key
 from ragmon.gold.diff import MUTATED, Diff, diff

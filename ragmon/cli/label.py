@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from ragmon.cli import Commands
-from ragmon.cli.http import tell
-from ragmon.cli.runs import config_option, output_option, spelling, write
+from ragmon.cli.client import tell
+from ragmon.cli.common import config_option, output_option, spelling, write
 from ragmon.config.load import load
 from ragmon.config.services import Tls
 from ragmon.config.settings import Settings

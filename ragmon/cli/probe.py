@@ -12,8 +12,8 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from ragmon.cli.common import STDIN, config_option, form_option, gold_option, settings_and_gold, writable, write
 from ragmon.cli.gate import EXIT, check_gold, policy_of
-from ragmon.cli.runs import STDIN, config_option, form_option, gold_option, settings_and_gold, writable, write
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line

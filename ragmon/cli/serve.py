@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ragmon.cli import fail
-from ragmon.cli.runs import config_option
+from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.core.errors import UnavailableError
 from ragmon.core.escaping import printable_line

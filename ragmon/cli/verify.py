@@ -1,22 +1,96 @@
-"""`ragmon verify`: is every record accounted for."""
+"""What came in and what became of it: received = scored + ignored + dropped + duplicate + pending, stage by stage.
+
+Is everything that came in accounted for: asked of a server, or found in its journal.
+
+`ragmon verify`: is every record accounted for.
+
+The rows of a journal, each read once: none is missing, each holds what it held when it was written.
+
+A server's journal, without the server: every row can be read, and a replay comes to what was counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import click
+import msgspec
 
-from ragmon.cli.runs import config_option
+from ragmon.cli.client import NoAnswerError, place, status
+from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Forgotten
 from ragmon.export.state import Books
-from ragmon.remote import NoAnswerError, place
-from ragmon.server.journal import JournalError
-from ragmon.verifying import Account, of_server
+from ragmon.server.journal import Journal, JournalError, JournalReader
+from ragmon.server.journal.reader import Readable, Row
+from ragmon.server.pipeline.decode import Counts
+from ragmon.server.pipeline.recovery import catch_up, entries, replay
+from ragmon.server.pipeline.state import STAGE, Ledger
+from ragmon.server.pipeline.trace_buffer import Traces
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whether everything is accounted for.
+
+    Attributes:
+        books: By stage.
+        missing: Records that producers say they sent and that have not come; what is on its way counts among them.
+        lost: Records that producers lost and know of, by reason.
+        spans: Spans that belong to no record, by reason.
+        forgotten: Records that somebody had forgotten.
+        found: What was looked at and is as it should be.
+        wrong: What is not.
+        notes: What could not be looked at, and why.
+    """
+
+    books: Mapping[str, Books]
+    missing: int = 0
+    lost: Mapping[str, int] = field(default_factory=dict)
+    spans: Mapping[str, int] = field(default_factory=dict)
+    forgotten: int = 0
+    found: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unbalanced(self) -> list[str]:
+        """The stages whose books do not balance."""
+        return [stage for stage, books in self.books.items() if books.residual]
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything is accounted for, and nothing is wrong."""
+        return not (self.unbalanced or self.wrong)
+
+
+def of_server(url: str) -> Account:
+    """What a server that runs says of itself.
+
+    Args:
+        url: The address of its admin port.
+
+    Raises:
+        RagmonError: The address is none, or nobody answers there who is a `ragmon serve`.
+    """
+    told = status(url)
+    return Account(
+        books=told.books,
+        missing=told.producers.missing,
+        lost=told.producers.dropped,
+        spans=told.spans_dropped,
+        wrong=(f"the server takes nothing: {told.trouble}",) if told.trouble else (),
+    )
+
+
+__all__ = ["Account", "of_server"]
+
 
 COLUMNS: Final = ("stage", "received", "scored", "ignored", "dropped", "duplicate", "pending", "residual")
 
@@ -74,7 +148,6 @@ def _server(url: str) -> tuple[str, Account]:
 
 
 def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, Account]:
-    from ragmon.verifying.journal import of_journal  # noqa: PLC0415 - loads what the server needs
 
     return f"the journal in {folder}", of_journal(settings, folder, deep=deep)
 
@@ -116,3 +189,223 @@ def _row(stage: str, books: Books) -> tuple[str, ...]:
 def _reasons(what: str, counts: Mapping[str, int]) -> list[str]:
     told = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
     return [f"{what}: {told}"] if told else []
+
+
+NAMED: Final = 10
+"""Faults that are named; the others are counted."""
+
+
+@dataclass
+class Rows:
+    """What was found in a journal's rows.
+
+    Attributes:
+        count: How many rows there are.
+        first, last: Numbers of the first and the last one; 0 where there is none.
+        arrival: When the last one came, seconds since the epoch.
+        lines: Lines in them.
+        forgotten: Records that somebody had forgotten.
+        labels: Labels that somebody had forgotten.
+        wrong: What is not as it should be.
+    """
+
+    count: int = 0
+    first: int = 0
+    last: int = 0
+    arrival: float = 0.0
+    lines: int = 0
+    forgotten: int = 0
+    labels: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def faults(self) -> list[str]:
+        """The first faults, and how many more there are."""
+        more = len(self.wrong) - NAMED
+        return self.wrong[:NAMED] + ([f"{more} more rows are not as they should be"] if more > 0 else [])
+
+
+def look(journal: Readable) -> Rows:
+    """Read every row, up to one that is damaged.
+
+    Args:
+        journal: The journal, which must not change meanwhile.
+
+    Raises:
+        JournalError: It cannot be reached.
+    """
+    found = Rows()
+    try:
+        for row in journal.rows():
+            _take(row, found)
+        _begins(journal, found)
+    except JournalError as error:
+        if error.reason != "corrupt":
+            raise
+        found.wrong.append(f"after row {found.last}: {error}")
+    return found
+
+
+def _take(row: Row, found: Rows) -> None:
+    if not found.count:
+        found.first = row.seq
+    elif row.seq > found.last + 1:
+        found.wrong.append(f"{_rows(found.last + 1, row.seq - 1)} missing")
+    if row.arrival < found.arrival:
+        found.wrong.append(f"row {row.seq} came before row {found.last}")
+    found.count, found.last, found.arrival = found.count + 1, row.seq, row.arrival
+    _read(row, found)
+
+
+def _read(row: Row, found: Rows) -> None:
+    try:
+        Counts.load(row.counts)
+        held = entries(row.lines)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        found.wrong.append(f"row {row.seq} cannot be read")
+        return
+    if len(held) != row.n:
+        found.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(held)}")
+    found.lines += len(held)
+    gone = [entry.was for entry in held if isinstance(entry, Forgotten)]
+    found.labels += gone.count(LABEL_ENTRY)
+    found.forgotten += gone.count(RECORD_ENTRY)
+
+
+def _begins(journal: Readable, found: Rows) -> None:
+    """Rows before the first one are gone: a checkpoint must say what they said.
+
+    A journal that was begun anew where a damaged one was set aside has one of row 0, and goes on with the old numbers.
+    """
+    base = journal.base()
+    last = journal.last()[0]
+    if base is None:
+        if found.first > 1 or (last and not found.count):
+            found.wrong.append(f"{_rows(1, (found.first or last + 1) - 1)} gone, and no checkpoint says what they said")
+    elif base.seq and found.first > base.seq + 1:
+        found.wrong.append(f"{_rows(base.seq + 1, found.first - 1)} missing")
+    newest = journal.checkpoint()
+    if newest is not None and newest.seq > last:
+        found.wrong.append(f"a checkpoint knows of row {newest.seq}, and the newest row is {last}")
+
+
+def _rows(first: int, last: int) -> str:
+    return f"row {first} is" if first == last else f"rows {first} to {last} are"
+
+
+DEEP: Final = 200_000
+"""Lines up to which everything is replayed unasked: that takes some seconds."""
+_SHOWN: Final = 16
+
+
+class Still(JournalReader):
+    """A journal as it stands at one moment, while somebody may write to it.
+
+    Until it is closed the writer's log cannot be emptied: it grows, and is emptied later.
+
+    Args:
+        folder: Where it lies.
+
+    Raises:
+        RagmonError: There is no journal, or one of another version.
+        JournalError: It cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._connection.execute("BEGIN")
+        try:
+            self.last()  # the first look is what a transaction goes on to see
+        except BaseException:
+            self.close()
+            raise
+
+    def recent(self) -> Iterator[bytes]:
+        """Nothing: which traces were decorated does not matter to how many wait."""
+        return iter(())
+
+
+def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) -> Account:
+    """What a journal says came in, and what became of it; a server may be writing to it.
+
+    Args:
+        settings: The configuration its rows were scored under.
+        folder: Where it lies.
+        deep: Replay all rows, and hold the result against the newest checkpoint and the rows after it. None: where
+            that takes some seconds.
+
+    Raises:
+        RagmonError: There is no journal, or one of another version.
+        JournalError: It cannot be reached.
+    """
+    try:
+        with Still(folder) as journal:
+            return _audit(settings, journal, deep)
+    except JournalError as error:
+        if error.reason != "corrupt":
+            raise
+        return Account({}, wrong=(str(error),))
+
+
+def _audit(settings: Settings, journal: Still, deep: bool | None) -> Account:
+    rows = look(journal)
+    if rows.wrong:  # what cannot be read cannot be replayed
+        return Account({}, wrong=tuple(rows.faults()))
+    ledger = catch_up(settings, journal)
+    missing = ledger.producers.missing(ledger.counts.own)
+    found, wrong, notes = [_told(rows)], list[str](), list[str]()
+    if deep is None and rows.lines > DEEP:
+        notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
+    elif deep is not False:
+        _replayed(settings, journal, ledger, rows, (found, wrong, notes))
+    return Account(
+        books={STAGE: _books(settings, journal, ledger)},
+        missing=missing,
+        lost=ledger.producers.dropped(),
+        spans=dict(ledger.counts.spans),
+        forgotten=rows.forgotten,
+        found=tuple(found),
+        wrong=tuple(wrong),
+        notes=tuple(notes),
+    )
+
+
+def _told(rows: Rows) -> str:
+    if not rows.count:
+        return "there is no row yet"
+    return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
+
+
+def _books(settings: Settings, journal: Still, ledger: Ledger) -> Books:
+    """The books, with the traces that a server which begins now would let wait."""
+    waiting = Traces(settings)
+    waiting.restore(cast("Journal", journal), journal.last()[1])  # it only reads
+    return ledger.books(waiting.pending)
+
+
+def _replayed(
+    settings: Settings, journal: Still, ledger: Ledger, rows: Rows, told: tuple[list[str], list[str], list[str]]
+) -> None:
+    """Hold a replay of all rows against the newest checkpoint and the rows after it.
+
+    Args:
+        settings: The configuration.
+        journal: The journal.
+        ledger: The newest checkpoint and the rows after it.
+        rows: What was found in the rows.
+        told: Where is written what is as it should be, what is not, and what could not be looked at.
+    """
+    found, wrong, notes = told
+    if rows.forgotten:
+        notes.append("checkpoints were not held against a replay: records were forgotten on request")
+        return
+    again = replay(settings, journal)
+    if (mine := again.counts.dump()) != (theirs := ledger.counts.dump()):
+        wrong.append(f"checkpoint and replay differ in what came in: {theirs.decode()} and {mine.decode()}")
+    one, other = (each.live.scorer.state.digest() for each in (ledger, again))
+    if one == other and ledger.live.scorer.dropped == again.live.scorer.dropped:
+        found.append(f"checkpoint and replay agree: {one[:_SHOWN]}")
+    else:
+        wrong.append(
+            f"checkpoint and replay differ: {one[:_SHOWN]} and {other[:_SHOWN]}; the configuration is not the one "
+            "the rows were scored under (gold, metrics, refusals), or somebody changed the journal"
+        )

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.alarms import Edge
-from ragmon.config.series import BUILDS, CODES, budget
+from ragmon.cli.config import BUILDS, CODES, budget
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR

@@ -1,17 +1,46 @@
-"""`ragmon doctor`: is everything in place, and what can the alarms find in what time."""
+"""Is everything in place: gold, baselines, each link of the chain to `/metrics`; and what alarms can find.
+
+    a call -> capture -> exporter -> (collector) -> `ragmon serve` -> journal -> scored -> `/metrics`
+
+The links up to the exporter are tried in this process. Where records are sent elsewhere, one is, and is looked for.
+
+`ragmon doctor`: is everything in place, and what can the alarms find in what time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
 from ragmon.alarms.plan import Reach, duration
-from ragmon.checkup import RATES, WAIT, checks, instrumentations, reaches
-from ragmon.cli.runs import config_option
+from ragmon.cli.common import config_option
+from ragmon.cli.doctor import chain as quarantine
+from ragmon.cli.doctor.chain import WAIT, chain
+from ragmon.cli.doctor.local import RATES, Check, Found, here, instrumentations, probes, reaches
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_line
+
+__all__ = ["RATES", "WAIT", "Check", "Found", "checks", "instrumentations", "reaches"]
+
+
+def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:
+    """Try everything a monitor needs, in the order in which a record meets it.
+
+    Args:
+        settings: The configuration, without problems.
+        admin: The address of the server's admin port; None takes the one of the configuration.
+        wait: Seconds in which a record that was sent must arrive.
+    """
+    yield from here(settings)
+    yield from probes(settings)
+    if settings.export.endpoint is None:
+        yield from quarantine.on_disk(settings)
+    if settings.export.endpoint is not None:
+        yield from chain(settings, admin or f"http://{settings.serve.admin}", wait)
+    else:
+        yield Check("server", ok=True, told="not tried: there is no `[export] endpoint`, records stay in this process")
 
 
 @click.command()

@@ -1,14 +1,20 @@
-"""What `replay` and `gate` share: their options, configuration and gold, scoring with progress, and what is said."""
+"""How far a long read is, on stderr.
+
+What `replay` and `gate` share: their options, configuration and gold, scoring with progress, and what is said.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
 import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
 from ragmon.cli import hang_up
 from ragmon.config.load import load
@@ -24,6 +30,23 @@ from ragmon.monitor.build import ScorerPlan, load_gold
 from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
 from ragmon.scoring.labels import Settled
 from ragmon.scoring.scorer import Scorer
+
+
+@contextmanager
+def bar(size: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar that is gone when the work is done.
+
+    Args:
+        size: Bytes in all.
+
+    Yields:
+        To be told how many bytes have been read.
+    """
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("scoring", total=size)
+        yield lambda done: shown.update(task, completed=done)
+
 
 LONG: Final = 64 << 20
 """Bytes of input from which progress is shown."""
@@ -145,8 +168,6 @@ def score(
     if jobs > 1 or size < LONG or not sys.stderr.isatty():
         run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
     else:
-        from ragmon.cli.progress import bar  # noqa: PLC0415 - rich only where somebody watches
-
         with bar(size) as progress:
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
     _tell_rejected(run)

@@ -1,22 +1,190 @@
-"""A real trace through the configured chain: sent, looked for at the server, and the broken link named."""
+"""One record on its way: sent as the application sends its own, and why that fails where it does.
+
+Requests that are set aside, since the process ended or froze twice while it worked on each of them.
+
+A real trace through the configured chain: sent, looked for at the server, and the broken link named.
+"""
 
 from __future__ import annotations
 
+import logging
+import re
+import secrets
 import socket
+import ssl
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cache
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
-from ragmon.checkup import quarantine
-from ragmon.checkup.check import Check
-from ragmon.checkup.sending import PIPELINE, send, trial
+from ragmon.cli.client import TIMEOUT, NoAnswerError, Place, Quarantined, Status, get, place, risen, status
+from ragmon.cli.doctor.local import Check
 from ragmon.config.settings import Settings
+from ragmon.core import constants
 from ragmon.core.constants import OTHER, TOO_FUTURE, TOO_OLD
 from ragmon.core.errors import RagmonError
-from ragmon.core.record import Record
-from ragmon.remote import TIMEOUT, NoAnswerError, Place, Status, get, place, risen, status
+from ragmon.core.record import Answer, Latency, Record, Sampling
+from ragmon.monitor.build import Redactions
+from ragmon.monitor.exporting import Redacting, server
+from ragmon.server.journal import open_readonly
+
+PIPELINE: Final = "ragmon-doctor"
+"""Nobody's pipeline."""
+TAGS: Final = {"ragmon": "doctor"}
+EXPORTER: Final = "exporter"
+_IN_NO_ESTIMATE: Final = Sampling(audit=False, stratum=constants.UNKNOWN_WEIGHT)
+"""Such a record is counted and scored, and no metric, gate or alarm reads it."""
+_HANDSHAKE: Final = 3.0
+"""Seconds to wait for an answer to a TLS handshake."""
+_STATUS: Final = re.compile(r"status (\d{3})")
+_HINTS: Final[dict[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: "`[serve] token_file` here and there must hold the same token",
+    HTTPStatus.FORBIDDEN: "ask for an address or localhost, or give both sides a token; a proxy may refuse it too",
+    HTTPStatus.NOT_FOUND: "`[export] endpoint` is the base address of an OTLP/HTTP receiver, without /v1/traces",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this is a web server and no OTLP/HTTP receiver: correct `[export] endpoint`",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "a record of 1 KB is too large: raise the limit of the proxy in between",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "it takes no protobuf, or no gzip: name a receiver of OTLP over HTTP",
+    HTTPStatus.TOO_MANY_REQUESTS: "it has too much to do: give it more, or sample less",
+    HTTPStatus.SERVICE_UNAVAILABLE: "it can write nothing at the moment: its log and `/readyz` say why",
+}
+
+
+def trial() -> Record:
+    """A healthy answer that says nothing of anybody, with an id and a build of its own."""
+    return Record(
+        v=constants.CONTRACT_VERSION,
+        trace_id=secrets.token_hex(16),
+        ts=time.time(),
+        pipeline=PIPELINE,
+        source=constants.PROBE,
+        build=f"doctor-{secrets.token_hex(4)}",
+        retrieved_ids=["ragmon-doctor"],
+        answer_json=Answer(claim="yes", citations=["ragmon-doctor"]),
+        latency_ms=Latency(total=1.0),
+        sampling=_IN_NO_ESTIMATE,
+        tags=dict(TAGS),
+    )
+
+
+def send(settings: Settings, place: Place, record: Record) -> Check:
+    """Send a record with the configured token through the exporter that applications send through.
+
+    Args:
+        settings: The configuration, with an endpoint.
+        place: The endpoint.
+        record: What is sent.
+    """
+    try:
+        sink = server(settings, cache(lambda: Redactions(settings)))
+    except RagmonError as error:
+        return Check(EXPORTER, ok=False, told=f"not tried: {error}", hint=error.hint)
+    assert isinstance(sink, Redacting)  # noqa: S101 - there is an endpoint
+    with _heard() as said, closing(sink):
+        lost = sink.deliver([record])
+    if not lost:
+        return Check(EXPORTER, ok=True, told=f"{place} took a trace")
+    why = " ".join(said) or f"{place} said no to the record itself ({', '.join(lost)})"
+    return Check(EXPORTER, ok=False, told=why, hint=_hint(why, place))
+
+
+def _hint(why: str, place: Place) -> str:
+    """What would be right."""
+    found = _STATUS.search(why)
+    if found is not None:
+        return _HINTS.get(int(found[1]), "its log says why")
+    if "does not answer in time" in why:
+        return "its log; or something in between takes requests and passes none on"
+    if "certificate is not trusted" in why:
+        return "SSL_CERT_FILE names a file of the certificates to trust, for this command as for the application"
+    if place.tls:
+        return "" if _speaks_tls(place) else "it does not speak TLS: write http:// in `[export] endpoint`"
+    return (
+        "it speaks TLS: write https:// in `[export] endpoint`" if _speaks_tls(place) else "correct `[export] endpoint`"
+    )
+
+
+def _speaks_tls(place: Place) -> bool:
+    """Whether it answers a TLS handshake; whose certificate it has does not matter here."""
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((place.host, place.port), timeout=_HANDSHAKE) as plain, asking.wrap_socket(plain):
+            return True
+    except OSError:
+        return False
+
+
+class _Listener(logging.Handler):
+    """Keeps what is said.
+
+    Args:
+        said: Where.
+    """
+
+    def __init__(self, said: list[str]) -> None:
+        super().__init__()
+        self._said = said
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self._said.append(record.getMessage())
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """What the exporter warns of inside the block: it tells its log alone why it fails."""
+    said: list[str] = []
+    listener, log = _Listener(said), logging.getLogger("ragmon")
+    log.addHandler(listener)
+    try:
+        yield said
+    finally:
+        log.removeHandler(listener)
+
+
+QUARANTINE: Final = "set aside"
+SHOWN: Final = 5
+"""Requests that are named, the newest."""
+HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
+
+
+def on_disk(settings: Settings) -> Iterator[Check]:
+    """What a journal on this machine holds aside, where there is one.
+
+    Args:
+        settings: The configuration, of a server.
+    """
+    try:
+        with open_readonly(Path(settings.serve.state_dir)) as journal:
+            found = [Quarantined(one.arrival, one.step, one.trace_id, one.size) for one in journal.quarantined()]
+    except RagmonError:  # no server keeps its journal here
+        return
+    yield from told(found)
+
+
+def told(found: Iterable[Quarantined]) -> Iterator[Check]:
+    """What is said of requests that are set aside; nothing where there are none.
+
+    Args:
+        found: The requests, in the order in which they were set aside.
+    """
+    newest = list(found)[::-1]
+    if not newest:
+        return
+    more = f" and {len(newest) - SHOWN} more" if len(newest) > SHOWN else ""
+    names = ", ".join(map(_name, newest[:SHOWN]))
+    yield Check(QUARANTINE, ok=True, told=f"after the process ended over it twice: {names}{more}", hint=HINT)
+
+
+def _name(one: Quarantined) -> str:
+    moment = datetime.fromtimestamp(one.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    trace = f"trace {one.trace_id}" if one.trace_id else "a line without a trace"
+    return f"{trace}, {one.size} bytes, came {moment}, while {one.step}"
+
 
 WAIT: Final = 15.0
 """Seconds in which a trace must arrive; a collector sends what it has gathered every few seconds."""
@@ -49,7 +217,7 @@ def chain(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
     yield seen
     if before is None:
         return
-    yield from quarantine.told(before.quarantined)
+    yield from told(before.quarantined)
     after = _await(admin, before, record, wait)
     yield from _told(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):
