@@ -28,7 +28,7 @@ from typing import Final
 
 import yaml
 
-from ragmon.demo.incidents import INCIDENTS
+from ragmon.demo.load import INCIDENTS
 
 HERE: Final = Path(__file__).resolve().parent
 GOLD: Final = HERE.parent / "ragmon" / "demo" / "gold.jsonl"

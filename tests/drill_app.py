@@ -8,10 +8,9 @@ from threading import Event
 from hurried import say  # before ragmon: it runs the clock
 
 import ragmon
-from ragmon.demo.application import Application
-from ragmon.demo.incidents import index_drift
-from ragmon.demo.index import load_corpus
-from ragmon.demo.load import Load
+from ragmon.demo.answerer import Application
+from ragmon.demo.load import Load, index_drift
+from ragmon.demo.retriever import load_corpus
 
 if __name__ == "__main__":
     ended = Event()

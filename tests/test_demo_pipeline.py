@@ -15,12 +15,9 @@ import pytest
 
 pytest.importorskip("bm25s")
 
-from ragmon.demo.expected import expected
-from ragmon.demo.incidents import INCIDENTS
-from ragmon.demo.index import Index, Passage, load_corpus
-from ragmon.demo.pipeline import REFUSAL, Pipeline
-from ragmon.demo.terms import sentences, term
-from ragmon.demo.traffic import load_questions, user_questions
+from ragmon.demo.answerer import REFUSAL, Pipeline, expected
+from ragmon.demo.load import INCIDENTS, load_questions, user_questions
+from ragmon.demo.retriever import Index, Passage, load_corpus, sentences, term
 
 FOLDER = resources.files("ragmon.demo")
 CORPUS = load_corpus()

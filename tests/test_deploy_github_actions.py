@@ -21,8 +21,8 @@ from probed import web
 
 pytest.importorskip("bm25s")
 
-from ragmon.demo.application import Application
-from ragmon.demo.incidents import INCIDENTS
+from ragmon.demo.answerer import Application
+from ragmon.demo.load import INCIDENTS
 
 FILE = DEPLOY / "github-actions" / "rag-quality.yml"
 WORKFLOW = yaml.load(FILE.read_text(encoding="utf-8"), Strict)

@@ -15,9 +15,8 @@ pytest.importorskip("bm25s")
 
 from ragmon.capture.api import probe
 from ragmon.core.record import encode
-from ragmon.demo.application import Application
-from ragmon.demo.incidents import INCIDENTS
-from ragmon.demo.load import gold_questions
+from ragmon.demo.answerer import Application
+from ragmon.demo.load import INCIDENTS, gold_questions
 from ragmon.testing import capture_traces
 
 DEMO = Path(str(resources.files("ragmon.demo")))
@@ -31,7 +30,7 @@ path = "gold.jsonl"
 [probe.harbour]
 target = "{}"
 """
-MODULE = "from ragmon.demo.application import Application\nask = Application()._ask\n"
+MODULE = "from ragmon.demo.answerer import Application\nask = Application()._ask\n"
 
 
 @pytest.fixture(scope="module")

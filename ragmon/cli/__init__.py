@@ -29,7 +29,7 @@ COMMANDS: Final = {
     "baseline": ("ragmon.cli.baseline", "What all is well looks like: freeze it for the alarms."),
     "compare": ("ragmon.cli.compare", "One release against another: is it worse?"),
     "config": ("ragmon.cli.config", "The configuration: check it, show it."),
-    "demo": ("ragmon.cli.demo", "A real small RAG pipeline, monitored live; half-way an incident."),
+    "demo": ("ragmon.demo", "A real small RAG pipeline, monitored live; half-way an incident."),
     "doctor": ("ragmon.cli.doctor", "Try the chain to /metrics; say what alarms find when."),
     "forget": ("ragmon.cli.forget", "Take a trace or a tag out of a server's journal."),
     "gate": ("ragmon.cli.gate", "Judge the gates on trace files."),

@@ -1,1 +1,38 @@
-"""A real, small RAG pipeline over an invented harbour handbook: what `ragmon demo` watches."""
+"""`ragmon demo`: a real small RAG pipeline, monitored live.
+
+A real, small RAG pipeline over an invented harbour handbook: what `ragmon demo` watches.
+"""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from ragmon.cli import INTERRUPTED
+from ragmon.core.errors import RagmonError
+
+INCIDENTS = ("index_drift", "refusal_wave", "hallucination", "citation_break", "latency")
+
+
+@click.command()
+@click.option("--seconds", type=click.FloatRange(10, 3600), default=60, show_default=True, help="How long it runs.")
+@click.option("--incident", type=click.Choice(INCIDENTS), default="index_drift", show_default=True, help="What breaks.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of /metrics. Default: any free one.")
+def demo(seconds: float, incident: str, port: int) -> int:
+    """Run a real small RAG pipeline under @ragmon.trace and break it half-way.
+
+    Users and gold probes ask it questions; the gates are shown live and served on /metrics. At the end it says which
+    gates turned red and when, and where the trace log lies.
+
+    Exit codes: 0, 3 if it cannot start, 130 after Ctrl-C.
+    """
+    from ragmon.demo.show import run  # noqa: PLC0415 - `--help` must not load it
+
+    try:
+        finished = run(seconds, incident, address=f"127.0.0.1:{port}", console=Console())
+    except ModuleNotFoundError as missing:
+        if missing.name != "bm25s":
+            raise
+        hint = "pip install 'ragmon[demo]'"
+        raise RagmonError("the demo retrieves with bm25s, which is not installed", hint=hint) from missing
+    return 0 if finished else INTERRUPTED

@@ -1,0 +1,353 @@
+"""What kind of answer a question asks for: a time, a price, a colour, a count of something.
+
+A sentence can share every word with a question and still not answer it; a sentence without any price never answers
+"how much is …". Rules of this kind are the classical half of question answering before neural readers.
+
+The reader: the one retrieved sentence that answers best, and how well the passage supports it.
+
+Support is the share of the question's content terms that the evidence covers, each weighted by its idf. A term found
+in the sentence itself counts most, in the passage's title less, elsewhere in the passage least.
+
+A small RAG pipeline that works offline: BM25 retrieval and an extractive answerer that can refuse.
+
+The application the demo monitors: what a team's own code looks like with ragmon in it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import ragmon
+from ragmon.demo.retriever import STOP_WORDS, Hit, Index, Passage, load_corpus, sentences, term, terms, words
+
+_NUMBER_WORDS: Final = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty hundred thousand"
+)
+_N: Final = rf"(?:\d[\d.,]{{0,15}}|{'|'.join(_NUMBER_WORDS.split())}|half|a)"
+_NUMBER: Final = re.compile(rf"^(?:\d[\d.,:]*|{'|'.join(_NUMBER_WORDS.split())})$")
+_COUNT: Final = re.compile(r"\bhow many\b(.*)")
+_REACH: Final = 3
+
+_YEAR: Final = r"\b1\d{3}\b|\b20\d\d\b"
+_MONTH: Final = r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b"
+_DAY: Final = r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?!each|every)\w{4,} day\b"
+_TIME: Final = rf"\d\d:\d\d|\bnoon\b|\bmidnight\b|\bsun(?:rise|set)\b|\b{_N} hours? before\b|{_YEAR}|{_MONTH}|{_DAY}"
+_SPAN: Final = rf"\b{_N}(?: \w+)? (?:seconds?|minutes?|hours?|days?|nights?|weeks?|months?|years?)\b"
+_LENGTH: Final = rf"\b{_N} (?:nautical )?(?:centi|milli|kilo)?(?:metres?|miles?)\b(?! an hour)"
+_MONEY: Final = (
+    r"\bcrowns?\b|\bpenn(?:y|ies)\b|\bfree\b|\bnothing\b|\bno (?:cost|charge)\b|\bthe (?:\w+ )?fare\b|\bpercent\b"
+)
+_COLOUR: Final = r"\b(?:black|white|gr[ae]y|red|green|blue|yellow|orange|purple|pink|brown|cream)\b"
+_PLACE: Final = r"\b(?:in|at|on|by|under|behind|beside|near|from|over|below|above)\b"
+_MATERIAL: Final = (
+    r"\b(?:of|from|with|in|on) (?:\w+ ){0,2}(?:wood|oak|elm|larch|ash|teak|pine|wool|cotton|canvas|leather|goatskin"
+    r"|paper|stone|granite|slate|brick|concrete|iron|steel|copper|brass|aluminium|glass|turf|bone|leaves|seaweed)\b"
+)
+_NUMERIC: Final = rf"\d|\b{_N} \w+|\bhalf\b"
+_PRICE_CUE: Final = (
+    r"\bhow much (?=(?:is|are|was|were|do|does|did)\b)|\b(?:costs?|prices?|fares?|fees?|charges?|charged|pay|paid)\b"
+)
+_LASTING: Final = r"\b(?:takes?|last|lasts|lasted|stay|held|kept|keep|wait|waits|valid|halt|mature|ripen|need)\b"
+_DIMENSIONS: Final = {
+    "long": r"\blong\b|\blength\b",
+    "high": r"\bhigh(?:er)?\b|\btall\b|\bheight\b",
+    "wide": r"\bwide\b|\bwidth\b|\bacross\b|\bdiameter\b",
+    "deep": r"\bdeep\b|\bdepth\b",
+}
+
+
+def _along(dimension: str) -> str:
+    """A length that the sentence does not give for another dimension: 85 metres wide is no depth."""
+    others = "|".join(named for other, named in _DIMENSIONS.items() if other != dimension)
+    return rf"^(?:(?=.*(?:{_DIMENSIONS[dimension]}))|(?!.*(?:{others}))).*(?:{_LENGTH})"
+
+
+_KINDS: Final = tuple(
+    (re.compile(question), re.compile(answer))
+    for question, answer in (
+        (r"\bwhere\b", _PLACE),
+        (r"\bmaterial\b|\bwood\b|\b(?:made|built) (?:of|from)\b", _MATERIAL),
+        (r"\bhow old\b", rf"{_YEAR}|\bage\b|\byears\b"),
+        (r"\bhow often\b", r"\bevery\b|\btimes\b|\bonce\b|\btwice\b|\bdaily\b"),
+        (r"\b(?:what|which) (?:years?|winters?)\b", _YEAR),
+        (r"\b(?:what|which) months?\b", _MONTH),
+        (r"\b(?:what|which) (?:days?(?: of the week)?|evenings?|holidays?)\b", _DAY),
+        (r"\bwhat times?\b|\bwhen\b|\bopening hours\b", _TIME),
+        (r"\b(?:what|which) colou?r\b", _COLOUR),
+        (rf"\bhow long\b(?=.*{_LASTING})", _SPAN),
+        (r"\bhow long\b|\blength\b", _along("long")),
+        (r"\bhow (?:high|tall)\b|\bheight\b", _along("high")),
+        (r"\bhow wide\b|\bwidth\b", _along("wide")),
+        (r"\bhow deep\b|\bdepth\b", _along("deep")),
+        (r"\bhow (?:far|thick)\b", _LENGTH),
+        (r"\bhow heavy\b|\bheaviest\b|\bweigh(?:t|s)?\b", rf"\b{_N} (?:tonnes?|kilograms?)\b"),
+        (r"\bhow fast\b|\bspeed\b", r"\bknots?\b|\bkilometres an hour\b"),
+        (r"\bhow (?:warm|cold|hot)\b|\btemperature\b", r"\bdegrees?\b"),
+        (_PRICE_CUE, _MONEY),
+        (r"\bhow (?:much|big|large|strong)\b|\bwhat number\b|\bage\b", _NUMERIC),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the question expects of an answer.
+
+    Args:
+        cues: Terms of the question that only announce the kind of answer ("price", "colour"); the evidence need not
+            cover them.
+        pattern: What a sentence of that kind contains; None accepts every sentence.
+        counted: For "how many": the term a number must stand before.
+    """
+
+    cues: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+    counted: str | None = None
+
+    def met_by(self, sentence: str) -> bool:
+        """Whether the sentence holds an answer of the expected kind."""
+        if self.counted is not None:
+            return _counts(sentence, self.counted)
+        return self.pattern is None or bool(self.pattern.search(sentence.casefold()))
+
+
+def expected(question: str) -> Expected:
+    """Read off the wording of a question what its answer must look like.
+
+    >>> expected("What colour is the hull?").met_by("Her hull is yellow.")
+    True
+    >>> expected("How many seats are there?").met_by("The cabin has seats, and a crossing takes 18 minutes.")
+    False
+    """
+    folded = question.casefold()
+    if count := _COUNT.search(folded):
+        counted = [term(word) for word in words(count[1]) if word not in STOP_WORDS]
+        return Expected(counted=counted[0]) if counted else Expected(pattern=re.compile(_NUMERIC))
+    for asks, answers in _KINDS:
+        if asks.search(folded):
+            found = frozenset(term(word) for match in asks.finditer(folded) for word in words(match[0]))
+            return Expected(found, answers)
+    return Expected()
+
+
+def _counts(sentence: str, counted: str) -> bool:
+    """Whether a number stands at most three words before the counted term."""
+    spoken = words(sentence)
+    return any(
+        _NUMBER.match(word) and counted in {term(near) for near in spoken[at + 1 : at + 1 + _REACH]}
+        for at, word in enumerate(spoken)
+    )
+
+
+IN_TITLE: Final = 0.8
+IN_PASSAGE: Final = 0.5
+BESIDE_THE_POINT: Final = 0.5
+"""What remains of the support of a sentence of the wrong kind, about another name, or that says the opposite."""
+
+_ANNOUNCING: Final = 0.01
+"""Weight of the terms that only announce the kind of answer: enough to choose between equals."""
+
+_NAME: Final = re.compile(r"(?<=\s)[A-Z]\w+")
+_OPPOSITES: Final = tuple(
+    (term(one), term(other))
+    for one, other in (("open", "close"), ("start", "end"), ("arrive", "leave"), ("first", "last"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A sentence and its backing.
+
+    Args:
+        sentence: The sentence as it stands in the passage.
+        passage_id: The passage it was taken from.
+        score: The passage's BM25 score.
+        support: Weighted share of the question's terms covered, 0 to 1.
+    """
+
+    sentence: str
+    passage_id: str
+    score: float
+    support: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question, taken apart once."""
+
+    weights: Mapping[str, float]
+    announcing: Mapping[str, float]
+    names: frozenset[str]
+    kind: Expected
+
+
+def best_evidence(question: str, hits: Sequence[Hit], index: Index) -> Evidence | None:
+    """The best supported sentence of all hits; the higher ranked hit and the earlier sentence win a tie.
+
+    Args:
+        question: The user's words.
+        hits: What the retriever found, best first.
+        index: Where the hits came from; it knows how rare each term is.
+
+    Returns:
+        The evidence, or None where nothing was retrieved.
+    """
+    asked = _take_apart(question, index)
+    ranked = [pair for hit in hits for pair in _weigh(asked, hit)]
+    return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+
+def _take_apart(question: str, index: Index) -> _Asked:
+    kind = expected(question)
+    weights = {found: index.idf(found) for found in terms(question)}
+    # A question made of nothing but cues ("What does it cost?") still owes evidence for them.
+    owed = {found: weight for found, weight in weights.items() if found not in kind.cues} or weights
+    announcing = {found: weight for found, weight in weights.items() if found not in owed}
+    names = (word for name in _NAME.findall(question) for word in words(name))
+    return _Asked(owed, announcing, frozenset(term(word) for word in names if word not in STOP_WORDS), kind)
+
+
+def _weigh(asked: _Asked, hit: Hit) -> Iterator[tuple[float, Evidence]]:
+    """Every sentence of a hit with the value it is ranked by."""
+    title, passage = set(terms(hit.title)), set(terms(hit.text))
+    total = sum(asked.weights.values())
+    if not total:
+        return
+    for sentence in sentences(hit.text):
+        own = set(terms(sentence))
+        places = ((own, 1.0), (title, IN_TITLE), (passage, IN_PASSAGE))
+        support = _covered(asked.weights, places) / total
+        if not _to_the_point(asked, sentence, own, title | passage):
+            support *= BESIDE_THE_POINT
+        value = support + _ANNOUNCING * _covered(asked.announcing, places)
+        yield value, Evidence(sentence, hit.id, hit.score, support)
+
+
+def _covered(weights: Mapping[str, float], places: Sequence[tuple[set[str], float]]) -> float:
+    """The weight of the terms that were found, each credited for the best place it was found in."""
+    return sum(
+        weight * next((credit for place, credit in places if found in place), 0.0) for found, weight in weights.items()
+    )
+
+
+def _to_the_point(asked: _Asked, sentence: str, own: set[str], around: set[str]) -> bool:
+    """Whether the sentence is of the expected kind, about the names asked for, and not about the opposite."""
+    reversed_ = any(
+        (one in asked.weights and one not in own and other in own)
+        or (other in asked.weights and other not in own and one in own)
+        for one, other in _OPPOSITES
+    )
+    return asked.kind.met_by(sentence) and asked.names <= around and not reversed_
+
+
+__all__ = ["REFUSAL", "Answer", "Hit", "Passage", "Pipeline", "load_corpus"]
+
+REFUSAL: Final = "not in context"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the user gets.
+
+    Args:
+        claim: One sentence of the corpus, or exactly `not in context`.
+        citations: The ids of the passages the claim rests on; empty for a refusal.
+    """
+
+    claim: str
+    citations: list[str] = field(default_factory=list)
+
+
+class Pipeline:
+    """Retrieval and answering over a corpus.
+
+    The thresholds, `cite` and `delay` may be changed at run time, and `rebuild` swaps the index: that is how
+    ragmon.demo.load breaks it.
+
+    Args:
+        corpus: The passages to index.
+        min_score: BM25 score the cited passage needs.
+        min_support: Share of the question's terms, weighted by idf, that the evidence must cover, 0 to 1.
+        cite: Turns a passage's id into the citation.
+        delay: Seconds an answer waits before it starts.
+
+    Raises:
+        ModuleNotFoundError: bm25s is not installed.
+        ValueError: The corpus is empty or repeats an id.
+
+    >>> corpus = [Passage("ferry#1", "The ferry", "The ferry is 30 metres long. She carries 90 people.")]
+    >>> pipeline = Pipeline(corpus, min_score=0.1)
+    >>> pipeline.answer("How long is the ferry?", pipeline.retrieve("How long is the ferry?"))
+    Answer(claim='The ferry is 30 metres long.', citations=['ferry#1'])
+    """
+
+    def __init__(
+        self,
+        corpus: Iterable[Passage],
+        *,
+        min_score: float = 1.5,
+        min_support: float = 0.72,
+        cite: Callable[[str], str] = str,
+        delay: float = 0.0,
+    ) -> None:
+        self.min_score = min_score
+        self.min_support = min_support
+        self.cite = cite
+        self.delay = delay
+        self._index = Index(corpus)
+
+    @property
+    def corpus(self) -> tuple[Passage, ...]:
+        """The passages in the index."""
+        return self._index.passages
+
+    @property
+    def index_hash(self) -> str:
+        """Eight hexadecimal digits that change whenever an indexed id or text does."""
+        return self._index.hash
+
+    def rebuild(self, corpus: Iterable[Passage]) -> None:
+        """Index another corpus and swap it in; requests under way finish on the old one or the new one."""
+        self._index = Index(corpus)
+
+    def retrieve(self, question: str, k: int = 5) -> list[Hit]:
+        """The k passages that match the question best, best first; fewer where fewer share a term with it."""
+        return self._index.search(question, k)
+
+    def answer(self, question: str, hits: Sequence[Hit]) -> Answer:
+        """The best supported sentence of the hits with its citation, or the refusal where the evidence is weak."""
+        if self.delay:
+            time.sleep(self.delay)
+        evidence = best_evidence(question, hits, self._index)
+        if evidence is None or evidence.score < self.min_score or evidence.support < self.min_support:
+            return Answer(REFUSAL)
+        return Answer(evidence.sentence, [self.cite(evidence.passage_id)])
+
+
+BUILD = "demo-1"
+
+
+class Application:
+    """A question-answering service over the demo's corpus."""
+
+    def __init__(self) -> None:
+        self.pipeline = Pipeline(load_corpus())
+        self.ask = ragmon.trace(name="harbour")(self._ask)
+
+    def _ask(self, question: str) -> dict[str, Any]:
+        """Answer a question, with citations."""
+        with ragmon.stage("retrieve"):
+            hits = self.pipeline.retrieve(question)
+        ragmon.record(
+            retrieved=[{"id": hit.id, "text": hit.text, "score": hit.score} for hit in hits],
+            index_hash=self.pipeline.index_hash,
+            build=BUILD,
+        )
+        with ragmon.stage("generate"):
+            answer = self.pipeline.answer(question, hits)
+        return {"answer": answer.claim, "citations": answer.citations}
