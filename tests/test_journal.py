@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import Body, Books, Checkpoint, Journal, JournalError, Row, open_readonly, store
+from ragmon.server.journal import Body, Books, Checkpoint, Journal, JournalError, Row, open_readonly, schema, store
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'
@@ -174,7 +174,7 @@ def test_a_second_process_is_refused_and_told_who_holds_the_folder_until_that_on
 def test_a_journal_that_was_refused_does_not_hold_the_folder(folder, monkeypatch):
     Journal(folder).close()
     with monkeypatch.context() as newer:
-        newer.setattr(store, "MIGRATIONS", [*store.MIGRATIONS, lambda connection: None])
+        newer.setattr(store, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
         Journal(folder).close()
     for _ in range(2):
         with pytest.raises(RagmonError, match="version 5"):
@@ -186,7 +186,7 @@ def test_a_newer_ragmon_opens_an_older_journal_and_an_older_one_refuses_a_newer(
     append(journal, LINES)
     journal.close()
     with monkeypatch.context() as newer:
-        steps = [*store.MIGRATIONS, lambda connection: connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")]
+        steps = [*schema.MIGRATIONS, lambda connection: connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")]
         newer.setattr(store, "MIGRATIONS", steps)
         with pytest.raises(RagmonError, match="older ragmon"):
             open_readonly(folder)
@@ -210,7 +210,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(folder, monkeypatch):
         raise OSError("pulled the plug")
 
     with monkeypatch.context() as newer:
-        newer.setattr(store, "MIGRATIONS", [*store.MIGRATIONS, half])
+        newer.setattr(store, "MIGRATIONS", [*schema.MIGRATIONS, half])
         with pytest.raises(JournalError, match="pulled the plug"):
             Journal(folder)
     journal = Journal(folder)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from ragmon.server.journal import Journal, keys, store
+from ragmon.server.journal import Journal, keys, schema
 from ragmon.server.journal.keys import Keys
 
 
@@ -88,7 +88,7 @@ class Model(RuleBasedStateMachine):
         keys._SETTLED_AT_ONCE = at_once
         self.fresh = fresh
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
-        store.MIGRATIONS[0](self.connection)
+        schema.MIGRATIONS[0](self.connection)
         self.keys = Keys(self.connection, fresh)
         self.known = set()
 

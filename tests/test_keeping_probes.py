@@ -320,7 +320,7 @@ class TestARepliesWaitOutlivesTheServer:
 
 
 def test_replies_do_not_fill_the_memory(hand, monkeypatch):
-    monkeypatch.setattr("ragmon.server.keeping.replies.MOST", 2)
+    monkeypatch.setattr("ragmon.server.pipeline.probe_replies.MOST", 2)
     assert [hand.keeper.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
     hand.tick(WAIT + 1)
     assert counted(hand) == (2, 2, 0)

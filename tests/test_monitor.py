@@ -12,7 +12,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import ragmon
-from ragmon.cli.config import BUILDS
 from ragmon.config.load import defaults
 from ragmon.core import log
 from ragmon.core.errors import RagmonError
@@ -20,6 +19,7 @@ from ragmon.core.record import Latency, Sampling
 from ragmon.export.prometheus import Collector
 from ragmon.metrics import Metric, base
 from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.series_budget import BUILDS
 from ragmon.testing import FakeClock, make_record
 
 HOUR = 3600

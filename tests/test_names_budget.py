@@ -12,7 +12,6 @@ from keepers import Hand
 from process_usage import cpu_seconds
 from serving import configuration, get, process, send_body, values, wait_for, whole
 
-from ragmon.cli.config import budget
 from ragmon.config.load import load
 from ragmon.core import constants, series_names
 from ragmon.core.record import Latency, Sampling, Totals
@@ -20,6 +19,7 @@ from ragmon.export.prometheus import families
 from ragmon.export.state import Captured
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Live
+from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import SILENT
 from ragmon.server.pipeline.decode import of_labels
 from ragmon.testing import make_record

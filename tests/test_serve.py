@@ -8,9 +8,9 @@ from command_line import ragmon
 from serving import configuration, journalled, post, process, serving, totals
 
 from ragmon.capture.exporters import OtlpSink
-from ragmon.cli.config import CODES
 from ragmon.cli.serve import TEMPORARY
 from ragmon.core.record import Sampling, Totals
+from ragmon.monitor.series_budget import CODES
 from ragmon.testing import make_record
 
 RESOURCE = {"service.name": "support"}

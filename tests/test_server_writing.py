@@ -614,7 +614,7 @@ def test_who_sends_too_much_and_wants_to_be_hung_up_on_reads_why_first(opened, p
 
 
 def test_who_goes_on_sending_after_the_answer_is_ended_after_a_while(opened, monkeypatch):
-    monkeypatch.setattr("ragmon.server.doors.connections.LINGER", 0.5)
+    monkeypatch.setattr("ragmon.server.receiver.listener.LINGER", 0.5)
     with connect(opened()) as sock:
         head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\nConnection: close\r\n"
         sock.sendall(f"{head}Content-Length: 30000000\r\n\r\n".encode())

@@ -27,7 +27,8 @@ from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
 from ragmon.server.journal import Journal, Limits, erase
-from ragmon.server.journal.reader import Row, checksum
+from ragmon.server.journal.reader import Row
+from ragmon.server.journal.schema import checksum
 from ragmon.server.pipeline.assembler import Limits as Patience
 
 SECRET = "the-lady-with-the-dog"

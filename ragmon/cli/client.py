@@ -315,17 +315,17 @@ def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool =
         NoAnswerError: Nobody answers.
         AnsweredError: It was refused.
     """
-    place, token = place(url), None if reads else read_token(settings.serve)
+    address, token = place(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = Request("POST", path, json.dumps(body).encode(), headers)
     trusted = _trusted(settings)
-    answer = send(place, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    answer = send(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
     for tried in range(1, TRIES):
         if answer.status not in _LATER:
             break
-        _wait(place, answer, FIRST_WAIT * 2.0 ** (tried - 1))
-        answer = send(place, request, timeout=QUERY_TIMEOUT, trusted=trusted)
-    return _object(answer, place)
+        _wait(address, answer, FIRST_WAIT * 2.0 ** (tried - 1))
+        answer = send(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    return _object(answer, address)
 
 
 def _wait(place: Place, answer: Answer, usual: float) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.alarms import Edge
-from ragmon.cli.config import BUILDS, CODES, budget
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
@@ -26,6 +25,7 @@ from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import Books, Captured, Reading
 from ragmon.gates.evaluate import evaluate
 from ragmon.monitor.build import ScorerPlan, arm, load_gold
+from ragmon.monitor.series_budget import BUILDS, CODES, budget
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import Admission
 from ragmon.scoring.labels import Hearing

@@ -25,10 +25,11 @@ from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
 from ragmon.gold.labels.ratings import Book
 from ragmon.server.journal import failures, files, store
+from ragmon.server.journal.errors import told_reading
 from ragmon.server.journal.quarantine import Quarantined
-from ragmon.server.journal.reader import Body, Readable, Row, checksum
+from ragmon.server.journal.reader import Body, Readable, Row
 from ragmon.server.journal.retention import LEVEL
-from ragmon.server.journal.store import told_reading
+from ragmon.server.journal.schema import checksum
 
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"

@@ -15,9 +15,8 @@ from time import sleep
 from typing import Final
 
 from ragmon.core.errors import RagmonError, UnavailableError
-from ragmon.server.journal import store
-from ragmon.server.journal import store as schema
-from ragmon.server.journal.store import JournalError, told_of_files
+from ragmon.server.journal import schema, store
+from ragmon.server.journal.errors import JournalError, told_of_files
 
 FILE: Final = "journal.lock"
 _LONGEST: Final = 32

@@ -14,13 +14,14 @@ from time import time
 from ragmon.core import record
 from ragmon.core.record import Record
 from ragmon.server.journal import erasure, files, quarantine, reader, retention, store
+from ragmon.server.journal.errors import JournalError, told, told_of_files, told_reading
 from ragmon.server.journal.failures import Failure, Index
 from ragmon.server.journal.files import Lock
 from ragmon.server.journal.keys import Key, Keys
 from ragmon.server.journal.quarantine import Attempts
-from ragmon.server.journal.reader import Readable, Tail, checksum, done
+from ragmon.server.journal.reader import Readable, Tail, done
 from ragmon.server.journal.retention import Limits
-from ragmon.server.journal.store import JournalError, told, told_of_files, told_reading
+from ragmon.server.journal.schema import checksum
 
 
 class Batch:

@@ -22,12 +22,11 @@ import msgspec
 
 from ragmon.core.record import Record, decode_entry
 from ragmon.server.journal import files, store
+from ragmon.server.journal.errors import each_told, told, told_reading
 from ragmon.server.journal.failures import Page, Query, page
 from ragmon.server.journal.quarantine import Quarantined
-from ragmon.server.journal.store import each_told, told, told_reading
+from ragmon.server.journal.schema import TRACE_ID, checksum
 
-TRACE_ID: Final = 16
-"""Bytes of a trace's id."""
 _TOGETHER: Final = 500
 """Ids looked up at once: SQLite takes some thousand parameters."""
 
@@ -110,18 +109,6 @@ class Tail(NamedTuple):
     seq: int = 0
     arrival: float = 0.0
     upto: int = 0
-
-
-def checksum(*told: float | str | bytes) -> int:
-    """A checksum of what is written together.
-
-    >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
-    False
-    """
-    found = 0
-    for value in told:
-        found = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), found)
-    return found
 
 
 def done(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:

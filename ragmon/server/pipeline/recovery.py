@@ -12,9 +12,9 @@ from ragmon.monitor.engine import EDGES
 from ragmon.monitor.log import complain
 from ragmon.scoring.labels import Settled
 from ragmon.server.journal import Checkpoint, Row
+from ragmon.server.journal.errors import told_reading
 from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import Readable
-from ragmon.server.journal.store import told_reading
 from ragmon.server.pipeline.decode import Counts
 from ragmon.server.pipeline.state import Ledger
 

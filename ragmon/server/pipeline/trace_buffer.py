@@ -12,7 +12,8 @@ from ragmon.ingest.otlp.batch import Foreign
 from ragmon.server.journal import Journal
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
-from ragmon.server.journal.reader import TRACE_ID, Body, Readable
+from ragmon.server.journal.reader import Body, Readable
+from ragmon.server.journal.schema import TRACE_ID
 from ragmon.server.pipeline.assembler import (
     DECORATED,
     LATE,
