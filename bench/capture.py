@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 import ragmon
 from ragmon.capture import runtime
 from ragmon.capture.convert import to_record
-from ragmon.capture.runtime import Terms
+from ragmon.capture.runtime import CaptureSettings
 from ragmon.capture.worker import Worker
 from ragmon.testing import Collected
 
@@ -32,11 +32,11 @@ RESULT = {
 KEEP: Mapping[str, float] = {"error": 1.0, "refusal": 0.2, "slow": 1.0}
 REFUSALS = frozenset({"not in context"})
 BUDGETS = {
-    "sampled out, counted only": (Terms(rate=0.0, time_all=False), 150),
-    "sampled out, timed": (Terms(rate=0.0), 350),
-    "sampled out, outcome strata": (Terms(rate=0.0, keep=KEEP, slow_above=8.0), 450),
-    "sampled out, strata and detail": (Terms(rate=0.0, keep=KEEP, slow_above=8.0, detail=True), 650),
-    "sampled in": (Terms(rate=1.0, keep=KEEP, slow_above=8.0), 2000),
+    "sampled out, counted only": (CaptureSettings(rate=0.0, time_all=False), 150),
+    "sampled out, timed": (CaptureSettings(rate=0.0), 350),
+    "sampled out, outcome strata": (CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0), 450),
+    "sampled out, strata and detail": (CaptureSettings(rate=0.0, keep=KEEP, slow_above=8.0, detail=True), 650),
+    "sampled in": (CaptureSettings(rate=1.0, keep=KEEP, slow_above=8.0), 2000),
 }
 """Terms, and the nanoseconds asked for, as measured on a machine whose bare SDK sampler takes 4,750."""
 
@@ -113,7 +113,7 @@ def in_loop(function: Callable[[str], Coroutine[Any, Any, Any]]) -> Callable[[],
 
 
 @contextmanager
-def installed(terms: Terms) -> Iterator[None]:
+def installed(terms: CaptureSettings) -> Iterator[None]:
     """A runtime with a worker that does not run: this is about the caller's thread."""
     before = runtime.use(runtime.Runtime(WORKER.submit, terms=lambda _: terms))
     try:
@@ -126,7 +126,7 @@ def measure() -> dict[str, float]:
     """The best time of every variant, in rounds over all of them."""
     bare, bare_async = sync(plain), in_loop(plain_async)
     traced, traced_async = sync(ragmon.trace(plain)), in_loop(ragmon.trace(plain_async))
-    variants: dict[str, tuple[Terms | None, Callable[[], float]]] = {
+    variants: dict[str, tuple[CaptureSettings | None, Callable[[], float]]] = {
         "undecorated": (None, bare),
         "undecorated, async": (None, bare_async),
         "passed through": (None, sync(passing)),

@@ -13,7 +13,7 @@ from time import process_time
 
 from bench.data import gold_set
 from bench.groundedness import texts
-from ragmon.alarms import Alarms
+from ragmon.alarms import AlarmEngine
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.engine import PipelineAlarms
 from ragmon.alarms.observations import Observations
@@ -21,7 +21,7 @@ from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, encode
 from ragmon.gold import GoldIndex
-from ragmon.monitor.build import arm
+from ragmon.monitor.build import build_alarms
 from ragmon.scoring.minutes import Step
 from ragmon.scoring.scorer import Scorer
 
@@ -102,10 +102,10 @@ class Traffic:
         )
 
 
-def armed(traffic: Traffic) -> tuple[Scorer, Alarms]:
+def armed(traffic: Traffic) -> tuple[Scorer, AlarmEngine]:
     """A scorer, and the alarms of a configuration without any setting."""
     scorer = Scorer(traffic.gold)
-    return scorer, arm(defaults(), scorer.table)
+    return scorer, build_alarms(defaults(), scorer.table)
 
 
 def closed_minutes(traffic: Traffic) -> tuple[list[Step], bytes]:

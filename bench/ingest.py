@@ -17,7 +17,7 @@ from bench.otlp import BATCH, records
 from ragmon.capture.exporters.otlp import SpanWriter, opened, put
 from ragmon.core import semconv
 from ragmon.ingest.decode import decode
-from ragmon.ingest.otlp.batch import Foreign
+from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Span, to_record
 
@@ -81,7 +81,7 @@ def mapped(body: bytes) -> None:
     batch = read(body, json=False)
     for own in batch.own:
         decode(own.line.encode())
-    traces: dict[bytes, list[Foreign]] = {}
+    traces: dict[bytes, list[ExternalSpan]] = {}
     for one in batch.foreign:
         traces.setdefault(one.trace_id, []).append(one)
     for trace in traces.values():

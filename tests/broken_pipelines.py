@@ -12,7 +12,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
 from ragmon.gates.diagnosis import explain
 from ragmon.gates.evaluate import evaluate
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 
 PRECISION = Gate("answer_precision", "answer_precision", 0.80, "at_least", source="probe")
@@ -38,7 +38,7 @@ class Pipeline:
     """
 
     def __init__(self, *, gold=GOLD, live=30, probes=20, slices=("de", "en"), seed=1):
-        self._rules = Rules(slices={"lang": slices})
+        self._rules = ReductionRules(slices={"lang": slices})
         self.scorer = Scorer(gold, rules=self._rules, state=State(retention=10**6, timed_items=True))
         self.minute = NOON
         self.records = []

@@ -61,7 +61,7 @@ def raises(error):
 def capturing(rate=1.0, **terms):
     """A runtime that keeps a share of all calls; gives it, and the list of the calls it kept."""
     kept = []
-    found = runtime.Runtime(kept.append, terms=lambda _: runtime.Terms(rate=rate, **terms))
+    found = runtime.Runtime(kept.append, terms=lambda _: runtime.CaptureSettings(rate=rate, **terms))
     before = runtime.use(found)
     try:
         yield found, kept

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from ragmon.core import constants
 from ragmon.core.record import Label, Latency
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import Captured, Served
+from ragmon.export.state import SdkStats, ServerStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock
 
@@ -97,7 +97,7 @@ class Replica:
 
     def _captured(self):
         n, user = self.fed, ("harbour", constants.LIVE)
-        return Captured(
+        return SdkStats(
             calls={(*user, "rest"): 20 * n, (*user, "error"): n, ("harbour", constants.PROBE, "rest"): n},
             errors={("harbour", "TimeoutError"): n},
             orphans=n,
@@ -109,7 +109,7 @@ class Replica:
     def _read(self):
         """What is exported: the monitor's reading, in a server."""
         n = self.fed
-        served = Served(
+        served = ServerStats(
             refused={"unauthorized": n},
             size=n << 10,
             missing=1,

@@ -12,13 +12,13 @@ from time import monotonic
 import pytest
 import yaml
 
-from ragmon.config.services import Serve
+from ragmon.config.services import ServeTable
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 DRAIN = 10
 """Seconds `ragmon serve` may take to drain."""
-PORTS = {name: getattr(Serve(), name).port for name in ("otlp", "grpc", "admin")}
+PORTS = {name: getattr(ServeTable(), name).port for name in ("otlp", "grpc", "admin")}
 USER = 10001
 _TICK = threading.Event()
 

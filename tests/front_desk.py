@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-from ragmon.server.receiver.interface import Taken
+from ragmon.server.receiver.interface import ExportResult
 
 PATIENCE = 60.0
 """Seconds a test waits for something that usually takes a moment."""
@@ -44,13 +44,13 @@ class FrontDesk:
         self._changed = threading.Condition()
 
     def traces(self, body, form):
-        return self._take(Taken(), "traces", body, form)
+        return self._take(ExportResult(), "traces", body, form)
 
     def metrics(self, body, form):
-        return self._take(Taken(), "metrics", body, form)
+        return self._take(ExportResult(), "metrics", body, form)
 
     def labels(self, labels):
-        return self._take(Taken(), "labels", list(labels))
+        return self._take(ExportResult(), "labels", list(labels))
 
     def acknowledge(self, pipeline, alert, reason):
         return self._take(True, "acknowledge", pipeline, alert, reason)

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from recorded_spans import from_sdk
 
 import ragmon
-from ragmon.capture.trace_buffer import Limits
+from ragmon.capture.trace_buffer import BufferLimits
 from ragmon.core.record import encode
 from ragmon.testing import Collected
 
@@ -48,7 +48,7 @@ provider.add_span_processor(SimpleSpanProcessor(exporter))
 sink = Collected()
 if place := os.environ.get("SPANS_TO"):
     provider.add_span_processor(BatchSpanProcessor(exporter_to(place), schedule_delay_millis=100))
-processor = ragmon.RagmonSpanProcessor(sink, limits=Limits(linger=0.0))
+processor = ragmon.RagmonSpanProcessor(sink, limits=BufferLimits(linger=0.0))
 provider.add_span_processor(processor)
 
 

@@ -8,11 +8,11 @@ from serving import QUICK, Time, configuration, foreign
 from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.server.journal import erase, open_readonly
-from ragmon.server.journal.failures import Query
+from ragmon.server.journal.failures import FailureQuery
 from ragmon.server.pipeline.decode import of_traces
 from ragmon.server.pipeline.recovery import replay
-from ragmon.server.pipeline.state import Ledger
-from ragmon.server.receiver.interface import Form
+from ragmon.server.pipeline.state import ServerState
+from ragmon.server.receiver.interface import Encoding
 from ragmon.server.server import make_keeper
 
 HOUR = 3600.0
@@ -65,11 +65,11 @@ class Hand:
         """Go on with another configuration, or with the same one read again."""
         if text is not None:
             self._configure(text)
-        self.keeper.go_on_with(Ledger(self.settings))
+        self.keeper.go_on_with(ServerState(self.settings))
 
     def send(self, *bodies):
         """Write one row of exports of traces."""
-        self.take(*(of_traces(body, Form.PROTOBUF) for body in bodies))
+        self.take(*(of_traces(body, Encoding.PROTOBUF) for body in bodies))
 
     def take(self, *requests):
         """Write one row of requests."""
@@ -124,7 +124,7 @@ class Hand:
     def failures(self):
         """The requests that failed a gate, as far as they can be found on disk."""
         with open_readonly(self.folder / "state") as journal:
-            return journal.failures(Query(limit=1000)).failures
+            return journal.failures(FailureQuery(limit=1000)).failures
 
 
 def fingerprint(ledger):

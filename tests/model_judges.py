@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from ragmon.capture.judges import endpoint as asking
-from ragmon.capture.judges.endpoint import Endpoint
-from ragmon.capture.judges.judge import Judge, Terms
+from ragmon.capture.judges.endpoint import ModelEndpoint
+from ragmon.capture.judges.judge import Judge, JudgeSettings
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.metrics.facts import FactReader
@@ -27,12 +27,14 @@ def record(*contexts, claim="good one. bad one."):
 
 def precision(model, **terms):
     return Judge(
-        "p", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m", key="sesame"), "contextual_precision")
+        "p",
+        JudgeSettings(**{"timeout": 20.0, **terms}),
+        (ModelEndpoint(model.url, "m", key="sesame"), "contextual_precision"),
     )
 
 
 def faithful(model, **terms):
-    return Judge("f", Terms(**{"timeout": 20.0, **terms}), (Endpoint(model.url, "m"), "faithfulness"))
+    return Judge("f", JudgeSettings(**{"timeout": 20.0, **terms}), (ModelEndpoint(model.url, "m"), "faithfulness"))
 
 
 def judged(judge, what=None):

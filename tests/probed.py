@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from ragmon.config.load import defaults
-from ragmon.config.services import Probe
+from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec
-from ragmon.monitor.probes.client import Asker, Capture
-from ragmon.monitor.probes.question import Question
+from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
+from ragmon.monitor.probes.question import GoldQuestion
 
-QUESTION = Question(0, "q1", 'Say "hello"\nto the pier')
+QUESTION = GoldQuestion(0, "q1", 'Say "hello"\nto the pier')
 JSON = {"Content-Type": "application/json"}
 REFUSED = {"answer": "not in context", "citations": []}
 
@@ -113,17 +113,17 @@ def web(answer, *, tls=None):
 
 def spec_of(target, **keys):
     """A probe."""
-    usual = {key: value for key, value in Probe(target=target, **keys) if key != "gold"}
+    usual = {key: value for key, value in ProbeTable(target=target, **keys) if key != "gold"}
     return ProbeSpec("support", "support", "gold", **usual)
 
 
 @contextmanager
 def asking(target, *, key=None, settings=None, **keys):
     """An asker of a target."""
-    capture = Capture(settings or defaults())
+    capture = ProbeCapture(settings or defaults())
     asker = None
     try:
-        asker = Asker.of(spec_of(target, **keys), capture, key=key)
+        asker = ProbeClient.of(spec_of(target, **keys), capture, key=key)
         yield asker
     finally:
         if asker is not None:

@@ -9,7 +9,7 @@ from runs import DEFAULT, SMALL
 
 from ragmon.export.markdown import render
 from ragmon.gold import GoldSet
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.metrics import build
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
@@ -24,7 +24,7 @@ def goldens():
     metrics that other tests registered.
     """
     metrics = {key: metric for key, metric in build().items() if type(metric).__module__.startswith("ragmon.metrics.")}
-    intake = Intake()
+    intake = ReadSummary()
     run = Run(Scorer(GoldSet.load(SMALL / "gold.jsonl"), metrics=metrics), intake)
     run.feed(read_files([str(SMALL / "traces.jsonl")], intake))
     report = replace(run.report(DEFAULT), version="0", digest="0" * 64)

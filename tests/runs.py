@@ -8,7 +8,7 @@ from pathlib import Path
 from ragmon.config.gates import PRESETS
 from ragmon.core.policy import Policy
 from ragmon.gold import GoldSet
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 from ragmon.testing import make_gold
@@ -18,7 +18,7 @@ DEFAULT = Policy(PRESETS["default"])
 
 
 def run_file(traces, gold, **options):
-    intake = Intake()
+    intake = ReadSummary()
     run = Run(Scorer(GoldSet.load(gold)), intake, **options)
     run.feed(read_files([str(traces)], intake))
     return run

@@ -22,7 +22,7 @@ from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans import Span
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
@@ -30,7 +30,7 @@ from ragmon.testing import make_record
 
 PATIENCE = 60.0
 """Seconds a test waits for something that usually takes a moment."""
-QUICK = Limits(idle=0.3, rootless=0.6, age=5.0)
+QUICK = AssemblyLimits(idle=0.3, rootless=0.6, age=5.0)
 """Traces are complete soon."""
 PORTS = '[serve]\notlp = "127.0.0.1:0"\ngrpc = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nstate_dir = "state"\n'
 _TICK = threading.Event()

@@ -17,9 +17,9 @@ from ragmon.config.load import defaults
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerPlan, frozen_file
-from ragmon.monitor.offline import Freezing
-from ragmon.scoring.minutes import Steps
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.monitor.offline import BaselineRecorder
+from ragmon.scoring.minutes import MinuteBatches
+from ragmon.scoring.scorer import ReductionRules, Scorer
 
 FAULTS = {
     range(45, 60): {"wrong": 0.5},
@@ -81,7 +81,7 @@ def straight(day, early):
 
 def collecting(gold):
     """A scorer that keeps steps."""
-    return Scorer(gold, steps=Steps({"lang=de"}), rules=Rules(slices={"lang": ["de", "en"]}))
+    return Scorer(gold, steps=MinuteBatches({"lang=de"}), rules=ReductionRules(slices={"lang": ["de", "en"]}))
 
 
 @settings(max_examples=150, deadline=None)
@@ -94,7 +94,7 @@ def test_open_minutes_survive_a_dump(world, cut, closed):
         if number == cut:
             assert broken.steps.close(START + closed) == straight.steps.close(START + closed)
             text = json.dumps(broken.steps.dump())
-            broken.steps = Steps({"lang=de"})
+            broken.steps = MinuteBatches({"lang=de"})
             broken.steps.restore(json.loads(text))
         straight.observe(record)
         broken.observe(record)
@@ -190,7 +190,7 @@ def with_source(record, source):
 def frozen(traffic_of, *, minutes=90, gold=GOLD):
     """The baseline file of a run that is known to be good."""
     settings = defaults()
-    freezing = Freezing(settings, ScorerPlan(settings, (gold,))())
+    freezing = BaselineRecorder(settings, ScorerPlan(settings, (gold,))())
     for record in freezing.follow(r for m in range(NOON, NOON + minutes) for r in traffic_of(m)):
         freezing.scorer.observe(record)
     return freezing.file()

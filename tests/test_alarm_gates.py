@@ -13,7 +13,7 @@ from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.core.record import Answer, Record
 from ragmon.metrics import build
-from ragmon.monitor.build import arm
+from ragmon.monitor.build import build_alarms
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.testing import make_record
 
@@ -214,7 +214,7 @@ def test_every_gate_and_every_guarded_metric_has_an_alarm():
 
 
 def thresholds(settings, pipeline):
-    alarms = arm(settings, ScoreTable(settings.build_metrics())).of(pipeline).alarms.values()
+    alarms = build_alarms(settings, ScoreTable(settings.build_metrics())).of(pipeline).alarms.values()
     return {alarm.watch.severity: alarm.watch.threshold for alarm in alarms}
 
 

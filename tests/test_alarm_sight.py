@@ -10,13 +10,13 @@ from alarming import FAULTS, GOLD, GOOD, NOON, REFUSAL, Traffic, World, said, sh
 from hypothesis import given, settings
 from oracle.draw import drawn
 
-from ragmon.alarms.observations import NONE, Sight
-from ragmon.alarms.plan import Watch
+from ragmon.alarms.observations import NONE, ObservationSelector
+from ragmon.alarms.plan import AlarmRule
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
-from ragmon.scoring.minutes import Steps
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 
 WRONG = said("quite something else", ["d1"])
@@ -27,7 +27,7 @@ NEWER = GoldSet("gold", tuple(replace(item, question=f"{item.question} Today?") 
 def step_of(records, scorer=None):
     """The step some records of one minute make."""
     scorer = scorer or Scorer(GOLD)
-    scorer.steps = Steps()
+    scorer.steps = MinuteBatches()
     for record in records:
         record.ts = 60.0 * NOON
         scorer.observe(record)
@@ -65,7 +65,7 @@ def seen_minutes(draw):
 def test_the_first_source_that_ever_had_data_is_looked_at(minutes):
     """In the order in which gates look; an earlier one that appears later takes over and stays."""
     scorer = Scorer(GOLD)
-    sight, known, before = Sight(scorer.table), {True: set(), False: set()}, {}
+    sight, known, before = ObservationSelector(scorer.table), {True: set(), False: set()}, {}
     for golden, free in minutes:
         records = [Record(source=source, qid="a0", **GOOD) for source in golden]
         records += [Record(source=source, q="?", **GOOD) for source in free]
@@ -204,7 +204,7 @@ ANSWERS = {"right": GOOD, "wrong": WRONG, "refused": REFUSAL}
 
 
 def paired(metric):
-    return Watch(f"{metric}:paired", metric, "look", at_least=True, kind="paired", needs_gold=True)
+    return AlarmRule(f"{metric}:paired", metric, "look", at_least=True, kind="paired", needs_gold=True)
 
 
 def bad(metric, qid, answer):
@@ -228,7 +228,7 @@ def quiz(draw):
 def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
     """Better counts as equally good. Where an answer is not in the denominator, the next one that is comes first."""
     scorer = Scorer(GOLD)
-    sight, first = Sight(scorer.table), {metric: {} for metric in METRICS}
+    sight, first = ObservationSelector(scorer.table), {metric: {} for metric in METRICS}
     for minute in minutes:
         step = step_of([Record(source="probe", qid=qid, **ANSWERS[answer]) for qid, answer in minute], scorer)
         sight.turn(step)
@@ -260,7 +260,7 @@ def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fir
 
 
 def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():
-    sight, step = Sight(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], Scorer())
+    sight, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], Scorer())
     sight.turn(step)
     assert sight.paired(step, paired("answer_precision"), freeze=True) == NONE
     assert sight.of(step, replace(paired("answer_precision"), kind="gate")) == NONE

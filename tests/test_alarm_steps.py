@@ -14,8 +14,8 @@ from ragmon.alarms.observations import observe
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 from ragmon.gold import GoldSet
-from ragmon.scoring.minutes import SHAPES, Place, Steps, cluster_of
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.minutes import SHAPES, CountedRecord, MinuteBatches, cluster_of
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats import buckets
 
 EVER = float("inf")
@@ -31,7 +31,7 @@ def request(at=0.0, source="live", **fields):
 
 def collecting(slices=(), gold=GOLD, **options):
     """A scorer that keeps steps."""
-    return Scorer(gold, steps=Steps(slices, **options), rules=Rules(slices={"lang": ["de", "en"]}))
+    return Scorer(gold, steps=MinuteBatches(slices, **options), rules=ReductionRules(slices={"lang": ["de", "en"]}))
 
 
 def collected(*records, **options):
@@ -52,7 +52,11 @@ def requests(step, place):
 
 def test_minutes_are_those_of_the_clock_wherever_the_first_record_stands():
     steps = collected(request(59.9), request(60.0), request(119.9), request(120.0))
-    assert [(step.minute * 60 - NOON, requests(step, Place("live"))) for step in steps] == [(0, 1), (60, 2), (120, 1)]
+    assert [(step.minute * 60 - NOON, requests(step, CountedRecord("live"))) for step in steps] == [
+        (0, 1),
+        (60, 2),
+        (120, 1),
+    ]
 
 
 def test_minutes_are_handed_out_once_in_order_and_pipelines_by_name():
@@ -81,7 +85,7 @@ def test_a_record_that_comes_after_its_minute_counts_in_the_next_one_that_is_ope
     for at in (10, 130, 190):
         scorer.observe(request(at))
     (_, step), *others = scorer.steps.close(EVER)
-    assert (step.minute * 60 - NOON, requests(step, Place("live")), others) == (180, 3, [])
+    assert (step.minute * 60 - NOON, requests(step, CountedRecord("live")), others) == (180, 3, [])
     assert scorer.steps.late == 2
 
 
@@ -164,7 +168,7 @@ def test_a_question_that_redaction_changed_is_known_by_its_hash():
 def test_a_hundred_requests_of_a_session_are_one_observation_of_their_mean():
     right, wrong = {"session": "s"}, {"session": "s", "error": "timeout"}
     (step,) = collected(*(request(**right) for _ in range(75)), *(request(**wrong) for _ in range(25)), request())
-    assert sorted(sorted(held.values()) for held in step.facts[Place("live")].values()) == [[1], [25, 75]]
+    assert sorted(sorted(held.values()) for held in step.facts[CountedRecord("live")].values()) == [[1], [25, 75]]
     assert observe([(100, 75_000_000), (1, 1_000_000)]) == (1, 0, (0.75,))
 
 
@@ -181,8 +185,8 @@ def test_a_live_question_of_the_gold_set_is_live_without_gold_and_a_match_with_i
     """Once each; its latency, lengths and index belong to user traffic alone."""
     (step,) = collected(request(q="is it", latency_ms=Latency(total=5.0), index_hash="i1", build="b1"))
     assert {place: requests(step, place) for place in step.facts} == {
-        Place("live"): 1,
-        Place("match", "gold", VERSION): 1,
+        CountedRecord("live"): 1,
+        CountedRecord("match", "gold", VERSION): 1,
     }
     assert list(step.latency) == ["live"]
     assert step.shape("live", "latency") == buckets([5.0])
@@ -192,7 +196,7 @@ def test_a_live_question_of_the_gold_set_is_live_without_gold_and_a_match_with_i
 
 def test_probes_are_with_gold_alone():
     (step,) = collected(request(source="probe", qid="a", latency_ms=Latency(total=5.0)))
-    assert list(step.facts) == [Place("probe", "gold", VERSION)]
+    assert list(step.facts) == [CountedRecord("probe", "gold", VERSION)]
     assert list(step.latency) == ["probe"]
 
 
@@ -201,11 +205,11 @@ def test_slices_are_kept_where_an_alarm_guards_one():
     probe = request(source="probe", qid="a")
     (step,) = collected(*tagged, probe, slices={"lang=de", "lang=__other__"})
     assert {place: requests(step, place) for place in step.facts if place.where} == {
-        Place("live", where="lang=de"): 1,
-        Place("live", where="lang=__other__"): 1,
-        Place("probe", "gold", VERSION, "lang=de"): 1,
+        CountedRecord("live", where="lang=de"): 1,
+        CountedRecord("live", where="lang=__other__"): 1,
+        CountedRecord("probe", "gold", VERSION, "lang=de"): 1,
     }
-    assert requests(step, Place("live")) == 3, "slices are beside the whole"
+    assert requests(step, CountedRecord("live")) == 3, "slices are beside the whole"
     assert not any(place.where for place in collected(*tagged)[0].facts)
 
 
@@ -221,7 +225,7 @@ def test_a_record_without_a_time_is_in_no_minute_of_a_file():
 
 def test_live_records_belong_to_the_minute_they_came_in():
     """However old they are: a minute that was judged cannot be judged again."""
-    scorer = Scorer(GOLD, steps=Steps(), clock=lambda: NOON + 61)
+    scorer = Scorer(GOLD, steps=MinuteBatches(), clock=lambda: NOON + 61)
     for at in (-7200, 0, 120):
         assert scorer.observe(request(at))
     assert [step.minute * 60 - NOON for _, step in scorer.steps.close(EVER)] == [60]
@@ -250,7 +254,7 @@ def test_lengths_are_those_of(of):
 
 def test_a_busy_minute_keeps_and_saves_counts_and_not_each_value():
     """Twenty thousand values of a property are some hundred log buckets, whenever they are counted."""
-    steps = Steps()
+    steps = MinuteBatches()
     values = [1.001**n for n in range(20_000)]
     for n, value in enumerate(values):
         record = Record(ts=NOON, source="live", session="s", latency_ms=Latency(total=value))

@@ -17,11 +17,11 @@ from ragmon.config.load import defaults, load
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import Reading
+from ragmon.export.state import MonitorSnapshot
 from ragmon.metrics import Metric, base
 from ragmon.monitor.build import ScorerPlan, load_gold
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.offline import Watching
+from ragmon.monitor.offline import AlarmReplay
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.testing import FakeClock
 
@@ -34,7 +34,7 @@ def several(tmp_path_factory):
 
 def offline(settings, records):
     """The edge lines of a replay."""
-    watching = Watching(settings, ScorerPlan(settings, load_gold(settings.gold))())
+    watching = AlarmReplay(settings, ScorerPlan(settings, load_gold(settings.gold))())
     for record in watching.follow(records):
         watching.scorer.observe(record)
     return [json.loads(line) for line in watching.lines().splitlines()]
@@ -252,5 +252,5 @@ def test_the_exposition_says_what_alarms_hold_metrics_against_and_where_that_com
 def registry_of(world):
     """What the alarms of a world look like to Prometheus."""
     registry = CollectorRegistry()
-    registry.register(Collector(lambda: Reading(Snapshot(0.0, ()), alarms=world.alarms.states())))
+    registry.register(Collector(lambda: MonitorSnapshot(Snapshot(0.0, ()), alarms=world.alarms.states())))
     return registry

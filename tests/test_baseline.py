@@ -14,10 +14,10 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.markdown import markdown, text
-from ragmon.ingest.files import Intake, read_files
-from ragmon.monitor.offline import Baseline, against
+from ragmon.ingest.files import ReadSummary, read_files
+from ragmon.monitor.offline import BaselineRun, against
 from ragmon.monitor.replay import Run
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record
 
 RIGHT, WRONG, REFUSED = "an answer", "no idea", "not in context"
@@ -48,7 +48,7 @@ class Bench:
         self.folder, self.policy, self.gold, self.rules = folder, policy, gold, rules
 
     def score(self, paths):
-        intake = Intake()
+        intake = ReadSummary()
         run = Run(Scorer(self.gold, rules=self.rules), intake)
         run.feed(read_files(list(paths), intake))
         return run
@@ -66,7 +66,7 @@ class Bench:
 
     def compare(self, records, baseline, max_drop=0.02):
         run = scored(records, self.gold, self.rules)
-        earlier = Baseline.read(baseline, self.score)
+        earlier = BaselineRun.read(baseline, self.score)
         return against(run.report(self.policy), run, earlier, self.policy, max_drop=max_drop)
 
 
@@ -186,7 +186,7 @@ def test_a_slice_is_compared_with_the_same_slice(tmp_path):
         )
     )
     gates = tuple(dataclasses.replace(PRECISION, name=lang, where=f"lang={lang}") for lang in ("de", "en"))
-    bench = Bench(tmp_path, Policy(gates), gold, Rules(slices={"lang": ["de", "en"]}))
+    bench = Bench(tmp_path, Policy(gates), gold, ReductionRules(slices={"lang": ["de", "en"]}))
     report = bench.compare(answers(right=15, wrong=5), bench.traces(answers(right=20)))
     assert verdicts(report) == {"de": "pass", "en": "fail"}
     assert (drops(report)["de"].items, drops(report)["en"].items) == (5, 15)
@@ -294,7 +294,7 @@ def test_the_baseline_gives_latency_gates_their_p95(tmp_path, kind):
     bench = Bench(tmp_path, policy=Policy((gate,)))
     then = [make_record("a1", latency_ms=Latency(total=100.0)) for _ in range(20)]
     path = bench.report(then) if kind == "report" else bench.traces(then)
-    policy = dataclasses.replace(bench.policy, baseline_p95_ms=Baseline.read(path, bench.score).p95_ms({"default"}))
+    policy = dataclasses.replace(bench.policy, baseline_p95_ms=BaselineRun.read(path, bench.score).p95_ms({"default"}))
     for now, verdict in ((120.0, "pass"), (150.0, "fail")):
         run = scored([make_record("a1", latency_ms=Latency(total=now)) for _ in range(20)])
         assert run.report(policy).verdict == verdict

@@ -23,7 +23,7 @@ from ragmon.core.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.otlp import file_traces
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.spans import per_request, to_record
@@ -31,9 +31,9 @@ from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, SPANS, TOO_MANY_STEP
 from ragmon.ingest.spans.retrieval import STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
-from ragmon.server.pipeline.assembler import TOO_MANY, Limits, Room
+from ragmon.server.pipeline.assembler import TOO_MANY, AssemblyLimits, TraceBuffer
 from ragmon.server.pipeline.decode import of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 from ragmon.stats import bucket
 from ragmon.testing import make_gold, make_record
 
@@ -83,7 +83,7 @@ def test_a_replay_counts_what_is_unknown_and_its_sums_stay_what_they_were(tmp_pa
     odd = [make_record("q1", v=1, latency_ms=Latency(total=ms, retrieve=5.0)) for ms in (1e308, -3.0)]
     path = tmp_path / "t.jsonl"
     path.write_bytes(b"".join(map(encode, good + odd)))
-    intake = Intake()
+    intake = ReadSummary()
     report = ragmon.replay(read_files([str(path)], intake))
     assert intake.unknown == {"latency_ms.total: out_of_range": 2}
     assert (report.scored, intake.rejected) == (11, {})
@@ -210,13 +210,13 @@ MANY = {
 }
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda form: form.value)
+@pytest.mark.parametrize("form", Encoding, ids=lambda form: form.value)
 @pytest.mark.parametrize(("held", "length", "reason"), MANY.values(), ids=MANY)
 def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_says_why_they_are_cut(
     form, held, length, reason
 ):
     request = export([made({semconv.INPUT_VALUE: "Is it?", semconv.QUERY_TEXT: "Is it?", **held})])
-    body = as_json(request) if form is Form.JSON else request.SerializeToString()
+    body = as_json(request) if form is Encoding.JSON else request.SerializeToString()
     tracemalloc.start()
     mapped = mapped_from(body, form)
     peak = tracemalloc.get_traced_memory()[1]
@@ -275,10 +275,10 @@ def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others
     """Roots as well: a trace has one."""
     spans = crowd(40_000, "RETRIEVER", shape)
     bodies = [export(spans[place : place + SPANS]).SerializeToString() for place in range(0, 40_000, SPANS)]
-    room, found = Room(), Counter()
+    room, found = TraceBuffer(), Counter()
     began = process_time()
     for number, body in enumerate(bodies):
-        found += room.add(of_traces(body, Form.PROTOBUF).foreign, number, 0.0, len(body))
+        found += room.add(of_traces(body, Encoding.PROTOBUF).foreign, number, 0.0, len(body))
     assert process_time() - began <= 2.0
     assert found == {"new": 1, TOO_MANY: 40_000 - SPANS}
     (waiting,) = room.traces.values()
@@ -286,10 +286,10 @@ def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others
 
 
 def test_a_root_that_comes_last_is_kept_however_many_came_before():
-    room = Room(Limits(spans=2))
+    room = TraceBuffer(AssemblyLimits(spans=2))
     spans = crowd(4, "TOOL", "under")
     body = export([*spans[1:], spans[0]]).SerializeToString()
-    assert room.add(of_traces(body, Form.PROTOBUF).foreign, 1, 0.0, 9)[TOO_MANY] == 1
+    assert room.add(of_traces(body, Encoding.PROTOBUF).foreign, 1, 0.0, 9)[TOO_MANY] == 1
     assert next(iter(room.traces.values())).rooted
 
 
@@ -300,7 +300,7 @@ def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
     spans = [made(told)._replace(span_id=f"{number:016x}", parent_id=f"{1:016x}") for number in range(2, 7)]
     path = tmp_path / "spans.jsonl"
     path.write_bytes(as_json(export([*spans, made(told)._replace(span_id=f"{1:016x}")])))
-    intake = Intake()
+    intake = ReadSummary()
     (record,) = read_files([str(path)], intake)
     assert (record.q, record.retrieved_ids, record.partial) == ("Is it?", None, True)
     assert intake.unknown["retrieved_ids: incomplete"] == 1

@@ -266,7 +266,7 @@ class TestCall:
         assert "ragmon.label was called before ragmon.install" in caplog.text
 
     def test_labels_cannot_fill_the_memory(self):
-        taking = giving.Labels()
+        taking = giving.LabelSender()
         for _ in range(giving.MOST + 5):
             taking.put({})
         assert (len(taking), taking.lost) == (giving.MOST, {"dropped": 5})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragmon.config import sources
 from ragmon.config.load import resolve
-from ragmon.config.problems import Place, Problems
+from ragmon.config.problems import Problems, SourceLocation
 from ragmon.config.sources import Tree
 
 JUNK = st.one_of(
@@ -69,7 +69,7 @@ def spots(table, at=()):
 
 def resolved(data):
     """The settings of a tree that stands in no file, and what is wrong with it."""
-    problems = Problems(Place("ragmon.toml", label="ragmon.toml"), {})
+    problems = Problems(SourceLocation("ragmon.toml", label="ragmon.toml"), {})
     tree = sources.overlay(Tree(data), {"RAGMON_ENDPOINT": "http://x"})
     return resolve(tree, sources.process({})[0], problems, path=None, plugins=False), problems.listed
 

@@ -15,9 +15,9 @@ import pytest
 
 pytest.importorskip("bm25s")
 
-from ragmon.demo.answerer import REFUSAL, Pipeline, expected
+from ragmon.demo.answerer import REFUSAL, RagPipeline, expected
 from ragmon.demo.load import INCIDENTS, load_questions, user_questions
-from ragmon.demo.retriever import Index, Passage, load_corpus, sentences, term
+from ragmon.demo.retriever import Bm25Index, Passage, load_corpus, sentences, term
 
 FOLDER = resources.files("ragmon.demo")
 CORPUS = load_corpus()
@@ -78,7 +78,7 @@ def red_gates(measured):
 
 @pytest.fixture
 def pipeline():
-    return Pipeline(CORPUS)
+    return RagPipeline(CORPUS)
 
 
 class TestContent:
@@ -187,12 +187,12 @@ class TestPipeline:
             assert answer.claim in sentences(texts[cited])
 
     def test_two_pipelines_give_the_same_answers(self, pipeline):
-        assert run(Pipeline(CORPUS)) == run(pipeline)
+        assert run(RagPipeline(CORPUS)) == run(pipeline)
 
     def test_answers_follow_the_corpus_and_not_the_question(self):
         """A fact changed in the corpus changes the answer: nothing about a question is remembered."""
         corpus = [replace(passage, text=passage.text.replace("74 metres", "81 metres")) for passage in CORPUS]
-        edited = Pipeline(corpus)
+        edited = RagPipeline(corpus)
         question = "How long is the Grey Heron?"
         assert "81 metres" in edited.answer(question, edited.retrieve(question)).claim
 
@@ -209,7 +209,7 @@ class TestPipeline:
     def test_the_index_hash_depends_on_every_id_and_every_text(self):
         passage, *rest = CORPUS
         hashes = {
-            Index(corpus).hash
+            Bm25Index(corpus).hash
             for corpus in (
                 CORPUS,
                 [replace(passage, id="grey-heron#99"), *rest],
@@ -220,7 +220,7 @@ class TestPipeline:
         assert all(re.fullmatch("[0-9a-f]{8}", hash_) for hash_ in hashes)
 
     def test_building_the_index_prints_nothing(self, capfd):
-        Pipeline(CORPUS)
+        RagPipeline(CORPUS)
         assert capfd.readouterr() == ("", "")
 
     @pytest.mark.parametrize(
@@ -229,12 +229,12 @@ class TestPipeline:
     )
     def test_a_corpus_that_cannot_be_indexed_is_refused_with_a_hint(self, corpus, message):
         with pytest.raises(ValueError, match=f"{message}\nhint: "):
-            Pipeline(corpus)
+            RagPipeline(corpus)
 
     def test_without_bm25s_the_error_names_the_extra(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "bm25s", None)
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'ragmon\[demo\]'"):
-            Pipeline(CORPUS)
+            RagPipeline(CORPUS)
 
 
 class TestExpectedAnswer:

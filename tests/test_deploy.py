@@ -103,11 +103,11 @@ def test_who_listens_beyond_loopback_has_a_token_and_says_where_tls_ends(mounted
     assert not serve.otlp.is_loopback
     assert serve.tls == "upstream"
     with pytest.raises(ConfigError, match="without a token"):
-        security.check(serve, insecure=False)
+        security.check_listen_addresses(serve, insecure=False)
     token = {"RAGMON_TOKEN_FILE": SERVICES["ragmon"]["environment"]["RAGMON_TOKEN_FILE"]}
     serve = load(mounted, environ=token).serve
     assert str(serve.token_file) == f"/run/secrets/{SERVICES['ragmon']['secrets'][0]}"
-    assert all("admin" in warning for warning in security.check(serve, insecure=False))
+    assert all("admin" in warning for warning in security.check_listen_addresses(serve, insecure=False))
 
 
 def test_every_variable_that_is_named_is_one_ragmon_reads():

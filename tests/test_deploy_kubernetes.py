@@ -112,7 +112,7 @@ def test_the_token_is_in_a_folder_that_is_mounted():
     (named,) = [variable["value"] for variable in CONTAINER["env"] if variable["name"] == "RAGMON_TOKEN_FILE"]
     assert Path(named).parent in {Path(mount["mountPath"]) for mount in CONTAINER["volumeMounts"]}
     serve = load(DEPLOY / "ragmon.toml", environ={"RAGMON_TOKEN_FILE": named}).serve
-    assert all("admin" in warning for warning in security.check(serve, insecure=False))
+    assert all("admin" in warning for warning in security.check_listen_addresses(serve, insecure=False))
 
 
 def test_what_the_readme_creates_is_what_the_pod_mounts():

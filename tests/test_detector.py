@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ragmon.alarms import Watch
+from ragmon.alarms import AlarmRule
 from ragmon.alarms.detector import HIGHEST, RESOLVE, Alarm, Detector, evidence
 from ragmon.alarms.observations import NONE, Observations, observe
 from ragmon.stats import MICRO, micro
@@ -249,7 +249,7 @@ def test_turned_twice_they_are_what_they_were(clusters):
 
 # --- the alarm --------------------------------------------------------------------------------------------------------
 
-WATCH = Watch("precision", "answer_precision", "page", at_least=True, kind="gate", threshold=50.0)
+WATCH = AlarmRule("precision", "answer_precision", "page", at_least=True, kind="gate", threshold=50.0)
 LEVEL = 0.6
 BAD, GOOD, FINE = (0.0,) * 4, (1.0,) * 10, (1.0,) * 3 + (0.0,) * 2
 MINUTES = st.lists(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ragmon.alarms import drift
-from ragmon.alarms.drift import BLOCK, HORIZON, PERIOD, REFERENCE, Indexes, Shape, moved, psi
+from ragmon.alarms.drift import BLOCK, HORIZON, PERIOD, REFERENCE, DistributionMonitor, Indexes, moved, psi
 from ragmon.stats import bucket, buckets
 from ragmon.stats.histograms import decile_edges
 
@@ -155,7 +155,7 @@ def feed(shape, minutes, value=1.0, n=50, begin=0):
 
 
 def test_it_fires_when_a_block_drifted_and_resolves_when_one_has_not():
-    shape = Shape()
+    shape = DistributionMonitor()
     assert feed(shape, 120) == []
     fired = feed(shape, 120, value=1.5, begin=120)
     assert len(fired) == 1
@@ -170,7 +170,7 @@ def test_it_fires_when_a_block_drifted_and_resolves_when_one_has_not():
 
 def test_a_reference_takes_three_thousand_observations_and_an_hour():
     for n, minutes in ((50, 60), (10, 300), (600, 60), (7, 429)):
-        shape = Shape()
+        shape = DistributionMonitor()
         feed(shape, minutes, n=n)
         assert shape.dump()["edges"] is None, n
         feed(shape, 1, n=n, begin=minutes)
@@ -182,14 +182,14 @@ def test_a_reference_takes_three_thousand_observations_and_an_hour():
 @pytest.mark.parametrize(("n", "minutes"), [(50, PERIOD), (5, PERIOD), (4, 75), (1, BLOCK)])
 def test_a_block_takes_three_hundred_observations_and_an_hour(n, minutes):
     """Every value is ten times the usual one, so the first block that ends is the one that fires."""
-    shape = Shape()
+    shape = DistributionMonitor()
     feed(shape, PERIOD)
     assert feed(shape, 2 * minutes, value=10.0, n=n, begin=PERIOD) == [PERIOD + minutes]
 
 
 def test_values_on_an_edge_count_below_it():
     """In the reference and in every block alike."""
-    shape, counts = Shape(), {place: 10 * place for place in range(1, 13)}
+    shape, counts = DistributionMonitor(), {place: 10 * place for place in range(1, 13)}
     for at in range(PERIOD + 1):
         shape.step(at, counts)
     held = shape.dump()
@@ -199,7 +199,7 @@ def test_values_on_an_edge_count_below_it():
 
 def test_minutes_without_traffic_pass_like_others():
     """A property is stepped only when it was seen; an hour is an hour of the clock."""
-    shape = Shape()
+    shape = DistributionMonitor()
     feed(shape, PERIOD)
     assert feed(shape, 1, value=10.0, n=BLOCK, begin=PERIOD) == []
     assert not shape.step(PERIOD + 59, minute(10.0))
@@ -207,14 +207,14 @@ def test_minutes_without_traffic_pass_like_others():
 
 
 def test_a_property_with_one_value_never_fires():
-    shape = Shape()
+    shape = DistributionMonitor()
     same = {bucket(250.0): 50}
     assert not any(shape.step(at, same) for at in range(600))
     assert len(shape.dump()["reference"]) == 1
 
 
 def test_acknowledged_what_it_is_now_becomes_the_reference():
-    shape = Shape()
+    shape = DistributionMonitor()
     feed(shape, PERIOD)
     assert feed(shape, 2 * PERIOD, value=10.0, begin=PERIOD) == [2 * PERIOD]
     shape.clear()
@@ -227,7 +227,7 @@ def test_acknowledged_what_it_is_now_becomes_the_reference():
     st.lists(st.tuples(st.sampled_from([1.0, 2.0]), st.integers(200, 800)), min_size=1, max_size=30), st.integers(0, 30)
 )
 def test_a_shape_goes_on_from_a_checkpoint(steps, cut):
-    whole, restored = Shape(), Shape()
+    whole, restored = DistributionMonitor(), DistributionMonitor()
     before, after = steps[:cut], steps[cut:]
     for at, (value, n) in enumerate(before):
         whole.step(20 * at, minute(value, n, at))

@@ -23,7 +23,7 @@ from serving import PATIENCE, PORTS, get, wait_for
 
 from ragmon.config.load import load
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.recovery import catch_up, replay
+from ragmon.server.pipeline.recovery import recover, replay
 
 HERE = Path(__file__).parent
 PACE = 60
@@ -126,7 +126,7 @@ def ask(admin):
 def same_again(folder, settings):
     """A replay of the journal gives the server's own counts and alarms."""
     with open_readonly(folder / "state") as journal:
-        server, again = catch_up(settings, journal), replay(settings, journal)
+        server, again = recover(settings, journal), replay(settings, journal)
     assert again.live.scorer.state.digest() == server.live.scorer.state.digest()
     edges = list(server.live.edges)
     assert list(again.live.edges)[: len(edges)] == edges

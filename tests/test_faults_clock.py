@@ -27,7 +27,7 @@ from ragmon.alarms import plain
 from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Totals
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import BELIEVED
 
 HOUR = 3600.0
@@ -121,7 +121,7 @@ def test_a_request_that_was_scored_is_not_scored_again_after_hours_of_silence(tm
     """It came together with one that still waited when the server was killed; it is started again much later."""
     time, left = Time(), tmp_path / "left"
     (tmp_path / "folder").mkdir()
-    with serving(tmp_path / "folder", clock=time.clock(), patience=Limits(idle=1.0, rootless=600.0)) as running:
+    with serving(tmp_path / "folder", clock=time.clock(), patience=AssemblyLimits(idle=1.0, rootless=600.0)) as running:
         done, waits = foreign(1, at=time.now), foreign(2, at=time.now)[1:]
         send_body(running, export(done + waits).SerializeToString())
         pass_by(running, time, 2.0)

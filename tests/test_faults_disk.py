@@ -31,7 +31,7 @@ from small_disk import fill
 
 from ragmon.config.load import load
 from ragmon.server.journal import JournalError, files, open_readonly
-from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.recovery import replay
 
 STRICT = "[pipelines.support.gates.empty_retrieval_rate]\nat_most = 0.0\n"
@@ -110,7 +110,7 @@ BODIES = [whole(some(25 * n)) for n in range(8)]
 def crashed(tmp_path_factory):
     """What a server leaves behind that is killed: rows, keys, failures, checkpoints, traces that wait."""
     folder, left = tmp_path_factory.mktemp("serving"), tmp_path_factory.mktemp("left")
-    with serving(folder, STRICT, patience=Limits(idle=0.1, rootless=3600.0)) as running:
+    with serving(folder, STRICT, patience=AssemblyLimits(idle=0.1, rootless=3600.0)) as running:
         keeper = running.server.keeper
         for n, body in enumerate(BODIES):
             send_body(running, body)
@@ -220,7 +220,7 @@ def test_damage_that_shows_while_it_runs_costs_what_was_counted_nothing(tmp_path
     """The file is set aside, the sender tries again, and a crash right after that finds everything."""
     folder, left = tmp_path / "folder", tmp_path / "left"
     folder.mkdir()
-    with serving(folder, STRICT, patience=Limits(idle=0.1, rootless=3600.0)) as running:
+    with serving(folder, STRICT, patience=AssemblyLimits(idle=0.1, rootless=3600.0)) as running:
         send_body(running, whole(some(0)))
         send_body(running, export(foreign(1)[1:]).SerializeToString())
         path = folder / "state" / "journal.db"

@@ -38,9 +38,9 @@ from test_bad_input import REJECTED
 
 from ragmon.core import semconv
 from ragmon.core.record import encode
-from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.assembler import AssemblyLimits
 
-PATIENT = Limits(idle=30.0, rootless=60.0)
+PATIENT = AssemblyLimits(idle=30.0, rootless=60.0)
 JSON = "application/json"
 
 

@@ -27,7 +27,7 @@ from ragmon.config.load import load
 from ragmon.core import constants
 from ragmon.core.record import Answer, Record, Sampling, Totals
 from ragmon.export.prometheus import Collector
-from ragmon.monitor.engine import Live
+from ragmon.monitor.engine import Engine
 from ragmon.server.journal import open_readonly
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'
@@ -88,7 +88,7 @@ def feed(live, kind, n, minutes):
 
 @pytest.fixture
 def live(tmp_path):
-    return Live(load(configuration(tmp_path, CONFIG), environ={}))
+    return Engine(load(configuration(tmp_path, CONFIG), environ={}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +162,7 @@ def test_a_hundred_thousand_requests_with_nothing_in_common_are_all_counted(tmp_
 
 def test_totals_of_ever_new_producers_are_kept_apart_up_to_a_number(tmp_path):
     """Past it they count for nothing, until some have been silent for a day."""
-    live = Live(load(configuration(tmp_path, CONFIG), environ={}))
+    live = Engine(load(configuration(tmp_path, CONFIG), environ={}))
 
     def tell(n, now):
         line = Totals(ts=now, instance=f"i{n}", started=BEGIN, pipeline="support", source="live", calls=1, kept=1)

@@ -19,11 +19,11 @@ from test_verify import database
 from ragmon.cli.forget import forget
 from ragmon.core.record import Label
 from ragmon.server.journal import Journal, erasure
-from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.assembler import AssemblyLimits
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
-PATIENT = Limits(idle=300.0, rootless=300.0, age=600.0)
+PATIENT = AssemblyLimits(idle=300.0, rootless=300.0, age=600.0)
 STAYS = "stays: counts, which hold no text; keys and ids of traces, until they expire\n"
 
 
@@ -171,7 +171,7 @@ def test_help_says_what_stays_and_what_is_not_touched():
 def test_a_trace_that_waits_is_forgotten_and_accounted_for(tmp_path, data, serving_meanwhile):
     """Beside a running server, which holds its spans, and while none runs: no record, and nothing is missing."""
     trace = fresh(recorded(data / "spans" / "oi_langchain.json")[-1])
-    patience = Limits(idle=6.0)
+    patience = AssemblyLimits(idle=6.0)
     with serving(tmp_path, patience=patience) as running:
         assert post(f"{running.otlp}/v1/traces", message(trace), "application/x-protobuf")[0] == 200
         wait_for(running.books, lambda books: books["pending"] == 1)

@@ -13,7 +13,7 @@ from test_verify import database
 
 from ragmon.server.journal import erase
 from ragmon.server.pipeline.decode import of_labels, of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 
 SECRETS = ("rater-whom-nobody-may-know", "document-that-tells-all")
 KNOWN, WAITS, OTHER = 0, 1, 2
@@ -54,7 +54,7 @@ def hand(tmp_path):
     """A server that holds labels on an answer, and some that wait for theirs, in memory and in a saved state."""
     with Hand(tmp_path) as made:
         tags = [{"user": "17"}, {"user": "17"}, {"user": "18"}]
-        made.take(of_traces(whole([asked(n, tags=tags[n]) for n in (KNOWN, OTHER)]), Form.PROTOBUF))
+        made.take(of_traces(whole([asked(n, tags=tags[n]) for n in (KNOWN, OTHER)]), Encoding.PROTOBUF))
         made.take(of_labels([said(KNOWN), said(WAITS), label(OTHER), label(OTHER + 1)]))
         made.save()
         yield made
@@ -93,7 +93,7 @@ def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
 
 def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(hand):
     hand.forget(trace(WAITS))
-    hand.take(of_traces(whole([asked(WAITS)]), Form.PROTOBUF))
+    hand.take(of_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
     assert hand.ledger.live.labels.book.results == {"joined": 2, "orphan": 1}
 
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from ragmon.cli.gold import gold as gold_commands
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold.diff import Change, diff
+from ragmon.gold.diff import ItemChange, diff
 from ragmon.gold.sets import GoldSet
 
 A = GoldItem("a", "Who led?", answerable=True, claim_substrings=("Rollo",), citations=("n#1",))
@@ -50,7 +50,7 @@ class TestDiff:
     )
     def test_a_changed_item_names_its_fields_as_gold_files_spell_them(self, change, fields):
         found = diff(gold(A, B), gold(dataclasses.replace(A, **change), B))
-        assert found.changed == (Change("a", fields),)
+        assert found.changed == (ItemChange("a", fields),)
         assert (found.unchanged, found.same, found.changed[0].mutated) == (1, False, False)
 
     def test_a_qid_with_another_question_is_mutated(self):
@@ -64,7 +64,7 @@ class TestDiff:
 
     def test_a_list_and_a_tuple_are_no_difference(self):
         listed = dataclasses.replace(A, citations=["n#1"], claim_substrings=["Hrolf"])
-        assert diff(gold(A), gold(listed)).changed == (Change("a", ("gold_claim_substr",)),)
+        assert diff(gold(A), gold(listed)).changed == (ItemChange("a", ("gold_claim_substr",)),)
 
     def test_the_name_of_the_set_is_no_difference(self):
         assert diff(GoldSet("old", (A,)), GoldSet("new", (A,))).same

@@ -15,19 +15,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from serving import accounted, asked, configuration, get, journalled, process, send_body, values, wait_for, whole
 from test_serve_reload import LOADED, put, reloaded
 
-from ragmon.alarms.observations import Sight
-from ragmon.alarms.plan import Watch
+from ragmon.alarms.observations import ObservationSelector
+from ragmon.alarms.plan import AlarmRule
 from ragmon.config.load import load
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.export.prometheus import Collector
 from ragmon.gold import GoldSet
-from ragmon.scoring.minutes import Steps
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.decode import Counts
-from ragmon.server.pipeline.recovery import catch_up, entries
-from ragmon.server.pipeline.state import Ledger
+from ragmon.server.pipeline.decode import BatchCounts
+from ragmon.server.pipeline.recovery import entries, recover
+from ragmon.server.pipeline.state import ServerState
 
 CONFIG = """
 [gold.gold]
@@ -194,7 +194,7 @@ def swapped_again(folder, probes):
 
     def ledger_of(word):
         (folder / "gold.jsonl").write_text(written(word))
-        return Ledger(load(folder / "ragmon.toml", environ={}))
+        return ServerState(load(folder / "ragmon.toml", environ={}))
 
     words = iter(WORDS)
     word = next(words)
@@ -207,9 +207,9 @@ def swapped_again(folder, probes):
                 after, left = ledger_of(word), probes[word]
                 after.load(ledger.dump())
                 ledger = after
-            ledger.take(row.seq, row.arrival, Counts.load(row.counts), lines)
+            ledger.take(row.seq, row.arrival, BatchCounts.load(row.counts), lines)
             left -= sum(isinstance(line, Record) and line.source == "probe" for line in lines)
-        return fingerprint(ledger), fingerprint(catch_up(ledger.live.settings, journal))
+        return fingerprint(ledger), fingerprint(recover(ledger.live.settings, journal))
 
 
 def test_after_a_crash_every_version_counts_what_it_counted_before(tmp_path):
@@ -257,12 +257,12 @@ def test_gauges_are_of_the_version_in_force_and_counters_of_a_replaced_one_end_w
 
 # --- alarms -----------------------------------------------------------------------------------------------------------
 
-WATCH = Watch("precision", "answer_precision", "page", at_least=True, kind="gate", needs_gold=True)
+WATCH = AlarmRule("precision", "answer_precision", "page", at_least=True, kind="gate", needs_gold=True)
 
 
 def minute(scorer, *words):
     """A minute in which the same answers, right by the first version, were scored by one version after the other."""
-    scorer.steps = Steps()
+    scorer.steps = MinuteBatches()
     for word in words:
         scored = Scorer(version(word), state=scorer.state)
         scored.steps = scorer.steps
@@ -278,7 +278,7 @@ def minute(scorer, *words):
 def test_in_the_minute_of_a_swap_alarms_look_at_the_new_version_alone(second):
     """Whatever the fingerprints of the two: the one that was not there before is the new one."""
     scorer = Scorer()
-    sight = Sight(scorer.table)
+    sight = ObservationSelector(scorer.table)
     for words, swapped, share in (
         (WORDS[:1], set(), 1.0),
         ((WORDS[0], second), {"probe"}, 0.0),

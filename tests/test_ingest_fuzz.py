@@ -17,7 +17,7 @@ from ragmon.core import constants
 from ragmon.core.record import Record, Totals, encode
 from ragmon.ingest.decode import AnyShape, decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import Intake, read_file
+from ragmon.ingest.files import ReadSummary, read_file
 from ragmon.scoring.scorer import Scorer
 
 REASONS = {
@@ -108,7 +108,7 @@ def decoded(line):
 def take(content, monkeypatch):
     """What a reader of standard input makes of some bytes."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    intake = Intake()
+    intake = ReadSummary()
     return list(read_file("-", intake)), intake
 
 

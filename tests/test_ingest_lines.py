@@ -19,7 +19,7 @@ from trace_files import good, take, write
 from ragmon.core.errors import InputError, RagmonError
 from ragmon.ingest import compression
 from ragmon.ingest import files as lines
-from ragmon.ingest.files import Intake, Lines, byte_ranges, open_bytes, read_files
+from ragmon.ingest.files import LineReader, ReadSummary, byte_ranges, open_bytes, read_files
 
 SHORT = 8
 """The longest line, in tests that need long ones."""
@@ -30,7 +30,7 @@ def read(content, start=0, length=None, before=0):
     rejected = []
     stream = io.BytesIO(content)
     stream.seek(start)
-    reader = Lines(stream, lambda number, reason, _: rejected.append((before + number, reason)), length=length)
+    reader = LineReader(stream, lambda number, reason, _: rejected.append((before + number, reason)), length=length)
     return [(before + reader.number, line) for line in reader], rejected, before + reader.number
 
 
@@ -220,7 +220,7 @@ def test_a_named_pipe_is_read_to_its_end_with_progress_asked_for(tmp_path):
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(b"".join(map(good, range(20))) * 1000,))
     writer.start()
-    intake = Intake()
+    intake = ReadSummary()
     assert len(list(read_files([str(path)], intake, lambda _: pytest.fail("a pipe has no position")))) == 20_000
     writer.join()
 
@@ -228,7 +228,7 @@ def test_a_named_pipe_is_read_to_its_end_with_progress_asked_for(tmp_path):
 def test_progress_counts_the_bytes_of_all_files_together(tmp_path):
     files = [write(tmp_path / name, *map(good, range(20_000))) for name in ("a.jsonl", "b.gz", "c.jsonl")]
     seen = []
-    list(read_files(files, Intake(), seen.append))
+    list(read_files(files, ReadSummary(), seen.append))
     sizes = [Path(path).stat().st_size for path in files]
     assert seen == sorted(seen)
     assert sum(sizes[:2]) < seen[-1] <= sum(sizes)
@@ -237,7 +237,7 @@ def test_progress_counts_the_bytes_of_all_files_together(tmp_path):
 def test_a_reader_that_is_left_early_closes_its_file(tmp_path):
     """An open file would be a ResourceWarning, which fails this suite."""
     path = write(tmp_path / "t.gz", *map(good, range(100)))
-    records = read_files([path], Intake())
+    records = read_files([path], ReadSummary())
     assert next(records).qid == "q0"
     records.close()
     with open_bytes(path) as (stream, raw):

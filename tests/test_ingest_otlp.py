@@ -16,7 +16,7 @@ from recorded_spans import made, recorded
 from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import encode
 from ragmon.core.semconv import DOCUMENTS, OPERATION, QUERY_TEXT
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.otlp import file_traces
 from ragmon.ingest.spans import to_record
 from ragmon.testing import make_record
@@ -72,7 +72,7 @@ def value_of(value):
 def read(path, lines):
     """The records of a file with these lines, and what the reader met."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    intake = Intake()
+    intake = ReadSummary()
     return list(read_files([str(path)], intake)), intake
 
 
@@ -188,7 +188,7 @@ def test_a_span_that_is_none_is_named_and_the_others_of_its_line_are_read(tmp_pa
 def test_a_line_that_is_no_request_is_counted_and_the_rest_is_read(tmp_path, line, reason):
     path = tmp_path / "spans.jsonl"
     path.write_text(f"{json.dumps(exported([retrieval(0)]))}\n{line}\n{json.dumps(exported([retrieval(9)]))}\n")
-    intake = Intake()
+    intake = ReadSummary()
     assert len(list(read_files([str(path)], intake))) == 2
     assert intake.rejected == {reason: 1}
     assert intake.examples[0].line == 2

@@ -21,7 +21,7 @@ from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import attribute_layouts
-from ragmon.ingest.otlp.batch import Batch
+from ragmon.ingest.otlp.batch import SpanBatch
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, Span, to_record
@@ -301,7 +301,7 @@ def test_the_first_rejection_is_told_and_all_are_counted():
 
 
 def test_an_empty_request_has_no_spans():
-    assert read(b"", json=False) == read(b"{}", json=True) == Batch()
+    assert read(b"", json=False) == read(b"{}", json=True) == SpanBatch()
 
 
 def whole():

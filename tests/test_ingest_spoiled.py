@@ -16,14 +16,14 @@ from serving import PROTOBUF, accounted, post, serving
 
 from ragmon.core import constants, semconv
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, to_record
-from ragmon.server.journal.erasure import without
+from ragmon.server.journal.erasure import remove_traces
 from ragmon.server.pipeline.decode import UnreadableError, of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 
 SPANS = 100
 BAD = 50
@@ -123,8 +123,8 @@ JSON_FAULTS = {
     "a time that is none": (in_span(startTimeUnixNano="soon"), {constants.INVALID_SCHEMA: 1}),
     "a bad span beside half of a pair": (in_span(name=5).replace(b"shop", rb"\ud800"), {constants.INVALID_SCHEMA: 1}),
 }
-FAULTS = {f"protobuf: {name}": (Form.PROTOBUF, *fault) for name, fault in PROTOBUF_FAULTS.items()}
-FAULTS |= {f"json: {name}": (Form.JSON, *fault) for name, fault in JSON_FAULTS.items()}
+FAULTS = {f"protobuf: {name}": (Encoding.PROTOBUF, *fault) for name, fault in PROTOBUF_FAULTS.items()}
+FAULTS |= {f"json: {name}": (Encoding.JSON, *fault) for name, fault in JSON_FAULTS.items()}
 
 
 @pytest.mark.parametrize(("form", "body", "lost"), FAULTS.values(), ids=FAULTS)
@@ -142,7 +142,7 @@ def test_a_bad_span_is_repaired_or_lost_alone_and_the_other_ninety_nine_are_reco
 def test_and_so_it_is_in_a_file(tmp_path, body, lost):
     path = tmp_path / "spans.jsonl"
     path.write_bytes(body + b"\n" + as_json(request(1)) + b"\n")
-    intake = Intake()
+    intake = ReadSummary()
     records = list(read_files([str(path)], intake))
     # The trace of the second line is the first one of the first: a file holds whole traces.
     assert len(records) == SPANS - sum(lost.values())
@@ -151,41 +151,41 @@ def test_and_so_it_is_in_a_file(tmp_path, body, lost):
 
 
 def test_a_half_of_a_pair_is_a_question_mark_in_either_encoding():
-    bodies = ((Form.JSON, in_json(b"MARK", rb"M\ud83d")), (Form.PROTOBUF, in_protobuf(b"MARK?", b"M?\xffK?")))
+    bodies = ((Encoding.JSON, in_json(b"MARK", rb"M\ud83d")), (Encoding.PROTOBUF, in_protobuf(b"MARK?", b"M?\xffK?")))
     asked = [to_record([of_traces(body, form).foreign[BAD].span()]).record.q for form, body in bodies]
     assert asked == ["Is it M??", "Is it M??K?"]
 
 
 def test_a_request_that_was_repaired_is_journalled_as_it_was_read():
     """So whoever reads it again, after a crash or to forget a trace, need not repair it."""
-    taken = of_traces(in_protobuf(b"MARK", b"MA\xffK"), Form.PROTOBUF)
+    taken = of_traces(in_protobuf(b"MARK", b"MA\xffK"), Encoding.PROTOBUF)
     assert len(ExportTraceServiceRequest.FromString(taken.body).resource_spans[0].scope_spans[0].spans) == SPANS
     for body in (in_json(b"MARK", b"caf\xe9"), in_json(QUESTION, QUESTION + b","), in_span(name=5, traceId=7)):
-        taken = of_traces(body, Form.JSON)
+        taken = of_traces(body, Encoding.JSON)
         again = read(taken.body, json=True)
         assert [one.span() for one in again.foreign] == [one.span() for one in taken.foreign]
         assert (again.body, again.rejected) == (b"", {})
-        left = without("json", taken.body, {taken.foreign[0].trace_id.hex()})
+        left = remove_traces("json", taken.body, {taken.foreign[0].trace_id.hex()})
         assert left.removed == 1
         assert len(read(left.body, json=True).foreign) == len(taken.foreign) - 1
-    for whole, form in ((request().SerializeToString(), Form.PROTOBUF), (as_json(request()), Form.JSON)):
+    for whole, form in ((request().SerializeToString(), Encoding.PROTOBUF), (as_json(request()), Encoding.JSON)):
         assert of_traces(whole, form).body == whole
 
 
 BROKEN = {
-    "protobuf that breaks off": (Form.PROTOBUF, request().SerializeToString()[:-7], SPANS, MALFORMED_PROTOBUF),
-    "json that breaks off": (Form.JSON, as_json(request())[:-7], SPANS, constants.MALFORMED_JSON),
+    "protobuf that breaks off": (Encoding.PROTOBUF, request().SerializeToString()[:-7], SPANS, MALFORMED_PROTOBUF),
+    "json that breaks off": (Encoding.JSON, as_json(request())[:-7], SPANS, constants.MALFORMED_JSON),
     "json that breaks off in a text": (
-        Form.JSON,
+        Encoding.JSON,
         as_json(request()).partition(b"MARK")[0],
         BAD,
         constants.MALFORMED_JSON,
     ),
-    "json with brackets that do not match": (Form.JSON, as_json(request()) + b"]", SPANS, constants.MALFORMED_JSON),
-    "no protobuf": (Form.PROTOBUF, b"\x0b\xff", 1, MALFORMED_PROTOBUF),
-    "no json": (Form.JSON, b"nothing", 1, constants.MALFORMED_JSON),
+    "json with brackets that do not match": (Encoding.JSON, as_json(request()) + b"]", SPANS, constants.MALFORMED_JSON),
+    "no protobuf": (Encoding.PROTOBUF, b"\x0b\xff", 1, MALFORMED_PROTOBUF),
+    "no json": (Encoding.JSON, b"nothing", 1, constants.MALFORMED_JSON),
     "a resource of another type": (
-        Form.JSON,
+        Encoding.JSON,
         in_json(b'"resource": {', b'"resource": 7, "x": {'),
         SPANS,
         constants.INVALID_SCHEMA,
@@ -207,7 +207,7 @@ def test_a_resource_whose_numbers_are_none_costs_its_own_spans_and_no_others():
     other = json.loads(as_json(request(10)))["resourceSpans"]
     other[0]["resource"]["attributes"].append({"key": "host.cpus", "value": {"intValue": "many"}})
     found["resourceSpans"] += other
-    taken = of_traces(json.dumps(found).encode(), Form.JSON)
+    taken = of_traces(json.dumps(found).encode(), Encoding.JSON)
     assert (len(taken.foreign), taken.counts.dropped) == (SPANS, {constants.INVALID_SCHEMA: 10})
 
 
@@ -219,16 +219,16 @@ def flipped(body, chance):
     return bytes(changed)
 
 
-@pytest.mark.parametrize("form", Form, ids=lambda form: form.value)
+@pytest.mark.parametrize("form", Encoding, ids=lambda form: form.value)
 def test_of_a_request_with_any_bits_changed_no_more_spans_are_lost_than_were_hit(form):
     """Where its structure holds: otherwise all of them are counted as lost, and none is read."""
     chance, whole = random.Random(15), request(20)
-    body = as_json(whole) if form is Form.JSON else whole.SerializeToString()
+    body = as_json(whole) if form is Encoding.JSON else whole.SerializeToString()
     read_at_all, lost = 0, set()
     for _ in range(600):
         changed = flipped(body, chance)
         try:
-            batch = read(changed, json=form is Form.JSON)
+            batch = read(changed, json=form is Encoding.JSON)
         except Rejected as rejected:
             lost.add(rejected.lost)
             continue
@@ -282,7 +282,7 @@ def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     """Nothing is repaired before a parser has refused it: most requests pay nothing for the few."""
     for name in ("json", "protobuf", "apart"):
         monkeypatch.setattr(repair, name, None)
-    for form, body in ((Form.JSON, as_json(request())), (Form.PROTOBUF, request().SerializeToString())):
+    for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
         assert len(of_traces(body, form).foreign) == SPANS
 
 

@@ -11,7 +11,17 @@ import threading
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import Body, Books, Checkpoint, Journal, JournalError, Row, open_readonly, schema, store
+from ragmon.server.journal import (
+    Checkpoint,
+    Journal,
+    JournalError,
+    JournalRow,
+    PendingRequest,
+    RowCounts,
+    open_readonly,
+    schema,
+    store,
+)
 from ragmon.testing import FakeClock
 
 LINES = b'{"v":1,"qid":"a"}\n'
@@ -44,9 +54,12 @@ def test_what_a_transaction_wrote_is_there_after_the_journal_is_opened_again(jou
         batch.save(2, 102.0, b"state")
     journal.close()
     journal = Journal(folder)
-    assert list(journal.rows()) == [Row(1, 100.0, 1, b'{"received":1}', LINES), Row(2, 101.0, 2, b"{}", LINES * 2)]
-    assert list(journal.books()) == [Books(1, 100.0, 1, b'{"received":1}'), Books(2, 101.0, 2, b"{}")]
-    assert list(journal.bodies()) == [Body(1, 101.5, "json", b"{}")]
+    assert list(journal.rows()) == [
+        JournalRow(1, 100.0, 1, b'{"received":1}', LINES),
+        JournalRow(2, 101.0, 2, b"{}", LINES * 2),
+    ]
+    assert list(journal.books()) == [RowCounts(1, 100.0, 1, b'{"received":1}'), RowCounts(2, 101.0, 2, b"{}")]
+    assert list(journal.bodies()) == [PendingRequest(1, 101.5, "json", b"{}")]
     assert journal.assembled(since=102.0) == {b"t" * 16: 102.0}
     assert journal.assembled(since=102.1) == {}
     assert journal.checkpoint() == Checkpoint(2, 102.0, b"state")

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import Failure, Journal, JournalError, Limits, Query, files, open_readonly
+from ragmon.server.journal import Failure, FailureQuery, Journal, JournalError, RetentionLimits, files, open_readonly
 from ragmon.testing import FakeClock
 
 NOW = 1_700_000_000.0
@@ -51,9 +51,13 @@ def use(journal):
     journal.last_before(NOW)
     for what in (journal.rows(), journal.books(), journal.bodies(), journal.assembled(0)):
         list(what)
-    for query in (Query(), Query(metric="m", pipeline="p1", build="b1"), Query(since=NOW, limit=3)):
+    for query in (
+        FailureQuery(),
+        FailureQuery(metric="m", pipeline="p1", build="b1"),
+        FailureQuery(since=NOW, limit=3),
+    ):
         journal.failures(query)
-    journal.limits = Limits(retention=-1000.0, size=1, keys=-1000.0, assembled=-1000.0)
+    journal.limits = RetentionLimits(retention=-1000.0, size=1, keys=-1000.0, assembled=-1000.0)
     for _ in range(200):
         if not journal.expire():
             break

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from ragmon.server.journal import Failure, Journal, Limits, Query, Row, retention
+from ragmon.server.journal import Failure, FailureQuery, Journal, JournalRow, RetentionLimits, retention
 from ragmon.testing import FakeClock
 
 DAY = 86_400.0
@@ -26,7 +26,7 @@ def open_journal(tmp_path, clock):
     made = []
 
     def begin(**limits):
-        made.append(Journal(tmp_path, Limits(**{"retention": 8 * DAY, **limits}), clock=clock))
+        made.append(Journal(tmp_path, RetentionLimits(**{"retention": 8 * DAY, **limits}), clock=clock))
         return made[-1]
 
     yield begin
@@ -160,12 +160,12 @@ def test_failures_go_with_their_rows_and_series_with_their_failures(open_journal
             batch.fail([Failure(seq, 0, clock(), "shop", "live", {"m": 0.0}, build=build)])
         clock.advance(5 * DAY)
     expire(journal)
-    assert [found.build for found in journal.failures(Query()).failures] == ["new"]
+    assert [found.build for found in journal.failures(FailureQuery()).failures] == ["new"]
     counts = [journal._connection.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("failed", "series")]
     assert counts == [2, 1]
     with journal.begin() as batch:
         batch.fail([Failure(2, 1, clock(), "shop", "live", {"m": 0.0}, build="old")])
-    assert len(journal.failures(Query(build="old")).failures) == 1
+    assert len(journal.failures(FailureQuery(build="old")).failures) == 1
 
 
 def test_keys_assembled_traces_and_bodies_go_when_their_time_is_over(open_journal, clock):
@@ -205,7 +205,7 @@ STEPS = st.lists(
 def test_whatever_was_deleted_the_rest_replays_to_the_same_state(tmp_path_factory, steps, size):
     """After any step, also in the middle: base and the rows after it give what all rows would have given."""
     clock, folder = FakeClock(1000 * DAY), tmp_path_factory.mktemp("journal")
-    journal = Journal(folder, Limits(retention=8 * DAY, size=size), clock=clock)
+    journal = Journal(folder, RetentionLimits(retention=8 * DAY, size=size), clock=clock)
     total = 0
     for waits, lines, save, turns in steps:
         clock.advance(waits)
@@ -220,5 +220,5 @@ def test_whatever_was_deleted_the_rest_replays_to_the_same_state(tmp_path_factor
             replayed = 0 if start is None else int(start.data)
             rest = list(journal.rows(after=0 if start is None else start.seq))
             assert replayed + sum(len(row.lines) for row in rest) == total
-            assert all(isinstance(row, Row) for row in rest)
+            assert all(isinstance(row, JournalRow) for row in rest)
     journal.close()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from ragmon.core.constants import OTHER
 from ragmon.core.errors import RagmonError
-from ragmon.server.journal import Failure, Journal, Query, failures, open_readonly
+from ragmon.server.journal import Failure, FailureQuery, Journal, failures, open_readonly
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def every(journal, query):
     """All pages of a query together; none but the last is short."""
     found, cursor = [], query.cursor
     while True:
-        page = journal.failures(Query(**{**query.__dict__, "cursor": cursor}))
+        page = journal.failures(FailureQuery(**{**query.__dict__, "cursor": cursor}))
         found += page.failures
         if page.cursor is None:
             return found
@@ -57,20 +57,20 @@ def test_a_failure_comes_back_as_it_was_written(journal, tmp_path):
     bare = Failure(8, 0, 1.7e9 + 1, "shop", "live", {"errors": 1.0})
     write(journal, told, bare)
     with open_readonly(tmp_path) as reader:
-        assert reader.failures(Query()).failures == [bare, told]
+        assert reader.failures(FailureQuery()).failures == [bare, told]
 
 
 def test_one_that_is_written_again_is_changed_and_stands_once(journal):
     write(journal, failure(1, scores=["a"]))
     write(journal, failure(1, scores=["a", "b"]))
-    assert [len(every(journal, Query(metric=metric))) for metric in (None, "a", "b")] == [1, 1, 1]
+    assert [len(every(journal, FailureQuery(metric=metric))) for metric in (None, "a", "b")] == [1, 1, 1]
 
 
 def test_a_page_begins_where_the_one_before_ended_whatever_came_meanwhile(journal):
     write(journal, *(failure(n) for n in range(1, 6)))
-    page = journal.failures(Query(limit=2))
+    page = journal.failures(FailureQuery(limit=2))
     write(journal, failure(9))
-    rest = every(journal, Query(limit=2, cursor=page.cursor))
+    rest = every(journal, FailureQuery(limit=2, cursor=page.cursor))
     assert [found.seq for found in (*page.failures, *rest)] == [5, 4, 3, 2, 1]
 
 
@@ -79,22 +79,22 @@ def test_a_page_begins_where_the_one_before_ended_whatever_came_meanwhile(journa
 )
 def test_a_cursor_that_is_none_is_refused(journal, cursor):
     with pytest.raises(RagmonError, match="no cursor") as refused:
-        journal.failures(Query(cursor=cursor))
+        journal.failures(FailureQuery(cursor=cursor))
     assert "the page before" in refused.value.hint
 
 
 def test_a_page_has_a_longest_length(journal, monkeypatch):
     monkeypatch.setattr(failures, "LONGEST", 3)
     write(journal, *(failure(n) for n in range(1, 6)))
-    assert len(journal.failures(Query(limit=99)).failures) == 3
-    assert len(journal.failures(Query(limit=0)).failures) == 1
+    assert len(journal.failures(FailureQuery(limit=99)).failures) == 3
+    assert len(journal.failures(FailureQuery(limit=0)).failures) == 1
 
 
 def test_past_a_number_of_series_builds_and_indexes_are_held_as_others(journal, monkeypatch):
     monkeypatch.setattr(failures, "SERIES", 3)
     write(journal, *(failure(n, build=f"b{n}", index_hash="i") for n in range(1, 7)))
-    assert [found.build for found in every(journal, Query())] == [OTHER, OTHER, OTHER, "b3", "b2", "b1"]
-    assert [found.seq for found in every(journal, Query(build=OTHER))] == [6, 5, 4]
+    assert [found.build for found in every(journal, FailureQuery())] == [OTHER, OTHER, OTHER, "b3", "b2", "b1"]
+    assert [found.seq for found in every(journal, FailureQuery(build=OTHER))] == [6, 5, 4]
 
 
 def test_what_a_filter_leaves_out_is_not_read(journal):
@@ -108,7 +108,9 @@ def test_what_a_filter_leaves_out_is_not_read(journal):
             steps[0] += 1
 
         journal._connection.set_progress_handler(count, 1)
-        assert [found.seq for found in journal.failures(Query(build="rare", metric="answer_precision")).failures] == [1]
+        assert [
+            found.seq for found in journal.failures(FailureQuery(build="rare", metric="answer_precision")).failures
+        ] == [1]
         journal._connection.set_progress_handler(None, 1)
         work.append(steps[0])
     assert work[0] == work[1]
@@ -150,5 +152,5 @@ def test_pages_hold_what_a_plain_search_finds_newest_first(tmp_path_factory, fou
         and (metric is None or metric in each.scores)
         and all(value is None or getattr(each, name) == value for name, value in wanted.items())
     ]
-    assert every(journal, Query(**wanted, metric=metric, since=since, limit=limit)) == expected
+    assert every(journal, FailureQuery(**wanted, metric=metric, since=since, limit=limit)) == expected
     journal.close()

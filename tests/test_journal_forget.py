@@ -12,9 +12,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from serving import wait_for
 
 from ragmon.core.errors import RagmonError
-from ragmon.core.record import Ack, Forgotten, Label, decode_entry, encode_entry
-from ragmon.server.journal import Failure, Journal, Query, erase, erasure, open_readonly
-from ragmon.server.journal.erasure import without
+from ragmon.core.record import Ack, Label, Tombstone, decode_entry, encode_entry
+from ragmon.server.journal import Failure, FailureQuery, Journal, erase, erasure, open_readonly
+from ragmon.server.journal.erasure import remove_traces
 from ragmon.testing import make_record
 
 MEANT, OTHER = "ab" * 16, "cd" * 16
@@ -83,8 +83,8 @@ def test_a_trace_is_gone_with_its_labels_and_the_places_of_other_lines_stay(jour
     append(journal, Label(trace_id=MEANT.upper(), rater="r", comment=SECRET))
     done = erase(tmp_path, trace=MEANT)
     assert (done.rows, done.records, done.labels, done.spans, done.wiped, done.unread) == (2, 1, 2, 0, True, [])
-    label = Forgotten("label")
-    assert entries(journal) == [Forgotten("record"), kept[0], label, *kept[1:], kept[0], label]
+    label = Tombstone("label")
+    assert entries(journal) == [Tombstone("record"), kept[0], label, *kept[1:], kept[0], label]
     assert [row.n for row in journal.rows()] == [5, 1, 1]
     assert on_disk(tmp_path, SECRET) == []
 
@@ -98,7 +98,7 @@ def test_a_tag_takes_the_records_that_have_it_and_the_labels_and_spans_of_their_
         batch.hold(1.0, "json", otlp_json([span(MEANT, SECRET), span(OTHER, "kept")]))
     done = erase(tmp_path, tag=("user", "8"))
     assert (done.rows, done.records, done.labels, done.spans) == (3, 2, 1, 1)
-    assert entries(journal) == [Forgotten("label"), Forgotten("record"), *kept, Forgotten("record")]
+    assert entries(journal) == [Tombstone("label"), Tombstone("record"), *kept, Tombstone("record")]
     assert on_disk(tmp_path, SECRET) == []
 
 
@@ -110,7 +110,7 @@ def test_what_is_forgotten_fails_no_gate_any_more(journal, tmp_path):
         batch.fail([Failure(seq, 1, 1.0, "shop", "live", {"m": 0.0}, trace_id=OTHER)])
         batch.fail([Failure(seq + 9, 0, 1.0, "shop", "live", {"m": 0.0}, trace_id=MEANT.upper(), facts=facts)])
     erase(tmp_path, trace=MEANT)
-    assert [found.trace_id for found in journal.failures(Query(metric="m")).failures] == [OTHER]
+    assert [found.trace_id for found in journal.failures(FailureQuery(metric="m")).failures] == [OTHER]
     assert on_disk(tmp_path, SECRET) == []
 
 
@@ -130,14 +130,14 @@ def test_spans_that_wait_are_taken_out_of_their_requests(journal, tmp_path, form
 @pytest.mark.parametrize("form", WRITES)
 def test_a_request_without_spans_of_the_trace_stays_to_the_byte(form):
     body = WRITES[form]([span(OTHER, "kept")], [])
-    assert without(form, body, {MEANT}) == (body, 0)
+    assert remove_traces(form, body, {MEANT}) == (body, 0)
 
 
 @pytest.mark.parametrize(("form", "body"), [("json", b"[" * 99_999), ("json", b"{"), ("protobuf", b"\xff"), ("x", b"")])
 def test_a_request_that_cannot_be_read_stays_unless_it_names_the_trace(form, body):
-    assert without(form, body, {MEANT, "no hex"}) == (body, 0)
+    assert remove_traces(form, body, {MEANT, "no hex"}) == (body, 0)
     for name in (MEANT.upper().encode(), bytes.fromhex(MEANT)):
-        assert without(form, body + name, {MEANT}) == (None, 1)
+        assert remove_traces(form, body + name, {MEANT}) == (None, 1)
 
 
 def test_keys_stay_so_that_a_producer_that_sends_again_does_not_bring_it_back(journal, tmp_path):
@@ -158,7 +158,7 @@ def test_what_is_not_there_is_forgotten_without_a_trace(journal, tmp_path):
 def test_an_id_of_another_program_is_forgotten_as_well(journal, tmp_path):
     append(journal, record("order 7"), record("order 8"))
     assert erase(tmp_path, trace="order 7").records == 1
-    assert entries(journal) == [Forgotten(), record("order 8")]
+    assert entries(journal) == [Tombstone(), record("order 8")]
 
 
 def test_journals_that_were_set_aside_are_named_since_they_may_hold_it(tmp_path):
@@ -216,7 +216,7 @@ def test_whatever_else_is_in_the_journal_the_text_is_in_no_file(tmp_path, seed):
     for trace in meant:
         erase(tmp_path, trace=trace)
     assert on_disk(tmp_path, SECRET) == []
-    assert sum(entry == Forgotten() for entry in entries(journal)) == len(meant)
+    assert sum(entry == Tombstone() for entry in entries(journal)) == len(meant)
     journal.close()
     assert on_disk(tmp_path, SECRET) == []
 

@@ -19,7 +19,7 @@ from ragmon.core.record import Record, decode_entry, encode_entry
 from ragmon.server.journal import Journal, open_readonly
 from ragmon.server.journal.files import files_set_aside
 from ragmon.server.pipeline.recovery import entries
-from ragmon.server.pipeline.state import Ledger
+from ragmon.server.pipeline.state import ServerState
 
 WRITTEN_BY = ("31fab96", "fa9e83b", "7694258", "10754fa", "1ef49f9", "b64a092")
 """The first commit of each layout: three of version 1, one of 2, one of 3; and the last of version 3."""
@@ -89,17 +89,17 @@ def test_it_holds_every_record_as_it_was_sent(hand, sent):
 
 
 def test_its_scores_are_those_of_the_records_that_were_sent(hand, sent):
-    ledger = Ledger(hand.settings)
+    ledger = ServerState(hand.settings)
     for row, found in held(hand):
         told = [sent.get(entry.trace_id, entry) if isinstance(entry, Record) else entry for entry in found]
-        ledger.take(row.seq, row.arrival, Ledger(hand.settings).counts, told)
+        ledger.take(row.seq, row.arrival, ServerState(hand.settings).counts, told)
     digest = ledger.live.scorer.state.digest()
     assert hand.ledger.live.scorer.state.digest() == hand.replayed().live.scorer.state.digest() == digest
 
 
 def test_its_saved_state_is_read(hand):
     saved = hand.keeper.journal.checkpoint()
-    Ledger(hand.settings).load(saved.data)
+    ServerState(hand.settings).load(saved.data)
     assert 0 < saved.seq < hand.keeper.journal.last()[0]
 
 

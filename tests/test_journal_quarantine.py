@@ -7,8 +7,8 @@ from keepers import Hand
 from otlp_requests import as_json, export
 from serving import foreign
 
-from ragmon.core.record import Label, Quarantined, decode_entry, encode_entry
-from ragmon.server.journal import Journal, Limits, erase, open_readonly, quarantine
+from ragmon.core.record import Label, QuarantineEntry, decode_entry, encode_entry
+from ragmon.server.journal import Journal, RetentionLimits, erase, open_readonly, quarantine
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key
 from ragmon.testing import make_record
 
@@ -85,7 +85,7 @@ def test_no_more_is_kept_than_a_hundred_requests_and_16_mib(journal, tmp_path):
 
 def test_it_is_deleted_when_it_has_had_its_time(tmp_path):
     now = [0.0]
-    journal = Journal(tmp_path, Limits(retention=100.0), clock=lambda: now[0])
+    journal = Journal(tmp_path, RetentionLimits(retention=100.0), clock=lambda: now[0])
     for arrival in (10.0, 60.0):
         hold(journal, WRITES["protobuf"](GUILTY), arrival=arrival)
     now[0] = 120.0
@@ -125,6 +125,6 @@ def test_in_the_place_of_a_line_stays_that_it_was(journal, tmp_path, entry, was)
     (row,) = journal.rows()
     found = row.lines.split(b"\n")
     assert (found[0] + b"\n", found[2] + b"\n", found[3]) == (lines[0], lines[2], b"")
-    assert decode_entry(found[1]) == Quarantined(was)
+    assert decode_entry(found[1]) == QuarantineEntry(was)
     (one,) = kept(tmp_path)
     assert (one.body + b"\n", one.trace_id, one.step) == (lines[1], entry.trace_id, "scoring")

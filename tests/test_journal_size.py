@@ -15,9 +15,9 @@ import pytest
 from keepers import Hand, body, fingerprint
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
-from ragmon.server.journal import Limits
+from ragmon.server.journal import RetentionLimits
 from ragmon.server.pipeline.decode import of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 
 MIB = 1 << 20
 
@@ -59,7 +59,7 @@ def fill(hand, rows, size, off=0.0):
     for start in range(rows):
         hand.time.now += 0.05
         hand.time.off = off
-        hand.take(of_traces(fat(100 * start, ts=hand.time.now), Form.PROTOBUF))
+        hand.take(of_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
         hand.keeper._housekeeping.keep(hand.ledger)
         largest = max(largest, on_disk(hand.folder))
     assert 100 * rows * 2000 > 2 * size, "more was written than may stay"
@@ -69,7 +69,7 @@ def fill(hand, rows, size, off=0.0):
 @pytest.fixture
 def hand(tmp_path):
     with Hand(tmp_path) as found:
-        found.keeper.journal.limits = Limits(size=8 * MIB)
+        found.keeper.journal.limits = RetentionLimits(size=8 * MIB)
         yield found
 
 
@@ -86,7 +86,7 @@ def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
             if start == 25:
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM rows").fetchone()
-            hand.take(of_traces(fat(100 * start, ts=hand.time.now), Form.PROTOBUF))
+            hand.take(of_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
             hand.keeper._housekeeping.keep(hand.ledger)
         reader.execute("COMMIT")
         (left,) = reader.execute("SELECT sum(length(lines)) FROM rows").fetchone()
@@ -115,12 +115,12 @@ def test_spans_that_wait_are_never_deleted_for_want_of_room(hand):
 
 
 def test_a_smaller_size_holds_soon(hand):
-    hand.keeper.journal.limits = Limits(size=64 * MIB)
+    hand.keeper.journal.limits = RetentionLimits(size=64 * MIB)
     fill(hand, 100, 8 * MIB)
     assert on_disk(hand.folder) > 16 * MIB
-    hand.keeper.journal.limits = Limits(size=8 * MIB)
+    hand.keeper.journal.limits = RetentionLimits(size=8 * MIB)
     for start in range(20):
-        hand.take(of_traces(fat(10_000 + start, 1, ts=hand.time.now), Form.PROTOBUF))
+        hand.take(of_traces(fat(10_000 + start, 1, ts=hand.time.now), Encoding.PROTOBUF))
         hand.keeper._housekeeping.keep(hand.ledger)
     assert on_disk(hand.folder) < bounded(8 * MIB)
 
@@ -129,7 +129,7 @@ def test_room_is_made_in_steps_that_hold_nobody_up(hand):
     """All the work between two rows, checkpoint included, is a fraction of a second of the processor's time."""
     longest = 0.0
     for start in range(100):
-        hand.take(of_traces(fat(100 * start, ts=hand.time.now), Form.PROTOBUF))
+        hand.take(of_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
         begun = thread_time()
         hand.keeper._housekeeping.keep(hand.ledger)
         longest = max(longest, thread_time() - begun)

@@ -9,10 +9,10 @@ import pytest
 from chat_model import serving, status
 from model_judges import ITEM, judged, record, short_pauses  # noqa: F401 - a fixture
 
-from ragmon.capture.judges.endpoint import FAILURES, FIRST, LONGEST, Breaker, Endpoint
-from ragmon.capture.judges.judge import Judge, Terms
+from ragmon.capture.judges.endpoint import FAILURES, FIRST, LONGEST, Breaker, ModelEndpoint
+from ragmon.capture.judges.judge import Judge, JudgeSettings
 from ragmon.core import constants
-from ragmon.core.quota import Budget
+from ragmon.core.quota import JudgeBudget
 from ragmon.metrics.facts import FactReader
 from ragmon.testing import FakeClock
 
@@ -30,15 +30,15 @@ class Case:
 
     def __init__(self, url, timeout=20.0):
         self.clock = FakeClock(1000.0)
-        self.budget = Budget(PER_DAY, clock=lambda: 1e9)
-        self.endpoint = Endpoint(
+        self.budget = JudgeBudget(PER_DAY, clock=lambda: 1e9)
+        self.endpoint = ModelEndpoint(
             url,
             "m",
             spend=self.budget.spend,
             give_back=self.budget.give_back,
             breaker=Breaker(clock=self.clock),
         )
-        self.judge = Judge("p", Terms(timeout=timeout), (self.endpoint, "contextual_precision"))
+        self.judge = Judge("p", JudgeSettings(timeout=timeout), (self.endpoint, "contextual_precision"))
 
     def results(self, n):
         """What becomes of so many records, each of other texts."""

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ragmon.core.quota import DAY, Budget, Spent
+from ragmon.core.quota import DAY, DailyQuota, JudgeBudget
 from ragmon.testing import FakeClock
 
 NOON = 20_000.5 * DAY
@@ -17,7 +17,7 @@ NOON = 20_000.5 * DAY
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_day_has_so_many_requests_and_the_next_has_them_again(tmp_path, shared):
     clock = FakeClock(NOON)
-    budget = Budget(3, clock=clock, folder=tmp_path / "of" / "app" if shared else None)
+    budget = JudgeBudget(3, clock=clock, folder=tmp_path / "of" / "app" if shared else None)
     (tmp_path / "of").mkdir()
     assert [budget.spend() for _ in range(5)] == [True] * 3 + [False] * 2
     clock.advance(DAY / 2 - 1)
@@ -28,7 +28,7 @@ def test_a_day_has_so_many_requests_and_the_next_has_them_again(tmp_path, shared
 
 def test_a_restart_goes_on_from_what_was_spent(tmp_path):
     for expected in ([True, True], [True, False]):
-        budget = Budget(3, clock=FakeClock(NOON), folder=tmp_path / "a")
+        budget = JudgeBudget(3, clock=FakeClock(NOON), folder=tmp_path / "a")
         assert [budget.spend() for _ in range(2)] == expected
 
 
@@ -46,7 +46,7 @@ def test_processes_share_it(tmp_path):
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_request_that_reached_nobody_is_put_back_and_taken_next(tmp_path, shared):
     clock = FakeClock(NOON)
-    budget = Budget(2, clock=clock, folder=tmp_path / "a" if shared else None)
+    budget = JudgeBudget(2, clock=clock, folder=tmp_path / "a" if shared else None)
     for _ in range(10):
         assert budget.spend()
         budget.give_back()
@@ -58,20 +58,20 @@ def test_a_request_that_reached_nobody_is_put_back_and_taken_next(tmp_path, shar
 
 
 def test_threads_share_it():
-    budget = Budget(50, clock=FakeClock(NOON))
+    budget = JudgeBudget(50, clock=FakeClock(NOON))
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(lambda _: budget.spend(), range(200))) == 50
 
 
 def test_judges_do_not_share_it(tmp_path):
-    one, other = (Budget(1, clock=FakeClock(NOON), folder=tmp_path / "a", name=name) for name in ("one", "other"))
+    one, other = (JudgeBudget(1, clock=FakeClock(NOON), folder=tmp_path / "a", name=name) for name in ("one", "other"))
     assert [one.spend(), one.spend(), other.spend(), other.spend()] == [True, False, True, False]
 
 
 def test_files_of_older_days_than_yesterday_are_removed(tmp_path):
     """Yesterday's stays: a clock that is put back over midnight finds what was spent then."""
     clock = FakeClock(NOON)
-    budget = Budget(3, clock=clock, folder=tmp_path / "a")
+    budget = JudgeBudget(3, clock=clock, folder=tmp_path / "a")
     for _ in range(4):
         budget.spend()
         clock.advance(DAY)
@@ -80,7 +80,7 @@ def test_files_of_older_days_than_yesterday_are_removed(tmp_path):
 
 def test_a_clock_that_was_put_back_over_midnight_and_right_again_gives_no_day_twice(tmp_path):
     def spent(at):
-        budget = Budget(3, clock=FakeClock(at), folder=tmp_path / "a")
+        budget = JudgeBudget(3, clock=FakeClock(at), folder=tmp_path / "a")
         return sum(budget.spend() for _ in range(5))
 
     assert [spent(NOON), spent(NOON - DAY), spent(NOON), spent(NOON - DAY)] == [3, 3, 0, 0]
@@ -89,7 +89,7 @@ def test_a_clock_that_was_put_back_over_midnight_and_right_again_gives_no_day_tw
 def test_where_nothing_can_be_written_the_process_counts_for_itself(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a").chmod(0o777)  # anybody's: what lies there may be anybody's
-    budget = Budget(2, clock=FakeClock(NOON), folder=tmp_path / "a")
+    budget = JudgeBudget(2, clock=FakeClock(NOON), folder=tmp_path / "a")
     assert [budget.spend() for _ in range(3)] == [True, True, False]
     assert not list((tmp_path / "a").iterdir())
 
@@ -99,14 +99,14 @@ def test_a_link_in_the_files_place_is_not_followed(tmp_path):
     victim.write_text("mine")
     (tmp_path / "a").mkdir(mode=0o700)
     (tmp_path / "a" / f"judge-{int(NOON // DAY)}.spent").symlink_to(victim)
-    assert Budget(2, clock=FakeClock(NOON), folder=tmp_path / "a").spend()
+    assert JudgeBudget(2, clock=FakeClock(NOON), folder=tmp_path / "a").spend()
     assert victim.read_text() == "mine"
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_clock_put_back_over_midnight_begins_no_new_day(tmp_path, shared):
     clock = FakeClock(20_001 * DAY + 5)
-    budget = Budget(2, clock=clock, folder=tmp_path / "a" if shared else None)
+    budget = JudgeBudget(2, clock=clock, folder=tmp_path / "a" if shared else None)
     found = [budget.spend()]
     for step in (-10, 10, -10, 10):
         clock.advance(step)
@@ -117,5 +117,5 @@ def test_a_clock_put_back_over_midnight_begins_no_new_day(tmp_path, shared):
 def test_what_another_day_left_and_cannot_be_removed_does_not_begin_today_anew(tmp_path):
     (tmp_path / "judge-1.spent").mkdir()
     for _ in range(3):
-        Spent(tmp_path, "judge").add(2)
-    assert Spent(tmp_path, "judge").begin(2) == 3
+        DailyQuota(tmp_path, "judge").add(2)
+    assert DailyQuota(tmp_path, "judge").begin(2) == 3

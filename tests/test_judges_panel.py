@@ -12,7 +12,7 @@ import pytest
 from chat_model import TABLE, status
 
 import ragmon
-from ragmon.capture.judges.judge import Judge, Terms
+from ragmon.capture.judges.judge import Judge, JudgeSettings
 from ragmon.capture.judges.worker import WAITING
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
@@ -274,7 +274,7 @@ class TestNobodyIsLost:
 
     def test_a_function_that_took_too_long_scores_nothing(self, configured, judge):
         """It cannot be interrupted, and its word comes too late."""
-        slow = Judge("slow", Terms(timeout=0.05), lambda _: threading.Event().wait(0.1) or 1.0)
+        slow = Judge("slow", JudgeSettings(timeout=0.05), lambda _: threading.Event().wait(0.1) or 1.0)
         found = asyncio.run(slow.judge(record(), None, FactReader()))
         assert (found.result, found.score) == (constants.TIMEOUT, None)
 

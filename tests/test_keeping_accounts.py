@@ -10,7 +10,7 @@ from serving import asked, foreign, journalled, whole
 
 from ragmon.core.record import Latency
 from ragmon.server.journal import journal, keys
-from ragmon.server.pipeline.assembler import Limits, drawn
+from ragmon.server.pipeline.assembler import AssemblyLimits, drawn
 from ragmon.server.pipeline.trace_buffer import IN_MEMORY
 
 RARE = "[sampling]\nrate = 0.01\n"
@@ -129,7 +129,7 @@ def test_the_largest_and_the_smallest_numbers_cost_no_request(tmp_path):
 
 def test_what_waits_takes_memory_for_each_request_as_a_whole_and_once(tmp_path):
     """A span keeps the request it came in: of two traces in one request, the first that is done frees nothing."""
-    with Hand(tmp_path, patience=Limits(idle=5.0, rootless=60.0)) as hand:
+    with Hand(tmp_path, patience=AssemblyLimits(idle=5.0, rootless=60.0)) as hand:
         at, room = hand.time.now, hand.keeper.waiting._room
         both = body(*foreign(1, at=at), *foreign(2, parent=f"{9:016x}", at=at))
         rest = body(foreign(3, parent=f"{9:016x}", at=at)[1])

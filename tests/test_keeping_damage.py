@@ -12,9 +12,9 @@ from small_disk import fill
 from ragmon.core import constants
 from ragmon.core.record import Totals
 from ragmon.metrics import Metric, base
-from ragmon.server.pipeline.decode import Request, of_traces
-from ragmon.server.pipeline.state import Producers
-from ragmon.server.receiver.interface import Form
+from ragmon.server.pipeline.decode import QueuedRequest, of_traces
+from ragmon.server.pipeline.state import ProducerTotals
+from ragmon.server.receiver.interface import Encoding
 
 
 @pytest.fixture
@@ -99,18 +99,18 @@ def test_a_record_that_a_metric_fails_on_costs_no_other_line_of_its_row(tmp_path
 
 def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path, monkeypatch):
     """Whatever goes wrong with them: requests beside them are scored, other producers counted, in a replay too."""
-    see = Producers.see
+    see = ProducerTotals.see
 
     def failing(self, line, now):
         if line.instance == "bad":
             raise ZeroDivisionError
         see(self, line, now)
 
-    monkeypatch.setattr(Producers, "see", failing)
+    monkeypatch.setattr(ProducerTotals, "see", failing)
     with Hand(tmp_path) as hand:
         known = {"ts": BEGIN, "started": BEGIN - 10, "pipeline": "support", "source": "live", "calls": 7}
-        said = [Request(entries=[Totals(instance=name, **known)]) for name in ("good", "bad", "better")]
-        hand.take(*said, of_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Form.PROTOBUF))
+        said = [QueuedRequest(entries=[Totals(instance=name, **known)]) for name in ("good", "bad", "better")]
+        hand.take(*said, of_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
         assert [request.done.result().rejected for request in said] == [0, 0, 0]
         assert (hand.books.scored, hand.ledger.seq) == (3, 1)
         assert [key.instance for key, _ in hand.ledger.producers] == ["good", "better"]

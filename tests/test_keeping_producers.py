@@ -9,8 +9,8 @@ from serving import BEGIN, PROTOBUF, asked, post, serving, whole
 
 from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core.record import Totals
-from ragmon.server.pipeline.decode import Request, of_metrics, of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.pipeline.decode import QueuedRequest, of_metrics, of_traces
+from ragmon.server.receiver.interface import Encoding
 
 
 def told(instance, calls, at, kept=0):
@@ -22,7 +22,7 @@ def told(instance, calls, at, kept=0):
 
 def says(hand, instance, calls, kept=0):
     """Have a producer say now how many calls there were."""
-    hand.take(Request(entries=[told(instance, calls, hand.time.now, kept)]))
+    hand.take(QueuedRequest(entries=[told(instance, calls, hand.time.now, kept)]))
 
 
 def counted(calls, instance="a", at=BEGIN):
@@ -37,7 +37,7 @@ def counted(calls, instance="a", at=BEGIN):
 
 def metrics(body):
     """The request a body of metrics is."""
-    return of_metrics(body, Form.PROTOBUF)
+    return of_metrics(body, Encoding.PROTOBUF)
 
 
 def test_a_producer_that_was_idle_for_a_weekend_is_counted_once(tmp_path):
@@ -77,7 +77,7 @@ def test_a_count_that_no_64_bits_hold_is_refused_and_costs_nobody_else_anything(
     with Hand(tmp_path) as hand:
         poison = metrics(counted(1e300))
         assert poison.taken.rejected == 2
-        hand.take(poison, of_traces(whole([asked(1, ts=hand.time.now)]), Form.PROTOBUF))
+        hand.take(poison, of_traces(whole([asked(1, ts=hand.time.now)]), Encoding.PROTOBUF))
         hand.again()
         hand.send(whole([asked(2, ts=hand.time.now)]))
         hand.save()

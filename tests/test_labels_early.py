@@ -9,10 +9,10 @@ from keepers import Hand
 from serving import asked, replayed, whole
 
 from ragmon.core.record import Label
-from ragmon.gold.labels.pending import SHARE, Early
-from ragmon.gold.labels.ratings import JOINED, NO_ROOM, Book
+from ragmon.gold.labels.pending import SHARE, PendingLabels
+from ragmon.gold.labels.ratings import JOINED, NO_ROOM, LabelStore
 from ragmon.server.pipeline.decode import of_labels, of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 
 MOST = 80
 """Labels that may wait in these tests."""
@@ -23,7 +23,7 @@ def label(number, rater="ada"):
 
 
 def early(most=MOST, largest=10**9):
-    return Early(most, largest, lambda one: len(one.rater) + 100)
+    return PendingLabels(most, largest, lambda one: len(one.rater) + 100)
 
 
 def numbers(room):
@@ -87,7 +87,7 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
         for start in range(2, 140_002, 10_000):
             told = [{"trace_id": f"{n:032x}", "rater": "flood", "correct": False} for n in range(start, start + 10_000)]
             keeper.take(of_labels(told))
-        keeper.take(of_traces(whole([asked(0, ts=keeper.time.now)]), Form.PROTOBUF))
+        keeper.take(of_traces(whole([asked(0, ts=keeper.time.now)]), Encoding.PROTOBUF))
         book = keeper.ledger.live.labels.book
         assert book.results[JOINED] == 1
         assert book.results.total() + book.waiting == 140_001
@@ -98,13 +98,13 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
 
 def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
     monkeypatch.setattr("ragmon.gold.labels.ratings.MOST", MOST)
-    one, other = Book(), Book()
+    one, other = LabelStore(), LabelStore()
     for number in range(3 * MOST):
         for book in (one, other):
             book.keep(label(number // 2, "ab"[number % 2] if number % 5 else f"r{number}"), float(number))
         if number % 10 == 0:
             saved = other.dump()
-            other = Book()
+            other = LabelStore()
             other.load(saved)
     assert one.dump() == other.dump()
 

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from ragmon.core.errors import InputError, RagmonError
-from ragmon.gold.labels.files import Words, read_labels, template
+from ragmon.gold.labels.files import LabelSpelling, read_labels, template
 
 A, B = "a" * 32, "b" * 32
 
@@ -20,7 +20,7 @@ def read(tmp_path):
     def read(text, name="labels.csv", **words):
         path = tmp_path / name
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_labels(path, Words(**words))
+        return read_labels(path, LabelSpelling(**words))
 
     return read
 
@@ -90,11 +90,11 @@ def test_what_is_no_file_of_labels_is_said(read, text, message):
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"gone\.csv: it cannot be read"):
-        read_labels(tmp_path / "gone.csv", Words())
+        read_labels(tmp_path / "gone.csv", LabelSpelling())
 
 
 def test_a_queue_is_a_sheet_to_fill_in_and_is_read_again(read):
-    words = Words({**Words().columns, "trace_id": "Trace", "correct": "OK?"})
+    words = LabelSpelling({**LabelSpelling().columns, "trace_id": "Trace", "correct": "OK?"})
     sheet = template([{"trace_id": A, "link": "https://x/a"}, {"trace_id": B, "link": "https://x/b"}], words)
     rows = list(csv.DictReader(io.StringIO(sheet)))
     assert [row["Trace"] for row in rows] == [A, B]
@@ -105,4 +105,4 @@ def test_a_queue_is_a_sheet_to_fill_in_and_is_read_again(read):
 
 def test_nothing_to_label_is_an_error_with_a_hint():
     with pytest.raises(RagmonError, match="nothing to label"):
-        template([], Words())
+        template([], LabelSpelling())

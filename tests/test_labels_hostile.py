@@ -9,24 +9,24 @@ from serving import asked, configuration, replayed, whole
 from ragmon.config.load import load
 from ragmon.core.constants import LABELS
 from ragmon.core.policy import Policy
-from ragmon.core.record import Label, Latency, as_label, decode_entry
+from ragmon.core.record import Label, Latency, decode_entry, parse_label
 from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
-from ragmon.gold.labels.files import Words, read_labels
-from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Book, Verdict
-from ragmon.monitor.engine import Live
+from ragmon.gold.labels.files import LabelSpelling, read_labels
+from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Consensus, LabelStore
+from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import Run
-from ragmon.scoring.labels import Settled, labelled
-from ragmon.scoring.minutes import Steps
+from ragmon.scoring.labels import FinalLabels, labelled
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.windows import SeriesKey, State
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import of_labels, of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
 
 NOW = 1_763_683_200.0
-PROTOBUF = Form.PROTOBUF
+PROTOBUF = Encoding.PROTOBUF
 
 
 def trace(number):
@@ -45,7 +45,7 @@ def said(number, rater="ada", **fields):
 
 def settled(records, labels, scorer=None):
     """A run with its labels."""
-    run, joined = Run(scorer or Scorer()), Settled()
+    run, joined = Run(scorer or Scorer()), FinalLabels()
     run.feed(records)
     for one in labels:
         joined.hear(one)
@@ -68,11 +68,11 @@ def test_labelled_answers_take_no_part_in_the_latency_of_a_report_or_of_a_stage(
 
 
 def test_a_label_on_an_old_answer_brings_back_neither_its_index_nor_its_latency_for_alarms():
-    steps = Steps()
+    steps = MinuteBatches()
     scorer = Scorer(steps=steps)
     scorer.observe(answer(0, build="b", index_hash="new"))
     old = answer(1, build="b", index_hash="old", latency_ms=Latency(total=9e5))
-    scorer.observe_label(labelled(old, Verdict(correct=1.0), NOW), None)
+    scorer.observe_label(labelled(old, Consensus(correct=1.0), NOW), None)
     ((_, step),) = steps.close(float("inf"))
     assert step.indexes == {("b", "new")}
     assert step.latency == {}
@@ -106,7 +106,7 @@ def test_a_report_counts_labels_on_answers_that_are_older_than_any_window():
 
 
 def test_an_answer_hears_so_many_raters_and_each_label_has_a_result():
-    book = Book()
+    book = LabelStore()
     for n in range(RATERS + 5):
         book.hear(said(0, f"rater {n}"), NOW)
     book.hear(said(0, "rater 0"), NOW)
@@ -114,7 +114,7 @@ def test_an_answer_hears_so_many_raters_and_each_label_has_a_result():
 
 
 def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_more(tmp_path):
-    live = Live(load(configuration(tmp_path), environ={}))
+    live = Engine(load(configuration(tmp_path), environ={}))
     live.take(said(0), NOW)
     live.observe(answer(1, ts=None), NOW + 8 * 86_400.0)
     assert (live.labels.book.results, live.labels.book.waiting) == ({ORPHAN: 1}, 0)
@@ -143,20 +143,20 @@ def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_repl
 @pytest.mark.parametrize("told", [{"trace_id": "\ud800"}, {"rater": "\ud800"}, {"comment": "\ud800"}])
 def test_half_a_character_is_no_label(told):
     with pytest.raises(ValueError, match="half of a character"):
-        as_label({"trace_id": trace(0), "rater": "ada", "correct": True, **told})
+        parse_label({"trace_id": trace(0), "rater": "ada", "correct": True, **told})
 
 
 def test_separators_of_unicode_end_no_line_of_a_file(tmp_path):
     path = tmp_path / "labels.jsonl"
     path.write_text(f'{{"trace_id":"{trace(0)}","rater":"ada","correct":true,"comment":"a\u2028b"}}\n', "utf-8")
-    assert [one.comment for one in read_labels(path, Words())] == ["a\u2028b"]
+    assert [one.comment for one in read_labels(path, LabelSpelling())] == ["a\u2028b"]
 
 
 def test_ids_that_are_no_array_are_a_wrong_row(tmp_path):
     path = tmp_path / "labels.csv"
     path.write_text(f"trace_id,rater,relevant_ids\n{trace(0)},ada,{'[' * 100_000}\n")
     with pytest.raises(Exception, match="no JSON array"):
-        read_labels(path, Words())
+        read_labels(path, LabelSpelling())
 
 
 # --- what is forgotten ------------------------------------------------------------------------------------------------

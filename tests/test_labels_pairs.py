@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ragmon.config.load import defaults
 from ragmon.core.record import Label, Sampling
 from ragmon.export.prometheus import families
-from ragmon.monitor.engine import Live
-from ragmon.scoring.counts import Row
+from ragmon.monitor.engine import Engine
+from ragmon.scoring.counts import WindowBucket
 from ragmon.scoring.predictions import METRIC, pairs, predictions, sums_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.stats import MICRO
@@ -30,12 +30,12 @@ def trace(number):
 
 @given(st.lists(st.tuples(scores, scores), max_size=20))
 def test_the_sums_of_pairs_are_exact(drawn):
-    row, facts = Row(), (0, 0, 0, 0, 0, 0, ())
+    row, facts = WindowBucket(), (0, 0, 0, 0, 0, 0, ())
     for label, proxy in drawn:
         for name, score in pairs({METRIC: label, PROXY: proxy}).items():
             row.measure(name, facts, score)
     expected = sum((Sums.of_label(label, proxy) for label, proxy in drawn), Sums())
-    assert sums_of(row, Row(), PROXY, ScoreTable({})) == expected
+    assert sums_of(row, WindowBucket(), PROXY, ScoreTable({})) == expected
 
 
 def test_a_label_without_a_score_and_a_score_without_a_label_make_no_pair():
@@ -45,7 +45,7 @@ def test_a_label_without_a_score_and_a_score_without_a_label_make_no_pair():
 
 def world(n=600, labels=150, seed=1, audit=None):
     """Answers of which two in three are grounded, and those are mostly right; some of them are labelled."""
-    rng, live = random.Random(seed), Live(defaults(), answers=n)
+    rng, live = random.Random(seed), Engine(defaults(), answers=n)
     right = {}
     for number in range(n):
         grounded = rng.random() < 0.67
@@ -93,7 +93,7 @@ def test_it_is_what_the_formula_says_of_the_same_pairs():
 
 
 def _merged(live, source):
-    whole = Row()
+    whole = WindowBucket()
     for key, series in live.scorer.state.series.items():
         if key.source == source:
             for row in live.scorer.state.window(series, None, 0.0):
@@ -116,16 +116,16 @@ def test_of_few_labels_nothing_is_predicted(labels):
 
 
 def test_refused_answers_are_in_no_pair():
-    live = Live(defaults(), answers=10)
+    live = Engine(defaults(), answers=10)
     told = {"ts": NOW, "source": "live", "measures": {PROXY: 0.5}}
     live.observe(make_record(trace_id=trace(1), claim="not in context", **told), NOW)
     live.take(Label(trace_id=trace(1), rater="ada", correct=True), NOW)
-    assert sums_of(_merged(live, "label"), Row(), PROXY, live.scorer.table) == Sums()
+    assert sums_of(_merged(live, "label"), WindowBucket(), PROXY, live.scorer.table) == Sums()
 
 
 def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels():
     """Whoever labels picked slow answers, which are mostly wrong; of a hundred answers ten are slow."""
-    live, rng = Live(defaults(), answers=3000), random.Random(3)
+    live, rng = Engine(defaults(), answers=3000), random.Random(3)
     for number in range(2000):
         slow = number % 10 == 0
         right = rng.random() < (0.2 if slow else 0.9)
@@ -142,7 +142,7 @@ def test_strata_are_weighed_by_what_they_hold_of_the_answers_not_of_the_labels()
 
 
 def test_refusals_weigh_nothing_in_what_is_correct():
-    live, rng = Live(defaults(), answers=3000), random.Random(4)
+    live, rng = Engine(defaults(), answers=3000), random.Random(4)
     for number in range(300):
         refused = number % 3 == 0
         drawn = Sampling(stratum="refusal" if refused else "rest")

@@ -17,12 +17,12 @@ from ragmon.gates.evaluate import MATURE
 from ragmon.ingest.decode import decode
 from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
-from ragmon.scoring.labels import Settled
+from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.decode import of_labels, of_traces
 from ragmon.server.pipeline.recovery import replay
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
 
 QAEVAL = Path(__file__).parent.parent.parent / "shared" / "data" / "qaeval"
@@ -112,7 +112,7 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
         told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
         for place in range(4):
             keeper.take(of_labels(told[place::4]))
-            keeper.take(of_traces(whole(records[place::4]), Form.PROTOBUF))
+            keeper.take(of_traces(whole(records[place::4]), Encoding.PROTOBUF))
             keeper.time.now += 1200.0
         digest = keeper.ledger.live.scorer.state.digest()
     done = ragmon("replay", "--journal", tmp_path / "server/state", "--config", tmp_path / "server/ragmon.toml")
@@ -132,7 +132,7 @@ def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
     else:
         with Hand(tmp_path) as keeper:
             keeper.time.now = NOW + 600.0
-            keeper.take(of_traces(whole(answers(3)), Form.PROTOBUF))
+            keeper.take(of_traces(whole(answers(3)), Encoding.PROTOBUF))
             keeper.take(of_labels([json.loads(encode(wrong))]))
             keeper.time.now = NOW + 3600.0
             keeper.take(of_labels([json.loads(encode(right))]))
@@ -157,7 +157,7 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
     with Hand(tmp_path) as keeper:
         keeper.time.now = NOW + 3600.0
         for start in range(0, len(records), 50):
-            keeper.take(of_traces(whole(records[start : start + 50]), Form.PROTOBUF))
+            keeper.take(of_traces(whole(records[start : start + 50]), Encoding.PROTOBUF))
         keeper.take(of_labels(labels))
         keeper.take(of_labels([{**label, "rater": "bob"} for label in labels]))
         live = keeper.ledger.live.scorer.state.series
@@ -166,7 +166,7 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
     assert {one["pipeline"] for one in labelled(report)} == {pipeline for pipeline, *_ in counted}
     assert sum(one["metrics"]["answer_correct"]["n"] for one in labelled(report)) == len(records)
     with open_readonly(tmp_path / "state") as journal:
-        said = Settled()
+        said = FinalLabels()
         ledger = replay(keeper.settings, journal, said)
         said.settle(ledger.live.scorer)
     series = ledger.live.scorer.state.series
@@ -215,7 +215,7 @@ def test_a_gate_on_labels_waits_until_most_of_them_are_here(tmp_path):
 def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelled_slowly():
     """Thumbs come within minutes, what experts say within a day: together 82 % are here, of the experts' a part."""
     rng = random.Random(7)
-    settled, run, records = Settled(), Run(Scorer()), []
+    settled, run, records = FinalLabels(), Run(Scorer()), []
     for number in range(4000):
         fast = number % 4 != 0
         asked = NOW + 30.0 * number
@@ -253,7 +253,7 @@ def test_people_who_judged_real_answers_are_heard_in_any_order():
             for record in records
         ]
         wrong = [Label(trace_id=one.trace_id, rater="people", correct=not one.correct, ts=one.ts - 1) for one in labels]
-        settled, scorer = Settled(), Scorer()
+        settled, scorer = FinalLabels(), Scorer()
         for label in disturbed([*labels, *wrong], rng):
             settled.hear(label)
         settled.meet(records)

@@ -21,9 +21,9 @@ from ragmon.gold.labels.ratings import (
     MOST,
     NO_ROOM,
     ORPHAN,
-    Book,
-    Verdict,
-    Words,
+    Consensus,
+    LabelStore,
+    Rating,
     together,
 )
 
@@ -55,7 +55,7 @@ def verdict(said):
     raters = {}
     for one in said:
         if (one.correct, one.answerable, one.relevant_ids) != (None, None, None):
-            raters.setdefault(one.rater, Words()).hear(one, one.ts)
+            raters.setdefault(one.rater, Rating()).hear(one, one.ts)
     return together(raters.values())
 
 
@@ -68,7 +68,7 @@ def test_the_order_in_which_labels_arrive_plays_no_part_and_neither_does_hearing
 
 @given(st.lists(labels, max_size=8))
 def test_the_last_word_of_each_rater_counts_and_each_has_one_vote(said):
-    """An oracle that sorts all words, where `Words` keeps the last."""
+    """An oracle that sorts all words, where `Rating` keeps the last."""
     last = {}
     for one in sorted(said, key=lambda one: (one.ts, float(one.correct or 0))):
         if one.correct is not None:
@@ -79,7 +79,7 @@ def test_the_last_word_of_each_rater_counts_and_each_has_one_vote(said):
 
 def test_two_raters_who_say_the_opposite_make_half_an_answer_and_no_question():
     said = [label("ada", correct=True, answerable=True, ts=1.0), label("bob", correct=False, answerable=False, ts=1.0)]
-    assert verdict(said) == Verdict(correct=0.5, answerable=None, relevant_ids=None)
+    assert verdict(said) == Consensus(correct=0.5, answerable=None, relevant_ids=None)
 
 
 def test_a_document_is_relevant_where_at_least_half_of_those_who_name_any_say_so():
@@ -94,8 +94,8 @@ class TestBook:
     """Every label is counted under exactly one result."""
 
     def test_the_first_word_on_an_answer_is_told_and_later_ones_are_not(self):
-        book = Book()
-        assert book.hear(label(correct=True), 100.0) == Verdict(correct=1.0)
+        book = LabelStore()
+        assert book.hear(label(correct=True), 100.0) == Consensus(correct=1.0)
         assert book.hear(label("bob", correct=True), 101.0) is None
         assert book.results == {JOINED: 2}
 
@@ -112,7 +112,7 @@ class TestBook:
         ],
     )
     def test_what_becomes_of_a_second_label_depends_on_the_first(self, before, then, result):
-        book = Book()
+        book = LabelStore()
         book.hear(before, 10.0)
         book.hear(then, 10.0)
         assert book.results[result] == (2 if result == JOINED else 1)
@@ -120,20 +120,20 @@ class TestBook:
 
     @pytest.mark.parametrize("ahead", [9e9, 75.0])
     def test_a_clock_that_is_ahead_does_not_have_the_last_word_for_ever(self, ahead):
-        book = Book()
+        book = LabelStore()
         book.hear(label(correct=True, ts=ahead), 10.0)
         book.hear(label(correct=False), 11.0)
         assert book.results == {JOINED: 1, CHANGED: 1}
 
     def test_a_clock_that_is_a_little_ahead_is_believed(self):
         """Two labels that come together keep their order."""
-        book = Book()
+        book = LabelStore()
         book.hear(label(correct=True, ts=15.0), 10.0)
         book.hear(label(correct=False, ts=14.0), 10.0)
         assert book.results == {JOINED: 1, LATE: 1}
 
     def test_a_label_waits_for_its_trace_and_is_an_orphan_when_that_never_comes(self):
-        book = Book(ttl=60.0)
+        book = LabelStore(ttl=60.0)
         book.keep(label(correct=True), 0.0)
         book.keep(label(trace_id="b" * 32, correct=True), 30.0)
         book.expire(61.0)
@@ -142,20 +142,20 @@ class TestBook:
         assert book.waiting == 0
 
     def test_labels_without_traces_cannot_fill_the_memory(self):
-        book = Book()
+        book = LabelStore()
         for n in range(MOST + 10):
             book.keep(label(trace_id=f"{n:032x}", correct=True), 0.0)
         assert (book.results, book.waiting) == ({NO_ROOM: 10}, MOST)
 
     def test_large_labels_without_traces_cannot_fill_the_memory_either(self):
-        book, n = Book(), LARGEST // LARGE
+        book, n = LabelStore(), LARGEST // LARGE
         for number in range(n):
             book.keep(large(number), 0.0)
         assert 0 < book.results[NO_ROOM] == n - book.waiting
         assert LARGEST / 2 < len(json.dumps(book.dump())) < LARGEST
 
     def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
-        book, n = Book(), 2 * LARGEST // LARGE
+        book, n = LabelStore(), 2 * LARGEST // LARGE
         for number in range(n):
             assert book.hear(large(number), 0.0) is not None
         assert book.results == {JOINED: n}
@@ -165,7 +165,7 @@ class TestBook:
         assert book.results == {JOINED: n + 1, DUPLICATE: 1}, "the oldest was forgotten, the newest was not"
 
     def test_on_one_answer_only_so_much_is_said(self):
-        book = Book()
+        book = LabelStore()
         for number in range(20):
             book.hear(large(0, f"rater {number}"), 0.0)
         heard = book.results[JOINED]
@@ -175,7 +175,7 @@ class TestBook:
         assert book.results[DUPLICATE] == 1
 
     def test_room_is_given_back(self):
-        book = Book(ttl=60.0)
+        book = LabelStore(ttl=60.0)
         for hour in range(3):
             at = hour * 3600.0
             book.expire(at)
@@ -184,20 +184,20 @@ class TestBook:
                 book.hear(large(-1 - number), at)
             for number in range(LARGEST // LARGE // 2):
                 assert len(book.take(large(number).trace_id)) == 1
-            again = Book(ttl=60.0)
+            again = LabelStore(ttl=60.0)
             again.load(book.dump())
             book = again
         assert not book.results[NO_ROOM]
 
     def test_words_saved_without_their_size_count_as_well(self):
         """An older ragmon saved none."""
-        book = Book()
+        book = LabelStore()
         for number in range(LARGEST // LARGE // 2):
             book.hear(large(number), 0.0)
         told = book.dump()
         for answer in told["answers"].values():
             del answer["size"]
-        again = Book()
+        again = LabelStore()
         again.load(told)
         for number in range(LARGEST // LARGE // 2):
             again.hear(Label(trace_id=large(number).trace_id, rater=large(number).rater, relevant_ids=["d1"]), 1.0)
@@ -206,18 +206,18 @@ class TestBook:
         assert len(json.dumps(again.dump())) < LARGEST
 
     def test_what_was_said_long_ago_is_forgotten(self):
-        book = Book(ttl=60.0)
+        book = LabelStore(ttl=60.0)
         book.hear(label(correct=True), 0.0)
         book.expire(61.0)
-        assert book.hear(label(correct=True), 62.0) == Verdict(correct=1.0)
+        assert book.hear(label(correct=True), 62.0) == Consensus(correct=1.0)
 
     def test_a_book_goes_on_where_it_was_and_keeps_nobodys_comment(self):
-        book = Book()
+        book = LabelStore()
         book.hear(label(correct=True, ts=5.0, comment="rude words"), 10.0)
         book.keep(label(trace_id="b" * 32, correct=False, comment="rude words"), 10.0)
         told = book.dump()
         assert "rude" not in str(told)
-        again = Book()
+        again = LabelStore()
         again.load(told)
         again.hear(label(correct=True, ts=6.0), 20.0)
         assert again.dump()["results"] == {JOINED: 1, DUPLICATE: 1}

@@ -186,7 +186,7 @@ FUNCTIONS = {
     entries.document: entries.document,
     entries.called: entries.called,
     fields._name: fields._name,
-    messages.cited: lambda text: messages.cited(text, ["a", "b"]),
+    messages.numeric_citations: lambda text: messages.numeric_citations(text, ["a", "b"]),
     values.decode: values.decode,
     values.opened: values.opened,
     values.is_json: values.is_json,
@@ -334,4 +334,6 @@ def test_marks_are_counted_in_the_order_in_which_they_come_first(claim):
             numbers += range(a, b + 1) if a <= b else (a, b)
     ids = ["d1", "d2", "d3"]
     wanted = list(dict.fromkeys(ids[n - 1] if n <= 3 else f"[{n}]" for n in numbers))
-    assert messages.cited(claim, ids) == (None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted)
+    assert messages.numeric_citations(claim, ids) == (
+        None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted
+    )

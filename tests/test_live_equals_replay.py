@@ -14,7 +14,7 @@ import ragmon
 from ragmon.capture.api import probe
 from ragmon.config.load import load
 from ragmon.core.record import Record
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.build import ScorerPlan, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
@@ -106,7 +106,7 @@ def live_and_replay(home, happenings, content):
     assert installed.shutdown()
     assert installed.books().scored == installed.books().received == len(happenings)
     scorer = ScorerPlan(found, load_gold(found.gold))()
-    intake = Intake()
+    intake = ReadSummary()
     found_records = [line for line in read_files([str(log)], intake) if isinstance(line, Record)]
     assert all(map(scorer.observe, found_records))
     assert len(found_records) == len(happenings)

@@ -18,7 +18,7 @@ from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency
 from ragmon.export.markdown import escape, render, render_gates, text
-from ragmon.export.report import Question
+from ragmon.export.report import QuestionReport
 from ragmon.monitor.replay import replay
 from ragmon.testing import make_gold, make_record
 
@@ -118,7 +118,7 @@ def hostile_report(name):
     ]
     distinct = Gate("index", "index_hash", 1, "at_most", pipeline=name or "default", kind="distinct")
     found = replay(records, gold, Policy((gate, distinct)))
-    extra = Question(name, answered=True, hit=False, refused=False, label="OK", times=2)
+    extra = QuestionReport(name, answered=True, hit=False, refused=False, label="OK", times=2)
     return replace(found, questions=[*found.questions, extra], notes=[name], rejected={name: 1})
 
 

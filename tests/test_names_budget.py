@@ -16,9 +16,9 @@ from ragmon.config.load import load
 from ragmon.core import constants, series_names
 from ragmon.core.record import Latency, Sampling, Totals
 from ragmon.export.prometheus import families
-from ragmon.export.state import Captured
+from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.engine import Live
+from ragmon.monitor.engine import Engine
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import SILENT
 from ragmon.server.pipeline.decode import of_labels
@@ -118,7 +118,7 @@ def test_a_scrape_after_which_nothing_came_costs_nothing_and_says_the_same(tmp_p
 
 @pytest.fixture
 def live(tmp_path):
-    return Live(load(configuration(tmp_path, CONFIG), environ={}))
+    return Engine(load(configuration(tmp_path, CONFIG), environ={}))
 
 
 def shown(live, now):
@@ -136,7 +136,7 @@ def total(live, now, name, **labels):
 @given(st.lists(st.tuples(st.sampled_from([*ATTACKS, "everything"]), st.integers(1, 60)), min_size=1, max_size=4))
 @settings(max_examples=10, deadline=None)
 def test_no_mixture_of_names_makes_more_series_than_the_budget(attacks):
-    live, rng, number = Live(load_defaults()), random.Random(3), 0
+    live, rng, number = Engine(load_defaults()), random.Random(3), 0
     for attack, n in attacks:
         for _ in range(n * 5):
             number += 1
@@ -155,7 +155,7 @@ def load_defaults():
 def test_a_small_budget_has_room_for_configured_pipelines_alone(tmp_path):
     path = configuration(tmp_path, CONFIG)
     path.write_text(path.read_text(encoding="utf-8") + "max_series = 100\n", encoding="utf-8")
-    live = Live(load(path, environ={}))
+    live = Engine(load(path, environ={}))
     for n, pipeline in enumerate(("a stranger", "support")):
         assert live.observe(record(n, NOW, pipeline=pipeline), NOW)
     assert shown(live, NOW + 60)[0] == {"support", constants.OTHER}
@@ -304,7 +304,7 @@ def test_an_application_that_makes_up_pipelines_is_under_the_same_budget():
     """What capture counted beside the records as well: calls that were never kept have names too."""
     monitor = Monitor(load_defaults(), clock=lambda: NOW)
     calls = {(f"pipeline {n}", "live", "rest"): n + 1 for n in range(500)}
-    monitor.captured = lambda: Captured(calls=calls, errors={(name, "E"): 1 for name, _, _ in calls})
+    monitor.captured = lambda: SdkStats(calls=calls, errors={(name, "E"): 1 for name, _, _ in calls})
     assert 10 <= len(monitor.reading().captured.calls) < 100
     for n in range(500):
         monitor.submit(record(n, NOW, pipeline=f"pipeline {n}"))

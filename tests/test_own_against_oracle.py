@@ -18,7 +18,7 @@ from ragmon.metrics import build
 from ragmon.metrics.facts import FactReader
 from ragmon.metrics.grounding import STOP_WORDS
 from ragmon.scoring.score_table import Stat
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 
 WITHIN_MS = 1000
 MICRO = 1_000_000
@@ -51,7 +51,7 @@ def decoded(trace):
 
 def scored(gold, traces, ks=(1, 3, 10), match="exact"):
     """What ragmon counts over all traces, those of gold items and the others: n, sum and unassessed by metric."""
-    rules = Rules(FactReader(RefusalRule(patterns=()), within_ms=WITHIN_MS))
+    rules = ReductionRules(FactReader(RefusalRule(patterns=()), within_ms=WITHIN_MS))
     scorer = Scorer(gold_set(gold, match), metrics=build(ks), rules=rules)
     for trace in traces:
         assert scorer.observe(decoded(trace))

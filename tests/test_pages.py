@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from ragmon.capture import counters
-from ragmon.capture.counters import KEPT, Page, adopt, read
+from ragmon.capture.counters import KEPT, CounterFile, read, reap
 from ragmon.core import private_files
 from ragmon.core.private_files import default_folder
 
@@ -22,7 +22,7 @@ def folder(tmp_path):
 def told(folder):
     """What is told of processes that are gone."""
     found = []
-    adopt(folder, lambda lost: found.append(lost) or True)
+    reap(folder, lambda lost: found.append(lost) or True)
     return found
 
 
@@ -57,12 +57,12 @@ def test_what_a_process_counted_is_there_after_it_left(folder):
 
 def test_what_could_not_be_told_stays_for_the_next(folder):
     leave(folder)
-    adopt(folder, lambda lost: False)
+    reap(folder, lambda lost: False)
     assert len(told(folder)) == 1
 
 
 def test_the_page_of_a_living_process_is_its_own(folder):
-    page = Page(folder)
+    page = CounterFile(folder)
     assert told(folder) == []
     assert read(next(folder.iterdir())).instance == page.instance
     page.close()
@@ -70,7 +70,7 @@ def test_the_page_of_a_living_process_is_its_own(folder):
 
 
 def test_threads_have_columns_of_their_own_and_give_them_back():
-    page = Page()
+    page = CounterFile()
 
     class Owner:
         pass
@@ -88,7 +88,7 @@ def test_threads_have_columns_of_their_own_and_give_them_back():
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_the_afterlife(tmp_path):
     (tmp_path / "file").write_text("no folder")
-    page = Page(tmp_path / "file" / "identity")
+    page = CounterFile(tmp_path / "file" / "identity")
     page.count(0, KEPT)
     assert page.total(KEPT) == 1
     page.close()
@@ -111,7 +111,7 @@ def test_a_folder_that_is_not_this_users_alone_is_not_used(folder, tmp_path, wha
     else:
         folder.parent.mkdir()
         folder.parent.chmod(0o777)
-    page = Page(folder)
+    page = CounterFile(folder)
     assert page._path is None
     assert not folder.exists()
     page.close()

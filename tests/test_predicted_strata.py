@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ragmon.core.errors import RagmonError
 from ragmon.stats.histograms import MICRO
 from ragmon.stats.intervals import wilson
-from ragmon.stats.prediction import FEWEST, Part, Sums, predicted, stratified
+from ragmon.stats.prediction import FEWEST, StratumSample, Sums, predicted, stratified
 from ragmon.stats.strata import Stratum, post_stratified
 
 
@@ -32,7 +32,7 @@ def parts(draw, *, labelled=False):
     proxies = draw(st.integers(0, records))
     assessed = records + draw(st.integers(0, 500))
     name = draw(st.sampled_from("abcdef"))
-    return Part(name, draw(st.integers(0, 10**6)), assessed, counts(*seen, records, proxies))
+    return StratumSample(name, draw(st.integers(0, 10**6)), assessed, counts(*seen, records, proxies))
 
 
 SOME = st.lists(parts(), min_size=1, max_size=8)
@@ -49,7 +49,7 @@ def test_one_stratum_has_the_estimate_of_its_labels_and_proxies(part):
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 99), st.floats(0, 1)), min_size=1, max_size=8))
 def test_without_proxies_it_is_the_estimate_from_the_labels_to_the_last_bit(strata):
     seen = [(f"{i}", total, n, round(share * n)) for i, (total, n, share) in enumerate(strata)]
-    found = stratified([Part(name, total, n, counts(0, y, 0, n - y, 0, 0)) for name, total, n, y in seen])
+    found = stratified([StratumSample(name, total, n, counts(0, y, 0, n - y, 0, 0)) for name, total, n, y in seen])
     plain = post_stratified([Stratum(name, total, n, n, float(y), float(y)) for name, total, n, y in seen])
     assert (found.value, found.lower, found.upper, found.n) == (plain.value, plain.lower, plain.upper, plain.n)
     assert (found.n_eff, found.unobserved, found.missing) == (plain.n_eff, plain.unobserved, plain.missing)
@@ -58,7 +58,7 @@ def test_without_proxies_it_is_the_estimate_from_the_labels_to_the_last_bit(stra
 
 @given(SOME, st.randoms(use_true_random=False))
 def test_the_order_of_the_strata_does_not_matter(some, chance):
-    some = [Part(str(i), part.total, part.assessed, part.sums) for i, part in enumerate(some)]
+    some = [StratumSample(str(i), part.total, part.assessed, part.sums) for i, part in enumerate(some)]
     assert stratified(random.Random(chance.random()).sample(some, len(some))) == stratified(some)
 
 
@@ -74,8 +74,8 @@ def test_the_value_lies_within_bounds_that_lie_within_the_unit_interval(some):
 
 def test_a_stratum_weighs_its_calls_in_the_denominator_as_all_its_records_tell():
     """Of 1,000 calls half belong in it, of 3,000 all do; labels are few and their share does not matter."""
-    hot = Part("hot", 1000, 400, counts(20, 10, 0, 30, 200, 60))
-    rest = Part("rest", 3000, 300, counts(45, 0, 0, 5, 300, 270))
+    hot = StratumSample("hot", 1000, 400, counts(20, 10, 0, 30, 200, 60))
+    rest = StratumSample("rest", 3000, 300, counts(45, 0, 0, 5, 300, 270))
     found = stratified([hot, rest])
     one, other = predicted(hot.sums), predicted(rest.sums)
     assert found.value == pytest.approx((500 * one.value + 3000 * other.value) / 3500)
@@ -86,26 +86,26 @@ def test_a_stratum_weighs_its_calls_in_the_denominator_as_all_its_records_tell()
 def test_a_stratum_with_too_few_labels_lets_them_speak_alone():
     few = counts(10, 2, 1, FEWEST - 14, 1000, 300)
     enough = counts(60, 20, 5, 15, 5000, 3500)
-    found = stratified([Part("few", 1000, 1000, few), Part("enough", 9000, 5000, enough)])
+    found = stratified([StratumSample("few", 1000, 1000, few), StratumSample("enough", 9000, 5000, enough)])
     assert found.strata["few"].gain == 1.0
     assert found.strata["enough"].gain > 1.1
     assert found.value == pytest.approx(0.1 * 12 / 19 + 0.9 * predicted(enough).value)
 
 
 def test_a_stratum_without_a_label_may_hold_anything_whatever_its_proxies_say():
-    known = Part("known", 9000, 5000, counts(60, 20, 5, 15, 5000, 3500))
+    known = StratumSample("known", 9000, 5000, counts(60, 20, 5, 15, 5000, 3500))
     one = stratified([known])
-    proxied = stratified([known, Part("dark", 2000, 1000, Sums(records=500, proxies=400 * MICRO))])
+    proxied = stratified([known, StratumSample("dark", 2000, 1000, Sums(records=500, proxies=400 * MICRO))])
     assert (proxied.value, proxied.n_eff, proxied.missing) == (one.value, one.n_eff, ("dark",))
     assert proxied.unobserved == pytest.approx(100 / 1000)
     assert proxied.lower == pytest.approx(0.9 * one.lower)
     assert proxied.upper == pytest.approx(0.9 * one.upper + 0.1)
-    unseen = stratified([known, Part("dark", 1000, 0, Sums())])
+    unseen = stratified([known, StratumSample("dark", 1000, 0, Sums())])
     assert (unseen.lower, unseen.upper) == pytest.approx((proxied.lower, proxied.upper))
 
 
 def test_without_a_label_anywhere_there_is_no_value():
-    found = stratified([Part("rest", 100, 50, Sums(records=50, proxies=40 * MICRO))])
+    found = stratified([StratumSample("rest", 100, 50, Sums(records=50, proxies=40 * MICRO))])
     assert (found.value, found.lower, found.upper, found.n, found.gain) == (None, 0.0, 1.0, 0, None)
     assert (found.unobserved, found.missing) == (1.0, ("rest",))
     assert stratified([]).value is None
@@ -113,7 +113,7 @@ def test_without_a_label_anywhere_there_is_no_value():
 
 def test_more_records_in_the_denominator_than_were_assessed_are_refused():
     with pytest.raises(RagmonError, match="stratum rest: domain is 50, assessed is 40"):
-        stratified([Part("rest", 100, 40, Sums(records=50))])
+        stratified([StratumSample("rest", 100, 40, Sums(records=50))])
 
 
 def test_a_stratum_knows_fewer_scores_than_records_in_its_denominator():
@@ -153,7 +153,7 @@ def test_it_covers_with_shorter_intervals_where_strata_are_kept_at_different_rat
             both, right, neither, believed = (int(x) for x in rng.multinomial(labels, chances))
             rest = rng.multinomial(records - labels, chances)
             known = counts(both, right, believed, neither, records, both + believed + rest[0] + rest[3])
-            strata.append(Part(name, int(total), int(assessed), known))
+            strata.append(StratumSample(name, int(total), int(assessed), known))
         found = stratified(strata)
         alone = post_stratified(
             Stratum(part.name, part.total, part.assessed, known.records, right, right, known.labels)

@@ -22,8 +22,8 @@ from ragmon.core.record import Ack, encode
 from ragmon.core.series_names import LONGEST as LABEL
 from ragmon.core.series_names import label
 from ragmon.export.markdown import escape
-from ragmon.monitor.engine import Live
-from ragmon.server.pipeline.decode import Request
+from ragmon.monitor.engine import Engine
+from ragmon.server.pipeline.decode import QueuedRequest
 from ragmon.testing import make_record
 
 STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -85,7 +85,7 @@ HOSTILE = [FORGED, "\u202egnp.exe", "\x9b31m", "half \ud83d", "two\r\nlines", "x
 @pytest.mark.parametrize("text", HOSTILE)
 def test_the_log_of_alarms_quotes_nothing_that_steers(text, caplog):
     caplog.set_level(logging.INFO, constants.ALARM_LOG)
-    live = Live(defaults())
+    live = Engine(defaults())
     for number in range(1000):
         at = NOW + 60 * (number // 40)
         live.observe(make_record(f"q{number}", ts=at, pipeline=text, source="live", error="E"), at)
@@ -164,7 +164,7 @@ def test_an_acknowledgement_that_is_read_from_the_journal_is_not_logged_again(tm
         at = keeper.time.now
         keeper.send(whole([make_record("q", v=1, ts=at, trace_id="1" * 32, source="live", pipeline="support")]))
         keeper.tick(120)
-        keeper.take(Request(entries=[Ack(pipeline="support", alert="compliance", reason="known")]))
+        keeper.take(QueuedRequest(entries=[Ack(pipeline="support", alert="compliance", reason="known")]))
         assert [line for line in caplog.messages if "acknowledged" in line] == [
             "alarm support/compliance acknowledged: known"
         ]

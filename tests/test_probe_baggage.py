@@ -28,7 +28,7 @@ from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.build import probe_key
 from ragmon.monitor.install import Installation
-from ragmon.monitor.probes.question import headers
+from ragmon.monitor.probes.question import trace_headers
 from ragmon.testing import Collected
 
 KEY = b"k" * 32
@@ -108,7 +108,7 @@ class TestBelieved:
 
 @given(st.text(st.characters(codec="utf-8", exclude_categories=["Z", "C"]), min_size=1, max_size=40))
 def test_a_question_of_any_name_comes_through_opentelemetrys_own_propagators(qid):
-    token = context.attach(propagate.extract(headers(qid, "support", f"{9:032x}", KEY)))
+    token = context.attach(propagate.extract(trace_headers(qid, "support", f"{9:032x}", KEY)))
     try:
         assert asked(KEY, 9) == qid
         assert trace.get_current_span().get_span_context().trace_id == 9
@@ -117,7 +117,7 @@ def test_a_question_of_any_name_comes_through_opentelemetrys_own_propagators(qid
 
 
 def test_a_name_that_cannot_be_written_is_believed_by_nobody():
-    told = headers("\ud800", "support", f"{9:032x}", KEY)
+    told = trace_headers("\ud800", "support", f"{9:032x}", KEY)
     token = context.attach(propagate.extract(told))
     try:
         assert asked(KEY, 9) is None

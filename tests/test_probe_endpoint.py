@@ -14,7 +14,7 @@ from probed import QUESTION, REFUSED, ask, web
 
 from ragmon.capture.parent import is_proved
 from ragmon.core.errors import RagmonError
-from ragmon.monitor.probes.targets import Endpoint
+from ragmon.monitor.probes.targets import HttpTarget
 
 ANSWER = {"answer": "At nine.", "citations": ["d1"], "sources": [{"id": "d1", "text": "It leaves at nine."}]}
 
@@ -214,12 +214,12 @@ def test_an_answer_a_cache_let_through_is_one(headers):
 )
 def test_an_address_nobody_should_ask_is_refused_and_no_password_is_shown(url, told):
     with pytest.raises(RagmonError, match=told) as refused:
-        Endpoint(url, body="{question}", headers={}, key=None)
+        HttpTarget(url, body="{question}", headers={}, key=None)
     assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("headers", [{"Authorization": "Bearer hunter2\nX: y"}, {"A b": "c"}, {"X": "grün"}, {"": "x"}])
 def test_a_header_that_cannot_be_sent_is_refused_and_its_value_not_shown(headers):
     with pytest.raises(RagmonError, match="cannot be sent") as refused:
-        Endpoint("http://127.0.0.1/", body="{question}", headers=headers, key=None)
+        HttpTarget("http://127.0.0.1/", body="{question}", headers=headers, key=None)
     assert "hunter2" not in str(refused.value)

@@ -13,7 +13,7 @@ from ragmon.capture import runtime
 from ragmon.config.load import defaults
 from ragmon.core.errors import RagmonError
 from ragmon.monitor import install
-from ragmon.monitor.probes.runner import Crew
+from ragmon.monitor.probes.runner import ProbeWorkers
 
 KINDS = ("plain", "later", "instance", "instance.method")
 
@@ -72,7 +72,7 @@ def test_a_function_that_does_not_return_is_left_behind_and_keeps_its_place():
     probed_functions.HELD.clear()
     probed_functions.LET_GO.clear()
     with asking("probed_functions:holds", timeout="100ms") as asker:
-        crew = Crew(asker, 1, grace=0.05)
+        crew = ProbeWorkers(asker, 1, grace=0.05)
         crew.send(QUESTION)
         assert probed_functions.HELD.wait(30)
         (found,) = crew.wait(30)
@@ -122,7 +122,7 @@ def test_a_function_that_is_not_there_is_refused_with_a_hint(target, told):
 
 def test_whatever_a_function_raises_its_place_is_free_again(capfd):
     with asking("probed_functions:panics", concurrency=1, timeout="60s") as asker:
-        crew = Crew(asker, 1)
+        crew = ProbeWorkers(asker, 1)
         crew.send(QUESTION)
         (found,) = crew.wait(30.0)
         assert (found.result, found.record.error, crew.free) == ("error", "PanicException", True)
@@ -134,7 +134,7 @@ def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypa
         raise RuntimeError("can't start new thread")
 
     with asking("probed_functions:plain", concurrency=1) as asker:
-        crew = Crew(asker, 1)
+        crew = ProbeWorkers(asker, 1)
         with monkeypatch.context() as patched:
             patched.setattr("ragmon.monitor.probes.runner.Thread.start", full)
             crew.send(QUESTION)
@@ -147,7 +147,7 @@ def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
     judge("hangs")(lambda _: let_go.wait(60) and None)
     settings = configured("[judges.hangs]\nsample = 1.0")
     with asking("probed_functions:plain", settings=settings, timeout="1s", concurrency=1) as asker:
-        crew = Crew(asker, 1, grace=0.0)
+        crew = ProbeWorkers(asker, 1, grace=0.0)
         crew.send(QUESTION)
         (found,) = crew.wait(30.0)
         let_go.set()
@@ -159,7 +159,7 @@ def test_a_question_under_way_comes_back_under_another_configuration():
     probed_functions.HELD.clear()
     with asking("probed_functions:holds", concurrency=1) as asker:
         before = asker.capture._installation
-        crew = Crew(asker, 1)
+        crew = ProbeWorkers(asker, 1)
         crew.send(QUESTION)
         assert probed_functions.HELD.wait(30)
         asker.capture.go_on_with(defaults())

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmon.core.quota import Spent
+from ragmon.core.quota import DailyQuota
 from ragmon.core.record import Answer, Latency, Record
-from ragmon.monitor.probes.client import Cached
+from ragmon.monitor.probes.client import CacheHitDetector
 from ragmon.monitor.probes.prober import (
     DAY,
     FIRST_PAUSE,
@@ -18,8 +18,8 @@ from ragmon.monitor.probes.prober import (
     LONGEST_WAIT,
     RESERVE,
     BackOff,
-    Budget,
-    Pace,
+    JitteredSchedule,
+    QuestionBudget,
     interval,
 )
 
@@ -40,14 +40,14 @@ class TestInterval:
 class TestPace:
     @given(st.integers(0, 10**6), st.floats(0.01, 1000))
     def test_every_turn_has_one_question_at_a_moment_of_its_own(self, seed, turn):
-        pace = Pace(turn, NOON, random.Random(seed).random)
+        pace = JitteredSchedule(turn, NOON, random.Random(seed).random)
         for number in range(50):
             assert NOON + number * turn - 1e-6 <= pace.due <= NOON + (number + 1) * turn + 1e-6
             assert pace.missed(pace.due) == 0
             pace.take()
 
     def test_the_moments_are_spread_over_the_turn(self):
-        pace, moments = Pace(10.0, 0.0, random.Random(1).random), []
+        pace, moments = JitteredSchedule(10.0, 0.0, random.Random(1).random), []
         for number in range(1000):
             moments.append(pace.due - 10 * number)
             pace.take()
@@ -55,7 +55,7 @@ class TestPace:
             assert 200 < sum(low <= moment < low + 2.5 for moment in moments) < 300
 
     def test_what_was_missed_is_counted_and_not_made_up_for(self):
-        pace = Pace(10.0, 0.0, lambda: 0.5)
+        pace = JitteredSchedule(10.0, 0.0, lambda: 0.5)
         assert [(pace.missed(at), pace.due) for at in (0.0, 5.0, 14.9, 75.0, 75.0)] == [
             *[(0, 5.0)] * 3,
             (7, 75.0),
@@ -67,7 +67,7 @@ class TestPace:
 
 class TestBudget:
     def test_it_is_of_a_utc_day(self):
-        budget, midnight = Budget(2), NOON + DAY / 2
+        budget, midnight = QuestionBudget(2), NOON + DAY / 2
         for _ in range(2):
             budget.spend(NOON)
         assert [budget.left(at) for at in (NOON, midnight - 1, midnight, midnight + 1)] == [0, 0, 2, 2]
@@ -76,7 +76,7 @@ class TestBudget:
 
     def test_a_process_that_ends_leaves_what_it_sent_to_the_next_and_the_day_ends_all_the_same(self, tmp_path):
         for left in (5, 3):
-            budget = Budget(5, Spent(tmp_path, "probe"))
+            budget = QuestionBudget(5, DailyQuota(tmp_path, "probe"))
             assert budget.left(NOON) == left
             budget.spend(NOON)
             budget.spend(NOON)
@@ -86,19 +86,19 @@ class TestBudget:
         assert not list(tmp_path.iterdir()), "yesterday's file stays a day, the one before it does not"
 
     def test_processes_that_send_at_once_share_it(self, tmp_path):
-        one, other = Budget(3, Spent(tmp_path, "probe")), Budget(3, Spent(tmp_path, "probe"))
+        one, other = QuestionBudget(3, DailyQuota(tmp_path, "probe")), QuestionBudget(3, DailyQuota(tmp_path, "probe"))
         assert (one.left(NOON), other.left(NOON)) == (3, 3)
         one.spend(NOON)
         other.spend(NOON)
         assert (one.left(NOON), other.left(NOON)) == (2, 1)
 
     def test_where_nothing_can_be_written_the_process_counts_for_itself(self, tmp_path):
-        budget = Budget(3, Spent(tmp_path / "gone", "probe"))
+        budget = QuestionBudget(3, DailyQuota(tmp_path / "gone", "probe"))
         budget.spend(NOON)
         assert budget.left(NOON) == 2
 
     def test_a_clock_put_back_over_midnight_begins_no_new_day(self):
-        budget, midnight = Budget(1), NOON + DAY / 2
+        budget, midnight = QuestionBudget(1), NOON + DAY / 2
         budget.spend(midnight)
         assert [budget.left(at) for at in (midnight - 1, midnight + 1, midnight + DAY)] == [0, 0, 1]
 
@@ -139,7 +139,7 @@ def answered(qid, ms, claim="yes"):
 class TestCached:
     def first(self, **slow):
         """A round of answers that were made, in 900 ms where nothing else is said."""
-        cached = Cached()
+        cached = CacheHitDetector()
         for qid in "abcdefg":
             assert not cached.see(answered(qid, slow.get(qid, 900.0)))
         return cached
@@ -159,13 +159,13 @@ class TestCached:
         assert not self.first(a=9000.0).see(answered("a", 700.0))
 
     def test_nor_is_an_application_that_takes_less_than_a_cache_could_save(self):
-        cached = Cached()
+        cached = CacheHitDetector()
         for qid in "abcdefg":
             cached.see(answered(qid, 40.0))
         assert not cached.see(answered("a", 0.5))
 
     def test_nor_is_anything_before_it_is_known_how_long_answers_take(self):
-        cached = Cached()
+        cached = CacheHitDetector()
         cached.see(answered("a", 900.0))
         assert not cached.see(answered("a", 5.0))
 

@@ -10,12 +10,12 @@ from time import monotonic
 
 from probed import asking, web
 
-from ragmon.alarms import Edge
-from ragmon.monitor.probes.prober import Looks, Prober
-from ragmon.monitor.probes.question import Counts, Question
+from ragmon.alarms import AlarmTransition
+from ragmon.monitor.probes.prober import Prober, SweepTrigger
+from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
 
 PATIENCE = 30.0
-QUESTIONS = [Question(place, f"q{place}", f"What is {place}?") for place in range(12)]
+QUESTIONS = [GoldQuestion(place, f"q{place}", f"What is {place}?") for place in range(12)]
 FAST = {"every": "50ms", "max_per_day": 10**9}
 """A question every 4 ms."""
 
@@ -43,7 +43,7 @@ class Inbox:
 @contextmanager
 def probing(target, *, wall=lambda: 0.0, questions=QUESTIONS, **keys):
     """A prober that runs; gives it, what came back, and its counts."""
-    inbox, counts = Inbox(), Counts()
+    inbox, counts = Inbox(), ProbeCounts()
     with asking(target, **{**FAST, **keys}) as asker:
         prober = Prober(asker.spec, questions, asker, inbox, counts=counts, rng=random.Random(1), wall=wall)
         prober.start()
@@ -192,7 +192,7 @@ def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
         raise LookupError(record.qid)
 
     with web(yes) as there, asking(there.url, **FAST) as asker:
-        counts = Counts()
+        counts = ProbeCounts()
         prober = Prober(asker.spec, QUESTIONS, asker, take, counts=counts)
         prober.start()
         until(lambda: len(broken) >= 2)
@@ -203,10 +203,10 @@ def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
 class TestLooks:
     def edge(self, ts, alert="coverage_low", **changed):
         told = {"pipeline": "support", "metric": "coverage", "severity": "look", "state": "firing"}
-        return Edge(ts=ts, alert=alert, **{**told, **changed})
+        return AlarmTransition(ts=ts, alert=alert, **{**told, **changed})
 
     def test_an_alarm_that_begins_asks_once_and_not_again_within_the_hour(self):
-        looks, edges = Looks(), [self.edge(1.0)]
+        looks, edges = SweepTrigger(), [self.edge(1.0)]
         assert looks.see(edges, 0.0) == {"support"}
         assert looks.see(edges, 1.0) == set()
         edges.append(self.edge(2.0))
@@ -215,12 +215,12 @@ class TestLooks:
         assert looks.see(edges, 3600.0) == {"support"}
 
     def test_every_alarm_asks_for_itself_and_its_own_pipeline(self):
-        looks, edges = Looks(), [self.edge(1.0)]
+        looks, edges = SweepTrigger(), [self.edge(1.0)]
         looks.see(edges, 0.0)
         edges += [self.edge(1.0, "refusals"), self.edge(1.0, pipeline="sales")]
         assert looks.see(edges, 1.0) == {"support", "sales"}
 
     def test_pages_ends_and_what_was_before_ask_for_nothing(self):
-        looks = Looks([self.edge(1.0)])
+        looks = SweepTrigger([self.edge(1.0)])
         edges = [self.edge(1.0), self.edge(2.0, severity="page"), self.edge(3.0, state="resolved")]
         assert looks.see(edges, 0.0) == set()

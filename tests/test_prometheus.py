@@ -19,7 +19,7 @@ from ragmon.core import constants
 from ragmon.core.record import Latency
 from ragmon.core.series_names import LONGEST, label
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import Captured
+from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock, make_record
 
@@ -95,7 +95,7 @@ def monitor(configured, clock):
     settings = configured(CONFIG)
     (settings.path.parent / "gold.jsonl").write_text(GOLD)
     found = Monitor(settings, clock=clock)
-    found.captured = lambda: Captured(
+    found.captured = lambda: SdkStats(
         calls={("default", "live", "rest"): 40, ("default", "live", "error"): 2},
         errors={("default", "TimeoutError"): 2},
     )
@@ -301,7 +301,7 @@ def test_any_label_renders_is_capped_and_keeps_series_apart(texts):
     for text in texts:
         monitor.submit(make_record(source="live", pipeline=text, build=text, index_hash=text, ts=monitor._clock()))
     seen = {text or constants.DEFAULT_PIPELINE for text in texts}
-    monitor.captured = lambda: Captured(
+    monitor.captured = lambda: SdkStats(
         calls={(text, "live", "rest"): 1 for text in texts}, errors={(text, text): 1 for text in texts}
     )
     text = expose(monitor)

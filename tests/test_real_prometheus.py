@@ -13,7 +13,7 @@ import pytest
 from servers import prometheus
 
 from ragmon.core.record import Latency
-from ragmon.export.state import Captured
+from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 
@@ -86,7 +86,7 @@ def replicas(settings):
             (one if chance.random() < 0.3 else other).submit(record)
         one.submit(make_record(source="live", pipeline='"\n\\' + "x" * 10_000 + "\ud800", ts=time.time()))
         for monitor, calls in ((one, 1000), (other, 500)):
-            monitor.captured = lambda calls=calls: Captured(calls={("default", "live", "rest"): calls})
+            monitor.captured = lambda calls=calls: SdkStats(calls={("default", "live", "rest"): calls})
         yield one, other
 
 

@@ -15,7 +15,7 @@ from test_real_prometheus import CONFIG, GOLD, RECORDS, records
 import ragmon
 from ragmon.core.policy import Gate, Policy
 from ragmon.export.rules import render, rule_groups
-from ragmon.export.state import Captured
+from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
 
@@ -86,7 +86,7 @@ def server(real, settings, seen, tmp_path_factory):
 
 def more_and_more(calls):
     """What capture says of so many calls, of which one in a hundred failed."""
-    return Captured(calls={("default", "live", "rest"): calls}, errors={("default", "TimeoutError"): calls // 100})
+    return SdkStats(calls={("default", "live", "rest"): calls}, errors={("default", "TimeoutError"): calls // 100})
 
 
 def rules_on_counters(settings):

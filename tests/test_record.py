@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, Odds, Site
+from ragmon.capture.call import Call, SamplingDecision, TracedFunction
 from ragmon.capture.convert import to_record
 from ragmon.core import log
 from ragmon.testing import capture_traces
@@ -164,7 +164,13 @@ def test_what_was_said_before_an_error_stands_on_the_record_of_the_error():
 def latency(*stages, seconds=9.0):
     """The latency of a call with these stages, as `(name, from, to)` in seconds."""
     with capturing() as (found, _):
-        call = Call(Site(lambda: None), found.plan(Site(lambda: None)), (), {}, Odds(audit=True, p_audit=1.0))
+        call = Call(
+            TracedFunction(lambda: None),
+            found.plan(TracedFunction(lambda: None)),
+            (),
+            {},
+            SamplingDecision(audit=True, p_audit=1.0),
+        )
     call.stages, call.seconds = list(stages), seconds
     return to_record(call).latency_ms
 

@@ -23,7 +23,7 @@ from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Answer, encode
 from ragmon.core.text import normalise_question
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.grounding import Groundedness
 from ragmon.monitor import replay
@@ -105,7 +105,7 @@ def test_with_the_gold_at_hand_the_log_says_what_the_claim_contained(logged, whe
 def test_another_gold_version_is_told_apart_in_a_replay(logged, tmp_path):
     """What the claim contained was decided against other phrases."""
     logged('[capture]\ngold = "gold.jsonl"\nprobe_content = "none"')
-    report = replay.replay(read_files([str(tmp_path / "trace.jsonl")], Intake()), make_gold(("q1", True)))
+    report = replay.replay(read_files([str(tmp_path / "trace.jsonl")], ReadSummary()), make_gold(("q1", True)))
     precision = report.metric("answer_precision", source="probe", pipeline="public")
     assert (precision.n, precision.unassessed) == (0, {"gold_version": 1})
 
@@ -143,7 +143,7 @@ def length():
 def test_a_metric_that_reads_text_is_measured_before_the_text_is_dropped(logged, tmp_path):
     lines = logged('[capture]\nprobe_content = "none"')
     assert {line["measures"]["brevity"] for line in lines} == {0.86}
-    report = replay.replay(read_files([str(tmp_path / "trace.jsonl")], Intake()))
+    report = replay.replay(read_files([str(tmp_path / "trace.jsonl")], ReadSummary()))
     assert report.metric("brevity", source="live").value == 0.86
 
 

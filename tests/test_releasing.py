@@ -20,9 +20,9 @@ from ragmon.core.record import Record, Totals
 from ragmon.core.text import normalise_question
 from ragmon.gates.releases import Clusters, judge
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import Releases
+from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.scoring.minutes import CLUSTER
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.stats import betting, paired
 from ragmon.stats.betting import ALPHA, BETS
 from ragmon.testing import make_gold, make_record
@@ -42,7 +42,7 @@ def live(good=1, bad=0, **fields):
 
 def followed(*records, by="build", names=("new",), gates=(COMPLIANCE, GROUNDED), plan=None):
     """Releases after all of these records."""
-    releases = Releases(plan or ScorerPlan(defaults(), (GOLD,)), by, names, gates)
+    releases = ReleaseSplitter(plan or ScorerPlan(defaults(), (GOLD,)), by, names, gates)
     for record in releases.follow(itertools.chain(*records)):
         if isinstance(record, Record):
             assert releases.scorer.observe(record)
@@ -83,7 +83,7 @@ def shares_fate(record, source, gold, number):
 def test_every_cluster_counts_once_with_its_mean(world, shared, sessions):
     """Against a count of the records one by one, in every series and every metric."""
     gold, records = world
-    rules = Rules(slices={"lang": ("de",)})
+    rules = ReductionRules(slices={"lang": ("de",)})
     everything = [Gate(name, name, 0.5, "at_least", where="lang=de") for name in Scorer().table.metrics]
     scorer = Scorer(gold, rules=rules, clock=lambda: math.inf)
     scorer.steps = clusters = Clusters(scorer.table, everything, lambda _: CLUSTER)
@@ -198,7 +198,7 @@ def test_indexes_are_releases_as_well():
 
 def test_totals_pass_by():
     line = Totals(ts=5.0, instance="a", started=1.0, pipeline="default", source="live")
-    assert list(Releases(ScorerPlan(defaults(), ()), "build", ["new"], ()).follow([line])) == [line]
+    assert list(ReleaseSplitter(ScorerPlan(defaults(), ()), "build", ["new"], ()).follow([line])) == [line]
 
 
 # --- how often a verdict is wrong -------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_log_of_sessions_on_the_gate_is_told_wrong_at_most_as_often_as_allowed
     """End to end; of the same requests taken one by one most runs would be told a verdict."""
     rng, runs, wrong, by_request = np.random.default_rng(3), 60, 0, 0
     for _ in range(runs):
-        releases = Releases(ScorerPlan(defaults(), ()), "build", ["new"], (COMPLIANCE,))
+        releases = ReleaseSplitter(ScorerPlan(defaults(), ()), "build", ["new"], (COMPLIANCE,))
         scorer, looked, decided = releases.scorer, set(), set()
         for number, quality in enumerate(rng.beta(0.8 * 2 / 3, 0.2 * 2 / 3, 120)):
             for record in releases.follow(session_log(rng, quality, number)):

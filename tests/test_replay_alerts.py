@@ -13,7 +13,7 @@ from command_line import ragmon
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals, encode
 from ragmon.monitor.build import ScorerPlan, load_gold
-from ragmon.monitor.offline import Watching
+from ragmon.monitor.offline import AlarmReplay
 
 KEYS = ["ts", "alert", "metric", "severity", "state"]
 LEARN = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "30m" }\n'
@@ -43,7 +43,7 @@ def replayed(folder, *traces, config=LEARN, **options):
 def followed(folder, records, config=LEARN):
     """The same without a process: the watching over records."""
     settings = load(write_config(folder, config), environ={})
-    watching = Watching(settings, ScorerPlan(settings, load_gold(settings.gold))())
+    watching = AlarmReplay(settings, ScorerPlan(settings, load_gold(settings.gold))())
     for record in watching.follow(records):
         if isinstance(record, Record):
             watching.scorer.observe(record)

@@ -10,9 +10,9 @@ from runs import DEFAULT, GOLD, SMALL, run_file, small_report
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Latency, Sampling, encode
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.replay import Run, replay
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record
 
 
@@ -115,7 +115,7 @@ def test_every_record_is_accounted_for(tmp_path):
     lines = [b"{broken", *map(encode, MIXED), b'{"qid":"a","latency_ms":{"total":NaN}}', b'{"retrieved_ids":3}']
     path = tmp_path / "traces.jsonl"
     path.write_bytes(b"\n".join(line.strip() for line in lines))
-    intake = Intake()
+    intake = ReadSummary()
     run = Run(Scorer(GOLD), intake)
     run.feed(read_files([str(path)], intake))
     records = run.report(DEFAULT).data()["records"]
@@ -173,7 +173,7 @@ def test_a_call_kept_for_its_outcome_alone_is_in_no_estimate():
 
 def test_slices_repeat_no_question():
     """Records of a slice are counted in it once more, but happened once."""
-    run = Run(Scorer(GOLD, rules=Rules(slices={"lang": ["de"]})))
+    run = Run(Scorer(GOLD, rules=ReductionRules(slices={"lang": ["de"]})))
     run.feed([make_record("a", tags={"lang": "de"}), make_record("b", tags={"lang": "fr"})])
     found = run.report(DEFAULT)
     assert found.duplicate == 0
@@ -190,7 +190,7 @@ def test_slices_do_not_change_the_coverage_of_the_gold_set():
     gold = make_gold(
         *(GoldItem(str(i), f"q{i}", True, citations=["d1"], tags={"lang": "de"}) for i in range(2)), ("z", True)
     )
-    run = Run(Scorer(gold, rules=Rules(slices={"lang": ["de"]})))
+    run = Run(Scorer(gold, rules=ReductionRules(slices={"lang": ["de"]})))
     run.feed([make_record("0"), make_record("1"), make_record("z")])
     found = run.report(DEFAULT).data()
     assert found["gold"][0]["traced"] == 3

@@ -22,7 +22,7 @@ from bench.scenario.pool import Reply, pool
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.scoring.scorer import Scorer
 
 TWICE = {"Who had military control during the Yuan?"}
@@ -265,7 +265,7 @@ def written(tmp_path_factory):
 
 def test_what_is_written_reads_back_as_the_same_records_gold_and_incidents(written):
     chosen, folder = written
-    intake = Intake()
+    intake = ReadSummary()
     assert list(read_files([str(folder / "stream.jsonl.gz")], intake)) == list(chosen.records())
     assert not intake.rejected
     gold = GoldSet.load(folder / "gold.jsonl")

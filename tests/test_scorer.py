@@ -20,7 +20,7 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.metrics.facts import FactReader
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 from ragmon.testing import FakeClock
 
@@ -122,7 +122,7 @@ def test_a_record_kept_for_its_outcome_alone_is_in_no_estimate():
 
 
 def test_slices_are_the_declared_values_and_everything_else_is_other():
-    rules = Rules(slices={"lang": ["de", "en"]})
+    rules = ReductionRules(slices={"lang": ["de", "en"]})
     records = [request(tags={"lang": lang}) for lang in ("de", "en", "en", "fr", "xx")]
     scorer = counted(*records, request(), request(tags={"topic": "rivers"}), rules=rules)
     slices = {
@@ -135,7 +135,7 @@ def test_slices_are_the_declared_values_and_everything_else_is_other():
 
 def test_a_request_is_sliced_by_its_gold_items_tags_unless_it_has_its_own():
     scorer = counted(
-        request(qid="b"), request(qid="b", tags={"lang": "en"}), rules=Rules(slices={"lang": ["de", "en"]})
+        request(qid="b"), request(qid="b", tags={"lang": "en"}), rules=ReductionRules(slices={"lang": ["de", "en"]})
     )
     for where in ("lang=de", "lang=en"):
         assert n(scorer, "under_refusal_rate", "replay", gold="gold", where=where) == 1
@@ -146,13 +146,13 @@ def test_a_request_is_sliced_by_its_gold_items_tags_unless_it_has_its_own():
 
 def test_each_pipeline_is_read_by_its_own_rules():
     """Another refusal token, latency bound and grounding threshold."""
-    strict = Rules(FactReader(RefusalRule(tokens=("weiß nicht",)), within_ms=10), grounded_threshold=0.9)
+    strict = ReductionRules(FactReader(RefusalRule(tokens=("weiß nicht",)), within_ms=10), grounded_threshold=0.9)
     records = [
         Record(pipeline=pipeline, contexts=["one"], latency_ms=Latency(total=20), answer_json=Answer(claim))
         for pipeline in ("default", "strict")
         for claim in ("weiß nicht", "one river")
     ]
-    scorer = counted(*records, rules=Rules(FactReader(within_ms=100)), by_pipeline={"strict": strict})
+    scorer = counted(*records, rules=ReductionRules(FactReader(within_ms=100)), by_pipeline={"strict": strict})
     values = {
         pipeline: {
             name: scorer.snapshot().find(pipeline, "replay").metrics[name].value
@@ -255,7 +255,9 @@ def junk(draw):
 @given(st.lists(drawn(junk, 16), min_size=1, max_size=4))
 def test_whatever_can_be_read_can_be_scored_and_reported(lines):
     """The reader refuses or the scorer counts; nothing raises."""
-    scorer = Scorer(GOLD, rules=Rules(FactReader(within_ms=100), slices={"lang": ["de"]}), state=State(retention=1e6))
+    scorer = Scorer(
+        GOLD, rules=ReductionRules(FactReader(within_ms=100), slices={"lang": ["de"]}), state=State(retention=1e6)
+    )
     accepted = 0
     for line in lines:
         with contextlib.suppress(Rejected):

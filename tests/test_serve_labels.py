@@ -23,10 +23,10 @@ from serving import (
 from ragmon.core.record import Label, decode_entry
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.pipeline.decode import of_labels, of_traces
-from ragmon.server.receiver.interface import Form
+from ragmon.server.receiver.interface import Encoding
 
 PRECISION = 'rag_answer_correct{gold="",pipeline="support",source="label",window="1h"}'
-PROTOBUF = Form.PROTOBUF
+PROTOBUF = Encoding.PROTOBUF
 RECALL = 'rag_recall{gold="labels",k="3",pipeline="support",source="label",window="1h"}'
 
 

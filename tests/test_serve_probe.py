@@ -25,7 +25,7 @@ from serving import (
 )
 from test_serve_reload import logged, put, reloaded, shown
 
-from ragmon.alarms import Edge
+from ragmon.alarms import AlarmTransition
 
 CONFIG = """
 [pipelines.support]
@@ -171,13 +171,13 @@ def test_an_alarm_that_asks_for_a_look_sends_the_whole_set_once(tmp_path):
         assert prober(running)
         edges = running.server.keeper.ledger.live.edges
         for at, state in ((1.0, "firing"), (2.0, "resolved"), (3.0, "firing")):
-            edge = Edge(at, "support", "coverage_low", "coverage", "look", state)
+            edge = AlarmTransition(at, "support", "coverage_low", "coverage", "look", state)
             between_rows(running, lambda edge=edge: edges.append(edge))
         wait_for(lambda: counted(running), lambda n: n == 12)
-        elsewhere = Edge(4.0, "sales", "coverage_low", "coverage", "look", "firing")
-        page = Edge(5.0, "support", "answer_precision", "answer_precision", "page", "firing")
+        elsewhere = AlarmTransition(4.0, "sales", "coverage_low", "coverage", "look", "firing")
+        page = AlarmTransition(5.0, "support", "answer_precision", "answer_precision", "page", "firing")
         between_rows(running, lambda: edges.extend([elsewhere, page]))
-        other = Edge(6.0, "support", "refusals", "refusal_rate", "look", "firing")
+        other = AlarmTransition(6.0, "support", "refusals", "refusal_rate", "look", "firing")
         between_rows(running, lambda: edges.append(other))
         wait_for(lambda: counted(running), lambda n: n == 24)
         assert len(there.asked) == 24

@@ -14,7 +14,7 @@ from alarming import write_config
 from serving import PORTS, accounted, asked, configuration, get, process, send_body, serving, values, wait_for, whole
 from test_serve_admin import still
 
-from ragmon.server.journal import Limits
+from ragmon.server.journal import RetentionLimits
 
 LOADED = "ragmon_config_last_reload_successful"
 ERRORS = "[pipelines.support]\n[gates.errors]\nmetric = 'error_rate'\nat_most = {}\n"
@@ -122,7 +122,7 @@ def test_how_much_the_journal_holds_is_in_force_at_once(tmp_path):
     with changed(tmp_path, "", "") as (running, _):
         put(tmp_path / "ragmon.toml", f'{PORTS}retention = "1h"\nmax_size = "1GiB"\n')
         assert running.server.reloading.reload()
-        assert running.server.keeper.journal.limits == Limits(retention=3600.0, size=1 << 30)
+        assert running.server.keeper.journal.limits == RetentionLimits(retention=3600.0, size=1 << 30)
         assert running.status()["journal"]["limit"] == 1 << 30
 
 

@@ -18,7 +18,7 @@ from test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fi
 from ragmon.alarms import AlarmState
 from ragmon.capture.exporters import OtlpSink
 from ragmon.core.record import Sampling, Totals
-from ragmon.export.state import Books, Reading, Served
+from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.api import status as glance
 from ragmon.server.api import status as views
@@ -80,9 +80,9 @@ def test_gates_of_configured_pipelines_come_first_and_of_the_others_those_that_f
 
 def reading(**how):
     served = how.pop("served", {})
-    books = Books(**how.pop("books", {"received": 1000, "scored": 1000}))
-    found = {"last_scored": 5000.0, "books": {"ingest": books}, "served": Served(**served), **how}
-    return Reading(Snapshot(5000.0, [], [], [], frozenset()), **found)
+    books = StageCounters(**how.pop("books", {"received": 1000, "scored": 1000}))
+    found = {"last_scored": 5000.0, "books": {"ingest": books}, "served": ServerStats(**served), **how}
+    return MonitorSnapshot(Snapshot(5000.0, [], [], [], frozenset()), **found)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def reading(**how):
     ],
 )
 def test_a_reason_for_doubt_is_named(how, doubt):
-    assert [found.what for found in glance.doubts(reading(**how))] == [doubt]
+    assert [found.what for found in glance.warnings(reading(**how))] == [doubt]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_reason_for_doubt_is_named(how, doubt):
     ],
 )
 def test_a_little_loss_is_no_reason(how):
-    assert glance.doubts(reading(**how)) == []
+    assert glance.warnings(reading(**how)) == []
 
 
 def test_the_most_urgent_comes_first_then_what_began_it_and_not_without_end():
@@ -123,11 +123,11 @@ def test_the_most_urgent_comes_first_then_what_began_it_and_not_without_end():
     kinds = [("ticket", 10.0), ("page", 30.0), ("look", 5.0), ("page", 20.0)]
     alarms = [AlarmState("p", f"{kind}{at:.0f}", "m", kind, at, 1.0) for kind, at in kinds]
     alarms.append(AlarmState("p", "silent", "m", "page", None, 0.0))
-    found = glance.wrong(reading(alarms=alarms))
+    found = glance.problems(reading(alarms=alarms))
     assert [one.what.split()[0] for one in found] == ["p/page20", "p/page30", "p/look5", "p/ticket10"]
     assert [one.since for one in found] == [20.0, 30.0, 5.0, 10.0]
     many = [AlarmState("p", f"a{n:02}", "m", "page", 1.0, 1.0) for n in range(25)]
-    assert [one.what for one in glance.wrong(reading(alarms=many))][-2:] == ["p/a19 fires (page)", "and 5 more"]
+    assert [one.what for one in glance.problems(reading(alarms=many))][-2:] == ["p/a19 fires (page)", "and 5 more"]
 
 
 def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from ragmon.config.services import Serve
+from ragmon.config.services import ServeTable
 from ragmon.core.errors import ConfigError, RagmonError
-from ragmon.server.receiver.security import check, read_token
+from ragmon.server.receiver.security import check_listen_addresses, read_token
 
 CERTIFICATE = {"cert": "server.pem", "key": "server.key"}
 TOKEN = "token"
@@ -16,7 +16,12 @@ TOKEN = "token"
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]"])
 def test_this_machines_own_addresses_need_nothing(host):
-    assert check(Serve(otlp=f"{host}:4318", grpc=f"{host}:4317", admin=f"{host}:9464"), insecure=False) == []
+    assert (
+        check_listen_addresses(
+            ServeTable(otlp=f"{host}:4318", grpc=f"{host}:4317", admin=f"{host}:9464"), insecure=False
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize("name", ["otlp", "grpc"])
@@ -33,12 +38,12 @@ def test_this_machines_own_addresses_need_nothing(host):
     ],
 )
 def test_a_write_port_others_reach_needs_a_token_and_tls(name, host, how, missing):
-    given = Serve(**{name: f"{host}:4000"}, **how)
+    given = ServeTable(**{name: f"{host}:4000"}, **how)
     if missing is None:
-        assert check(given, insecure=False) == []
+        assert check_listen_addresses(given, insecure=False) == []
         return
     with pytest.raises(ConfigError) as caught:
-        check(given, insecure=False)
+        check_listen_addresses(given, insecure=False)
     assert re.search(rf"`\[serve\] {name}` listens on \S+:4000 where [^;]* without {missing}(;|$)", str(caught.value))
     assert ("token_file" in caught.value.hint) == ("token" in missing)
     assert ("cert" in caught.value.hint) == ("TLS" in missing)
@@ -47,33 +52,33 @@ def test_a_write_port_others_reach_needs_a_token_and_tls(name, host, how, missin
 
 def test_behind_a_proxy_even_this_machines_own_addresses_need_a_token():
     with pytest.raises(ConfigError, match=r"behind a proxy .* without a token"):
-        check(Serve(tls="upstream"), insecure=False)
-    assert check(Serve(tls="upstream", token_file=TOKEN), insecure=False) == []
+        check_listen_addresses(ServeTable(tls="upstream"), insecure=False)
+    assert check_listen_addresses(ServeTable(tls="upstream", token_file=TOKEN), insecure=False) == []
 
 
 def test_all_ports_are_named_at_once():
     with pytest.raises(ConfigError, match=r"otlp. listens .*; .*grpc. listens") as caught:
-        check(Serve(otlp="0.0.0.0:4318", grpc="0.0.0.0:4317", token_file=TOKEN), insecure=False)
+        check_listen_addresses(ServeTable(otlp="0.0.0.0:4318", grpc="0.0.0.0:4317", token_file=TOKEN), insecure=False)
     assert caught.value.hint.count("cert =") == 1
 
 
 def test_who_insists_is_warned_of_each_port():
-    warnings = check(Serve(otlp="0.0.0.0:4318", grpc="0.0.0.0:4317"), insecure=True)
+    warnings = check_listen_addresses(ServeTable(otlp="0.0.0.0:4318", grpc="0.0.0.0:4317"), insecure=True)
     assert [text.partition(" listens")[0] for text in warnings] == ["`[serve] otlp`", "`[serve] grpc`"]
     assert all(text.endswith("without a token and TLS") for text in warnings)
 
 
 @pytest.mark.parametrize("insecure", [True, False])
 def test_the_port_that_only_reads_is_worth_a_warning(insecure):
-    [warning] = check(Serve(admin="0.0.0.0:9464"), insecure=insecure)
+    [warning] = check_listen_addresses(ServeTable(admin="0.0.0.0:9464"), insecure=insecure)
     assert warning == "`[serve] admin` listens on 0.0.0.0:9464: whoever reaches it reads metrics and trace ids"
 
 
 def test_the_token_is_what_the_file_holds_without_the_space_around_it(tmp_path):
     path = tmp_path / "token"
     path.write_text("\n open-sesame \r\n")
-    assert read_token(Serve(token_file=str(path))) == "open-sesame"
-    assert read_token(Serve()) is None
+    assert read_token(ServeTable(token_file=str(path))) == "open-sesame"
+    assert read_token(ServeTable()) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +98,7 @@ def test_a_file_that_holds_no_token_is_refused_and_not_shown(tmp_path, content, 
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(RagmonError, match=wrong) as caught:
-        read_token(Serve(token_file=str(path)))
+        read_token(ServeTable(token_file=str(path)))
     assert str(path) in str(caught.value)
     assert caught.value.hint
     assert "two" not in f"{caught.value} {caught.value.hint}"

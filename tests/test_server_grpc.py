@@ -38,8 +38,8 @@ from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError
 from ragmon.monitor import log
 from ragmon.server.receiver import grpc_service
-from ragmon.server.receiver.grpc import Calling
-from ragmon.server.receiver.interface import Form, RefusedError, Taken
+from ragmon.server.receiver.grpc import GrpcServer
+from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits
 
 HERE = Address("127.0.0.1", 0)
@@ -61,7 +61,7 @@ def opened(desk):
     ports = []
 
     def open_port(*, token=None, tls=None, **how):
-        ports.append(Calling(desk, HERE, token=token, tls=tls, limits=RequestLimits(**how)).start())
+        ports.append(GrpcServer(desk, HERE, token=token, tls=tls, limits=RequestLimits(**how)).start())
         return ports[-1].address
 
     yield open_port
@@ -110,7 +110,7 @@ def spans(names, address, **how):
 def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(desk, port):
     spans(["ask", "retrieve"], port)
     [(what, body, form)] = desk.taken
-    assert (what, form, names_in(body)) == ("traces", Form.PROTOBUF, ["ask", "retrieve"])
+    assert (what, form, names_in(body)) == ("traces", Encoding.PROTOBUF, ["ask", "retrieve"])
 
 
 def test_opentelemetrys_own_exporter_delivers_its_metrics(desk, port):
@@ -120,7 +120,7 @@ def test_opentelemetrys_own_exporter_delivers_its_metrics(desk, port):
     provider.shutdown()
     [(what, body, form)] = desk.taken
     request = ExportMetricsServiceRequest.FromString(body)
-    assert (what, form) == ("metrics", Form.PROTOBUF)
+    assert (what, form) == ("metrics", Encoding.PROTOBUF)
     assert request.resource_metrics[0].scope_metrics[0].metrics[0].name == "calls"
 
 
@@ -128,7 +128,7 @@ def test_opentelemetrys_own_exporter_delivers_its_metrics(desk, port):
 @pytest.mark.parametrize("body", [b"", b"\x0a\x00", b"spans" * 1000])
 def test_a_message_comes_as_it_was_before_it_was_compressed(desk, port, channel, compression, body):
     assert call(channel(port), body, compression=compression) == (CODE.OK, b"")
-    assert desk.taken == [("traces", body, Form.PROTOBUF)]
+    assert desk.taken == [("traces", body, Encoding.PROTOBUF)]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_message_comes_as_it_was_before_it_was_compressed(desk, port, channel,
     ],
 )
 def test_what_the_desk_rejects_is_a_partial_success(desk, port, channel, path, response, field):
-    desk.answers.append(Taken(3, "no trace id"))
+    desk.answers.append(ExportResult(3, "no trace id"))
     code, body = call(channel(port), b"x", path)
     partial = response.FromString(body).partial_success
     assert (code, getattr(partial, field), partial.error_message) == (CODE.OK, 3, "no trace id")
@@ -152,7 +152,7 @@ def test_what_the_desk_rejects_is_a_partial_success(desk, port, channel, path, r
 )
 def test_a_refusal_of_the_desk_says_when_to_come_again(desk, port, channel, status, code, at_once):
     wait = None if status == 400 else 2.5
-    error = RefusedError(status, "some", "why", retry_after=wait)
+    error = RejectedError(status, "some", "why", retry_after=wait)
     if at_once:
         desk.raises = error
     desk.answers.append(error)
@@ -171,7 +171,7 @@ def test_a_refusal_of_the_desk_says_when_to_come_again(desk, port, channel, stat
 
 
 def test_an_exporter_waits_as_long_as_it_is_told_and_tries_again(desk, port, caplog):
-    desk.answers.append(RefusedError(429, "queue_full", "too much", retry_after=0.25))
+    desk.answers.append(RejectedError(429, "queue_full", "too much", retry_after=0.25))
     spans(["ask"], port)
     assert [names_in(body) for _, body, _ in desk.taken] == [["ask"], ["ask"]]
     assert "retrying in 0.25s" in caplog.text
@@ -345,7 +345,7 @@ def test_what_is_no_grpc_harms_nobody(desk, port):
 
 
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, port, channel, caplog, monkeypatch):
-    monkeypatch.setattr(grpc_service, "complain", log.Complaints())
+    monkeypatch.setattr(grpc_service, "complain", log.RateLimitedLog())
     caplog.set_level(logging.DEBUG)
     desk.raises = ValueError("a secret question")
     line = channel(port)
@@ -356,7 +356,7 @@ def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, por
 
 
 def test_calls_in_flight_are_answered_before_the_port_closes(desk, channel):
-    port = Calling(desk, HERE, token=None, tls=None).start()
+    port = GrpcServer(desk, HERE, token=None, tls=None).start()
     desk.holds = True
     busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=PATIENCE)
     desk.wait_for(lambda: desk.taken)
@@ -372,7 +372,7 @@ def test_calls_in_flight_are_answered_before_the_port_closes(desk, channel):
 
 
 def test_calls_that_are_not_answered_in_time_may_be_sent_again(desk, channel):
-    port = Calling(desk, HERE, token=None, tls=None).start()
+    port = GrpcServer(desk, HERE, token=None, tls=None).start()
     desk.holds = True
     busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=PATIENCE)
     desk.wait_for(lambda: desk.taken)
@@ -382,7 +382,7 @@ def test_calls_that_are_not_answered_in_time_may_be_sent_again(desk, channel):
 
 
 def test_a_port_can_be_opened_again_and_says_which_it_is(desk, channel):
-    port = Calling(desk, HERE, token=None, tls=None)
+    port = GrpcServer(desk, HERE, token=None, tls=None)
     for _ in range(2):
         port.start()
         assert port.address.port > 0
@@ -394,7 +394,7 @@ def test_a_port_can_be_opened_again_and_says_which_it_is(desk, channel):
 
 def test_a_port_that_is_taken_is_named_with_its_key(desk, port):
     with pytest.raises(RagmonError, match=r"the grpc port cannot be opened on 127.0.0.1:\d+ \(Address") as caught:
-        Calling(desk, port, token=None, tls=None).start()
+        GrpcServer(desk, port, token=None, tls=None).start()
     assert caught.value.hint == "another process has the port: change `[serve] grpc`"
 
 
@@ -409,7 +409,7 @@ def test_an_exporter_delivers_over_tls(desk, opened, tmp_path):
 def test_a_certificate_of_no_use_is_refused_at_the_start(desk, tmp_path):
     cert, key = certificate(tmp_path)
     with pytest.raises(RagmonError, match="cannot be used with the key"):
-        Calling(desk, HERE, token=None, tls=(key, cert)).start()
+        GrpcServer(desk, HERE, token=None, tls=(key, cert)).start()
 
 
 def test_grpc_is_loaded_only_where_this_door_opens():

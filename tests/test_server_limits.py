@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.server.receiver import limits
-from ragmon.server.receiver.interface import TurnedAwayError
-from ragmon.server.receiver.limits import Intake, RequestLimits, encodings, inflate
+from ragmon.server.receiver.interface import HTTPError
+from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, encodings, inflate
 
 MIB = 1 << 20
 
@@ -28,7 +28,7 @@ def compressed(data, encoding):
 
 
 def refused(body, encoding="gzip", **how):
-    with pytest.raises(TurnedAwayError) as caught:
+    with pytest.raises(HTTPError) as caught:
         inflate(body, encoding, RequestLimits(**how))
     return caught.value.status, caught.value.reason
 
@@ -41,7 +41,7 @@ def test_what_is_compressed_comes_out_again(encoding, data, times):
 
 @given(body=st.binary(max_size=300), encoding=st.sampled_from(encodings()), most=st.integers(0, 100))
 def test_whatever_is_sent_never_more_comes_out_than_may(body, encoding, most):
-    with suppress(TurnedAwayError):
+    with suppress(HTTPError):
         assert len(inflate(body, encoding, RequestLimits(inflated=most))) <= most
 
 
@@ -116,25 +116,25 @@ def test_zstd_is_offered_where_it_is_installed(monkeypatch):
 
 
 def test_a_full_house_takes_nobody_until_somebody_has_gone():
-    intake = Intake(RequestLimits(in_flight=2))
+    intake = MemoryLimiter(RequestLimits(in_flight=2))
     with intake.ticket() as first, intake.ticket() as second, intake.ticket() as third:
         first.begin()
         second.begin()
-        with pytest.raises(TurnedAwayError) as caught:
+        with pytest.raises(HTTPError) as caught:
             third.begin()
         assert (caught.value.status, caught.value.retry_after) == (429, 1.0)
-        with pytest.raises(TurnedAwayError):
+        with pytest.raises(HTTPError):
             intake.ticket()
     assert intake.in_flight == 0
     intake.ticket()
 
 
 def test_bytes_of_all_bodies_are_counted_together_and_given_back():
-    intake = Intake(RequestLimits(held=100, small=0))
+    intake = MemoryLimiter(RequestLimits(held=100, small=0))
     with intake.ticket() as first, intake.ticket() as second:
         first.hold(60)
         second.hold(40)
-        with pytest.raises(TurnedAwayError):
+        with pytest.raises(HTTPError):
             second.hold(1)
         first.hold(-10)
         second.hold(10)
@@ -143,7 +143,7 @@ def test_bytes_of_all_bodies_are_counted_together_and_given_back():
 
 def test_an_inflated_body_counts_with_its_size():
     async def run():
-        intake = Intake(RequestLimits(held=1000, small=0))
+        intake = MemoryLimiter(RequestLimits(held=1000, small=0))
         body = gzip.compress(bytes(900))
         with intake.ticket() as ticket:
             ticket.hold(len(body))
@@ -152,7 +152,7 @@ def test_an_inflated_body_counts_with_its_size():
             large = gzip.compress(bytes(101))
             with intake.ticket() as other:
                 other.hold(len(large))
-                with pytest.raises(TurnedAwayError):
+                with pytest.raises(HTTPError):
                     await intake.inflated(other, large, "gzip")
         assert intake.held == 0
 

@@ -19,8 +19,8 @@ from process_usage import cpu_seconds, peak, resident
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
 from ragmon.ingest.otlp.request import packed, read_protobuf
-from ragmon.server.receiver.interface import TurnedAwayError
-from ragmon.server.receiver.limits import Intake, RequestLimits
+from ragmon.server.receiver.interface import HTTPError
+from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits
 
 MIB = 1 << 20
 LARGE = 7_500_000
@@ -99,7 +99,7 @@ class TestTurns:
 
     def test_so_many_large_ones_at_once_and_small_ones_beside_them(self):
         async def found():
-            intake, running, most = Intake(RequestLimits(small=10, turns=2)), 0, 0
+            intake, running, most = MemoryLimiter(RequestLimits(small=10, turns=2)), 0, 0
 
             async def one():
                 nonlocal running, most
@@ -117,9 +117,9 @@ class TestTurns:
 
     def test_whose_turn_does_not_come_is_asked_to_try_again(self):
         async def found():
-            intake = Intake(RequestLimits(small=10, turns=1, deadline=0.01))
+            intake = MemoryLimiter(RequestLimits(small=10, turns=1, deadline=0.01))
             async with intake.turn(11):
-                with pytest.raises(TurnedAwayError) as error:
+                with pytest.raises(HTTPError) as error:
                     async with intake.turn(11):
                         pass
             async with intake.turn(11):
@@ -130,13 +130,13 @@ class TestTurns:
         assert refused.retry_after
 
     def test_where_large_bodies_fill_the_house_small_ones_still_find_room(self):
-        intake = Intake(RequestLimits(held=600, small=50))
+        intake = MemoryLimiter(RequestLimits(held=600, small=50))
         with intake.ticket() as full, intake.ticket() as other:
             full.hold(600)
-            with pytest.raises(TurnedAwayError):
+            with pytest.raises(HTTPError):
                 other.hold(51)
             other.hold(50)
-            with pytest.raises(TurnedAwayError):
+            with pytest.raises(HTTPError):
                 other.hold(1)  # now it is no small one
         assert intake.held == 0
 

@@ -19,10 +19,10 @@ from test_server_sockets import address, cpu
 
 from ragmon.config.types import Address
 from ragmon.server.receiver.fast_path import LARGEST, head
-from ragmon.server.receiver.http import writing
-from ragmon.server.receiver.interface import RefusedError, Taken
+from ragmon.server.receiver.http import receiver_app
+from ragmon.server.receiver.interface import ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits
-from ragmon.server.receiver.listener import Listening
+from ragmon.server.receiver.listener import HttpServer
 
 USUAL = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\n"
 
@@ -36,13 +36,13 @@ def request(body=b"spans", head=USUAL, length=None):
 def listening(desk, *, short=True, token=None, **limits):
     """A write port with or without the short way."""
     cost = RequestLimits(**limits)
-    app = writing(desk, token=token, limits=cost)
+    app = receiver_app(desk, token=token, limits=cost)
 
     async def general(scope, receive, send):
         await app(scope, receive, send)
 
     place = Address("127.0.0.1", 0)
-    port = Listening(app if short else general, place, tls=None, name="otlp", limits=cost, refused=desk.refuse)
+    port = HttpServer(app if short else general, place, tls=None, name="otlp", limits=cost, refused=desk.refuse)
     yield port.start()
     desk.release()
     port.stop(5.0)
@@ -151,7 +151,7 @@ def test_requests_in_one_piece_are_answered_in_their_order(desk, port):
 
 
 def test_what_the_desk_rejects_or_refuses_is_told(desk, port):
-    desk.answers += [Taken(3, "no trace id"), RefusedError(503, "disk_full", "full", 2.0), ValueError("odd")]
+    desk.answers += [ExportResult(3, "no trace id"), RejectedError(503, "disk_full", "full", 2.0), ValueError("odd")]
     with connect(port) as sock:
         found = []
         for _ in range(3):
@@ -185,7 +185,7 @@ def test_headers_whose_body_does_not_come_are_told_so(desk):
 
 def test_a_connection_is_kept_as_long_as_after_any_request(desk, monkeypatch):
     """It is idle then, and no longer in the time that headers have."""
-    monkeypatch.setattr("ragmon.server.receiver.listener.KEEP_ALIVE", 1.5)
+    monkeypatch.setattr("ragmon.server.receiver.connection.KEEP_ALIVE", 1.5)
     with listening(desk, deadline=0.3) as port, connect(port.address) as sock:
         sock.sendall(request())
         assert answers(sock, 1)

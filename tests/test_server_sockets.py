@@ -19,8 +19,8 @@ from serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post
 from ragmon.cli.serve import TEMPORARY
 from ragmon.config.types import Address
 from ragmon.server.receiver.acceptor import CONNECTIONS, OWN_FILES, SPARE_FILES, shares
-from ragmon.server.receiver.http import writing
-from ragmon.server.receiver.listener import HANDSHAKE, Listening
+from ragmon.server.receiver.http import receiver_app
+from ragmon.server.receiver.listener import HANDSHAKE, HttpServer
 
 HELLO = bytes.fromhex("160301020001000001fc03")
 """The first eleven bytes of a TLS ClientHello."""
@@ -65,8 +65,8 @@ def many_files():
 def opened(pair):
     """A write port over TLS with few connections and a short handshake, and the desk behind it."""
     desk = FrontDesk()
-    port = Listening(
-        writing(desk, token=None), Address("127.0.0.1", 0), tls=pair, name="otlp", connections=20, handshake=0.5
+    port = HttpServer(
+        receiver_app(desk, token=None), Address("127.0.0.1", 0), tls=pair, name="otlp", connections=20, handshake=0.5
     ).start()
     yield port.address, desk
     port.stop(5.0)

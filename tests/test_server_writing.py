@@ -51,10 +51,10 @@ from ragmon.core.record import Record
 from ragmon.monitor import log
 from ragmon.server.receiver import http as door
 from ragmon.server.receiver import limits
-from ragmon.server.receiver.http import writing
-from ragmon.server.receiver.interface import Form, RefusedError, Taken
+from ragmon.server.receiver.http import receiver_app
+from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits
-from ragmon.server.receiver.listener import Listening
+from ragmon.server.receiver.listener import HttpServer
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 HERE = Address("127.0.0.1", 0)
@@ -74,8 +74,8 @@ def opened(desk):
 
     def open_port(*, token=None, tls=None, connections=400, **how):
         cost = RequestLimits(**how)
-        app = writing(desk, token=token, limits=cost)
-        port = Listening(
+        app = receiver_app(desk, token=token, limits=cost)
+        port = HttpServer(
             app, HERE, tls=tls, name="otlp", limits=cost, connections=connections, refused=desk.refuse
         ).start()
         ports.append(port)
@@ -103,7 +103,9 @@ class Current:
 def usual():
     """A write port as it is by default, and the desk behind it."""
     current = Current()
-    listening = Listening(writing(current, token=None), HERE, tls=None, name="otlp", refused=current.refuse).start()
+    listening = HttpServer(
+        receiver_app(current, token=None), HERE, tls=None, name="otlp", refused=current.refuse
+    ).start()
     yield current, listening.address
     listening.stop(5.0)
 
@@ -138,7 +140,7 @@ def exporter(address, scheme="http", **how):
 def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(desk, port):
     traced(["ask", "retrieve", "generate"], exporter(port))
     [(what, body, form)] = desk.taken
-    assert (what, form) == ("traces", Form.PROTOBUF)
+    assert (what, form) == ("traces", Encoding.PROTOBUF)
     assert names_in(body) == ["ask", "retrieve", "generate"]
 
 
@@ -153,7 +155,7 @@ def test_what_ragmons_producers_send_is_handed_in_and_the_connection_kept(desk, 
 def test_json_is_handed_in_as_it_is_and_answered_in_json(desk, port):
     found, headers, answer = post(port, "/v1/traces", b'{"resourceSpans": []}', f"{JSON}; charset=utf-8")
     assert (found, headers["Content-Type"], json.loads(answer)) == (200, JSON, {})
-    assert desk.taken == [("traces", b'{"resourceSpans": []}', Form.JSON)]
+    assert desk.taken == [("traces", b'{"resourceSpans": []}', Encoding.JSON)]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +166,7 @@ def test_json_is_handed_in_as_it_is_and_answered_in_json(desk, port):
     ],
 )
 def test_what_the_desk_rejects_is_a_partial_success_in_the_form_of_the_request(desk, port, path, response, field):
-    desk.answers += [Taken(3, "no trace id"), Taken(3, "no trace id"), Taken(0, "no trace id")]
+    desk.answers += [ExportResult(3, "no trace id"), ExportResult(3, "no trace id"), ExportResult(0, "no trace id")]
     for kind, read in ((PROTOBUF, response.FromString), (JSON, lambda text: json_format.Parse(text, response()))):
         found, headers, body = post(port, path, b"x", kind)
         partial = read(body).partial_success
@@ -176,7 +178,7 @@ def test_what_the_desk_rejects_is_a_partial_success_in_the_form_of_the_request(d
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_refusal_of_the_desk_is_told_in_the_form_of_the_request(desk, port, at_once):
     """And is not counted here: the desk knows of it."""
-    error = RefusedError(503, "disk_full", "the disk is full", retry_after=2.5)
+    error = RejectedError(503, "disk_full", "the disk is full", retry_after=2.5)
     if at_once:
         desk.raises = error
     desk.answers += [error, error]
@@ -192,12 +194,12 @@ def test_a_refusal_of_the_desk_is_told_in_the_form_of_the_request(desk, port, at
 
 def test_a_producer_tries_again_what_was_refused_for_now_and_gives_up_what_was_refused_for_good(desk, port):
     sink = OtlpSink(f"http://{port}", resource={})
-    desk.answers += [RefusedError(503, "disk_full", "full", retry_after=0.1)]
+    desk.answers += [RejectedError(503, "disk_full", "full", retry_after=0.1)]
     assert sink.deliver([Record(qid="a")]) == {}
     assert len(desk.taken) == 2
-    desk.answers += [RefusedError(400, "malformed", "no protobuf")]
+    desk.answers += [RejectedError(400, "malformed", "no protobuf")]
     assert sink.deliver([Record(qid="a")]) == {"export_refused": 1}
-    desk.answers += [Taken(1, "odd")]
+    desk.answers += [ExportResult(1, "odd")]
     assert sink.deliver([Record(qid="a")]) == {"export_refused": 1}
     sink.close()
 
@@ -227,7 +229,7 @@ def test_every_encoding_comes_out_as_what_went_in(desk, port, coding):
     if coding == "zstd":
         sent = pytest.importorskip("zstandard").ZstdCompressor().compress(body)
     assert status(port, "/v1/traces", sent, Content_Encoding=coding) == 200
-    assert desk.taken == [("traces", body, Form.PROTOBUF)]
+    assert desk.taken == [("traces", body, Encoding.PROTOBUF)]
 
 
 def test_without_its_extra_zstd_is_refused(monkeypatch, port):
@@ -239,7 +241,7 @@ def test_without_its_extra_zstd_is_refused(monkeypatch, port):
 
 def test_labels_come_one_by_one_or_many_at_once(desk, port):
     label = {"trace_id": "5a", "correct": True, "rater": "ann"}
-    desk.answers += [Taken(), Taken(2, "no trace_id")]
+    desk.answers += [ExportResult(), ExportResult(2, "no trace_id")]
     assert json.loads(post(port, "/v1/labels", json.dumps(label), JSON)[2]) == {
         "accepted": 1,
         "rejected": 0,
@@ -614,7 +616,7 @@ def test_who_sends_too_much_and_wants_to_be_hung_up_on_reads_why_first(opened, p
 
 
 def test_who_goes_on_sending_after_the_answer_is_ended_after_a_while(opened, monkeypatch):
-    monkeypatch.setattr("ragmon.server.receiver.listener.LINGER", 0.5)
+    monkeypatch.setattr("ragmon.server.receiver.connection.LINGER", 0.5)
     with connect(opened()) as sock:
         head = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\nConnection: close\r\n"
         sock.sendall(f"{head}Content-Length: 30000000\r\n\r\n".encode())
@@ -679,7 +681,7 @@ def test_langfuses_path_is_one_for_traces(desk, opened):
     found, headers, body = post(port, path, b"spans", Authorization="Basic cGs6c2s=")
     assert (found, headers["Content-Type"]) == (401, PROTOBUF)
     assert "Authorization: Bearer" in Status.FromString(body).message
-    assert desk.taken == [("traces", b"spans", Form.PROTOBUF)]
+    assert desk.taken == [("traces", b"spans", Encoding.PROTOBUF)]
 
 
 def test_who_asks_whether_to_go_on_is_told_so_or_why_not(desk, opened):
@@ -727,7 +729,7 @@ def test_all_bodies_together_are_held_to_a_size(desk, opened):
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, port, caplog, monkeypatch):
     """Once a minute for each place, not once a request."""
     now = [0.0]
-    monkeypatch.setattr(door, "complain", log.Complaints(lambda: now[0]))
+    monkeypatch.setattr(door, "complain", log.RateLimitedLog(lambda: now[0]))
     desk.raises = ValueError("a secret question")
     for _ in range(3):
         found, _, body = post(port, "/v1/traces", b"a secret question")
@@ -761,7 +763,7 @@ def test_nothing_of_a_request_is_ever_logged(desk, opened, caplog):
 
 
 def test_requests_in_flight_are_answered_before_the_port_closes(desk):
-    port = Listening(writing(desk, token=None), HERE, tls=None, name="otlp").start()
+    port = HttpServer(receiver_app(desk, token=None), HERE, tls=None, name="otlp").start()
     address, desk.holds = port.address, True
     idle = connect(address)
     told = []
@@ -783,7 +785,7 @@ def test_requests_in_flight_are_answered_before_the_port_closes(desk):
 
 def test_who_is_not_answered_in_time_is_told_to_come_again(desk):
     """It may be on disk all the same; whoever sends it twice is counted once there."""
-    port = Listening(writing(desk, token=None), HERE, tls=None, name="otlp").start()
+    port = HttpServer(receiver_app(desk, token=None), HERE, tls=None, name="otlp").start()
     desk.holds = True
     told = []
     busy = threading.Thread(target=lambda: told.append(post(port.address, "/v1/traces")))
@@ -797,7 +799,7 @@ def test_who_is_not_answered_in_time_is_told_to_come_again(desk):
 
 
 def test_a_port_can_be_opened_again_and_says_which_it_is(desk):
-    port = Listening(writing(desk, token=None), HERE, tls=None, name="otlp")
+    port = HttpServer(receiver_app(desk, token=None), HERE, tls=None, name="otlp")
     assert port.address == HERE
     for _ in range(2):
         port.start()
@@ -810,14 +812,14 @@ def test_a_port_can_be_opened_again_and_says_which_it_is(desk):
 
 def test_a_port_that_is_taken_is_named_with_its_key(desk, port):
     with pytest.raises(RagmonError, match=r"the otlp port cannot be opened on 127.0.0.1:\d+ \(Address") as caught:
-        Listening(writing(desk, token=None), port, tls=None, name="otlp").start()
+        HttpServer(receiver_app(desk, token=None), port, tls=None, name="otlp").start()
     assert caught.value.hint == "another process has the port: change `[serve] otlp`"
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_refused(desk, host):
     with pytest.raises(RagmonError, match="cannot be opened") as caught:
-        Listening(writing(desk, token=None), Address(host, 0), tls=None, name="admin").start()
+        HttpServer(receiver_app(desk, token=None), Address(host, 0), tls=None, name="admin").start()
     assert caught.value.hint == "an address of this machine that you may use: change `[serve] admin`"
 
 
@@ -825,7 +827,7 @@ def test_the_port_listens_on_version_six_too(desk):
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:
-        port = Listening(writing(desk, token=None), Address("::1", 0), tls=None, name="otlp").start()
+        port = HttpServer(receiver_app(desk, token=None), Address("::1", 0), tls=None, name="otlp").start()
     except RagmonError:
         pytest.skip("no IPv6 on loopback")
     assert str(port.address).startswith("[::1]:")
@@ -845,7 +847,7 @@ def test_a_client_that_never_reads_is_hung_up_on():
         finally:
             ended.set()
 
-    port = Listening(page, HERE, tls=None, name="admin", limits=RequestLimits(deadline=0.5)).start()
+    port = HttpServer(page, HERE, tls=None, name="admin", limits=RequestLimits(deadline=0.5)).start()
     with connect(port.address) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert ended.wait(PATIENCE)
@@ -893,7 +895,7 @@ def test_a_certificate_of_no_use_is_refused_at_the_start(desk, pair, tmp_path):
     pairs = [(cert, certificate(other)[1]), (cert, tmp_path / "missing.pem"), (key, cert), (cert, locked)]
     for wrong in pairs:
         with pytest.raises(RagmonError, match="cannot be used with the key") as caught:
-            Listening(writing(desk, token=None), HERE, tls=wrong, name="otlp").start()
+            HttpServer(receiver_app(desk, token=None), HERE, tls=wrong, name="otlp").start()
         assert caught.value.hint.endswith("`[serve] tls`")
 
 

@@ -19,12 +19,12 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 import ragmon
 from ragmon.capture.call import SPAN, threshold
-from ragmon.capture.trace_buffer import Gathering, Limits
+from ragmon.capture.trace_buffer import BufferLimits, SpanBuffer
 from ragmon.config.load import defaults
 from ragmon.monitor.install import Installation
 from ragmon.testing import Collected, FakeClock
 
-QUICK = Limits(linger=0.0)
+QUICK = BufferLimits(linger=0.0)
 
 
 class Traced:
@@ -292,7 +292,7 @@ def test_force_flush_keeps_its_timeout_where_the_sink_hangs(traced):
 
 def test_force_flush_does_not_linger(traced):
     """A function that is frozen after its answer gets no other moment."""
-    app = traced(limits=Limits(linger=60.0))
+    app = traced(limits=BufferLimits(linger=60.0))
     with app.request():
         app.retrieve("d1")
     assert [record.retrieved_ids for record in app.records()] == [["d1"]]
@@ -369,7 +369,7 @@ def clock():
 
 @pytest.fixture
 def gathering(clock):
-    return Gathering(Limits(linger=1.0, after_root=30.0, age=600.0, spans=3, requests=2), clock)
+    return SpanBuffer(BufferLimits(linger=1.0, after_root=30.0, age=600.0, spans=3, requests=2), clock)
 
 
 def due(gathering):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.ingest.spans import Span, to_record
-from ragmon.ingest.spans.messages import cited
+from ragmon.ingest.spans.messages import numeric_citations
 
 IDS = ["d1", "d2", "d3"]
 
@@ -49,7 +49,7 @@ def test_a_mark_is_the_document_of_that_rank(claim, found):
 
     Numbers in code, in links and in front of footnotes cite nothing; where they begin at 0, they are no ranks.
     """
-    assert cited(claim, IDS) == found
+    assert numeric_citations(claim, IDS) == found
 
 
 def trace(answer, ids=IDS):
@@ -78,6 +78,6 @@ def test_without_ids_marks_stand_for_nothing():
 
 @given(st.text("[]^,;-:` 0123456789ab(=.\n"), st.lists(st.text(min_size=1), max_size=4))
 def test_any_text_gives_ids_of_the_list_or_numbers_that_are_not(claim, ids):
-    found = cited(claim, ids)
+    found = numeric_citations(claim, ids)
     assert found is None or (found and len(set(found)) == len(found))
     assert found is None or any(name in ids for name in found)

@@ -17,7 +17,7 @@ from ragmon.ingest.otlp import attribute_layouts as reading
 from ragmon.ingest.otlp.attribute_layouts import ON_SPAN
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import to_record
-from ragmon.ingest.spans.values import LISTS, Gathered, flattened
+from ragmon.ingest.spans.values import LISTS, GroupedAttributes, flattened
 
 DOCUMENT = f"{semconv.RETRIEVED}.{{}}.document.{{}}"
 KEYS = [
@@ -95,7 +95,7 @@ def test_a_layout_is_found_out_once():
     ]
     request = export(spans)
     for attributes, span in zip(arrived(request), spans, strict=True):
-        assert isinstance(attributes, Gathered)
+        assert isinstance(attributes, GroupedAttributes)
         assert_same(attributes, span.attributes)
     (recent,) = reading._kinds.values()
     assert len(recent._layouts) == 1
@@ -124,7 +124,7 @@ def test_spans_that_never_look_alike_are_read_without_learning_and_right():
     found = arrived(export(spans))
     for attributes, span in zip(found, spans, strict=True):
         assert_same(attributes, span.attributes)
-    learnt = sum(isinstance(attributes, Gathered) for attributes in found)
+    learnt = sum(isinstance(attributes, GroupedAttributes) for attributes in found)
     assert reading.PATIENCE < learnt < reading.REST
 
 

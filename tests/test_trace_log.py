@@ -11,7 +11,7 @@ import pytest
 from ragmon.capture.exporters import jsonl
 from ragmon.capture.exporters.jsonl import JsonlSink
 from ragmon.core.record import Record, Totals
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_log_that_ends_in_half_a_line_loses_that_line_alone(log, tmp_path):
     """A disk that was full, a machine that went down."""
     (tmp_path / "trace.jsonl").write_bytes(b'{"qid":"whole"}\n{"qid":"to')
     log().submit(Record(qid="after"))
-    intake = Intake()
+    intake = ReadSummary()
     records = list(read_files([str(tmp_path / "trace.jsonl")], intake))
     assert [record.qid for record in records] == ["whole", "after"]
     assert sum(intake.rejected.values()) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ragmon
 from ragmon.capture import call as draws
-from ragmon.capture.call import Odds
+from ragmon.capture.call import SamplingDecision
 from ragmon.capture.convert import to_record
 from ragmon.testing import capture_traces
 
@@ -106,7 +106,7 @@ def test_the_rates_come_from_the_configuration(configured):
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_the_probability_of_either_draw_is_a_probability_and_no_less_than_each(audit, keep):
-    p = Odds(audit=False, p_audit=audit).p(keep)
+    p = SamplingDecision(audit=False, p_audit=audit).p(keep)
     assert max(audit, keep) - 1e-12 <= p <= 1.0
 
 

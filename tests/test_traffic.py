@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmon.core.record import Totals
-from ragmon.scoring.calls import CallKey, Calls, Count, by_stratum
+from ragmon.scoring.calls import CallKey, CallTotals, Count, by_stratum
 
 START = 1_763_683_200
 KEY = CallKey("default", "live", "rest")
@@ -29,7 +29,7 @@ def line(calls, at, *, instance="one", started=0.0, stratum="rest"):
 
 
 def seen(*lines):
-    calls = Calls()
+    calls = CallTotals()
     for one in lines:
         calls.see(one)
     return calls
@@ -95,7 +95,7 @@ def told(calls):
 @given(LINES)
 def test_what_was_dumped_is_loaded_again(lines):
     calls = seen(*lines)
-    assert told(Calls.load(json.loads(json.dumps(calls.dump())))) == told(calls)
+    assert told(CallTotals.load(json.loads(json.dumps(calls.dump())))) == told(calls)
 
 
 def test_old_counts_are_thinned_out_without_losing_a_call():

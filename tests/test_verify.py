@@ -26,10 +26,10 @@ from ragmon.cli.verify import of_journal, of_server
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Totals
-from ragmon.server.journal import Journal, Limits, erase
-from ragmon.server.journal.reader import Row
+from ragmon.server.journal import Journal, RetentionLimits, erase
+from ragmon.server.journal.reader import JournalRow
 from ragmon.server.journal.schema import checksum
-from ragmon.server.pipeline.assembler import Limits as Patience
+from ragmon.server.pipeline.assembler import AssemblyLimits as Patience
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
@@ -93,7 +93,7 @@ def rewrite(folder, seq, **changed):
     """Change a row as somebody would who knows how: with its checksum."""
     with database(folder) as connection:
         find = "SELECT seq, arrival, n, counts, lines FROM rows WHERE seq = ?"
-        row = Row._make(connection.execute(find, (seq,)).fetchone())
+        row = JournalRow._make(connection.execute(find, (seq,)).fetchone())
         row = row._replace(**{name: change(getattr(row, name)) for name, change in changed.items()})
         write = "UPDATE rows SET arrival = ?, n = ?, counts = ?, lines = ?, sum = ? WHERE seq = ?"
         connection.execute(write, (*row[1:], checksum(*row), seq))
@@ -266,7 +266,7 @@ def test_rows_that_had_their_time_are_not_missed(folder, expired):
     if expired == "some rows":
         with database(folder) as connection:
             (before,) = connection.execute("SELECT at + 0.001 FROM checkpoints WHERE seq = 6").fetchone()
-    journal = Journal(folder / "state", Limits(retention=0.0), clock=lambda: before)
+    journal = Journal(folder / "state", RetentionLimits(retention=0.0), clock=lambda: before)
     while journal.expire():
         pass
     first = next(journal.rows(), None)

@@ -33,9 +33,9 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Sampling, Totals
 from ragmon.gates.diagnosis import explain, load, plain
-from ragmon.gates.diagnosis.change import ALPHA, Point, Sums, chance, gain, locate
+from ragmon.gates.diagnosis.change import ALPHA, Point, ScoreSums, chance, gain, locate
 from ragmon.gates.evaluate import evaluate
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import take
 from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
@@ -401,7 +401,7 @@ def test_totals_add_up_and_values_are_those_of_the_snapshot(world, gate, cut):
     gold, records = world
     begin = (records and max((record.ts or 0.0) for record in records)) or 0.0
     now = begin + cut % 600
-    rules = Rules(slices={"lang": ["de"]})
+    rules = ReductionRules(slices={"lang": ["de"]})
     scorer, scored = Scorer(gold, rules=rules), Scorer(gold, rules=rules)
     for record in records:
         scorer.observe(record)
@@ -507,7 +507,7 @@ def test_an_explanation_survives_json():
 
 
 def steps(scores):
-    return [Point(STEP * i, STEP * (i + 1), Sums(1, score * MICRO)) for i, score in enumerate(scores)]
+    return [Point(STEP * i, STEP * (i + 1), ScoreSums(1, score * MICRO)) for i, score in enumerate(scores)]
 
 
 @given(st.lists(st.integers(0, 1), min_size=2, max_size=60))
@@ -534,7 +534,7 @@ def test_the_bound_holds_exactly_where_every_sequence_can_be_counted(p):
     """The chance that some cut of twelve requests shows so much evidence is never larger than is said."""
     n, best = 12, {}
     for scores in itertools.product((0, 1), repeat=n):
-        cuts = [(Sums(i, sum(scores[:i]) * MICRO), Sums(n - i, sum(scores[i:]) * MICRO)) for i in range(1, n)]
+        cuts = [(ScoreSums(i, sum(scores[:i]) * MICRO), ScoreSums(n - i, sum(scores[i:]) * MICRO)) for i in range(1, n)]
         evidence = max(gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts)
         best[evidence] = best.get(evidence, 0.0) + p ** sum(scores) * (1 - p) ** (n - sum(scores))
     tail = 0.0

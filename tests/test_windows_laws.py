@@ -15,12 +15,12 @@ from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Record
 from ragmon.gold import GoldSet
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 
 DAY = 24 * HOUR
 SPREADS = (60, 900, 2 * HOUR, 2 * DAY)
-RULES = Rules(slices={"lang": ["de"]})
+RULES = ReductionRules(slices={"lang": ["de"]})
 law = settings(max_examples=200, deadline=None, derandomize=True)
 chances = st.integers(0, 2**32 - 1).map(Random)
 

@@ -9,7 +9,7 @@ import zstandard
 
 from ragmon.core.gold_item import GoldItem
 from ragmon.gold import GoldSet
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.scoring.scorer import Scorer
 
 NOON = 1_763_683_200.0
@@ -47,7 +47,7 @@ def write(path, *lines):
 
 def take(*paths):
     """The records of files, and what the reader counted."""
-    intake = Intake()
+    intake = ReadSummary()
     return list(read_files([str(path) for path in paths], intake)), intake
 
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler, TraceIdRatioBased
 
 import ragmon
-from ragmon.capture.call import seen
+from ragmon.capture.call import count_value
 from ragmon.core.record import Record
 
 Function = Callable[[str], object]
@@ -183,4 +183,4 @@ def mlflow() -> Tracing:
 
     exporter = import_module("mlflow.tracing.export.mlflow_v3").MlflowV3SpanExporter
     patch.multiple(exporter, _log_trace=forget_trace, _log_spans=forget_spans).start()
-    return Tracing(library.trace, lambda: seen(traces), library.flush_trace_async_logging)
+    return Tracing(library.trace, lambda: count_value(traces), library.flush_trace_async_logging)

@@ -9,7 +9,7 @@ from bench.scenario.verdicts import Edge
 from ragmon.alarms import plain
 from ragmon.config.load import defaults
 from ragmon.gold import GoldIndex
-from ragmon.monitor.offline import Watching
+from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 
@@ -20,6 +20,6 @@ def edges(stream: Stream) -> list[Edge]:
     Args:
         stream: The stream.
     """
-    watching = Watching(defaults(), Scorer(GoldIndex(stream.gold)))
+    watching = AlarmReplay(defaults(), Scorer(GoldIndex(stream.gold)))
     Run(watching.scorer).feed(watching.follow(stream.records()))
     return [cast("Edge", plain(edge)) for edge in watching.edges]

@@ -13,10 +13,10 @@ from time import monotonic, process_time, sleep
 from bench.serve import bodies
 from ragmon.config.load import load
 from ragmon.ingest.otlp.request import read
-from ragmon.server.pipeline.assembler import Limits
+from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.writer import Keeper
-from ragmon.server.receiver.interface import Form
+from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.server.receiver.interface import Encoding
 from ragmon.server.receiver.limits import inflate
 from ragmon.server.server import make_keeper
 
@@ -31,13 +31,13 @@ def cost(sent: Sequence[bytes], prepare: Callable[[bytes], bytes] = bytes) -> fl
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "ragmon.toml"
         config.write_text('[serve]\nstate_dir = "state"\n')
-        keeper = make_keeper(load(config, environ={}), Clock(), Limits(idle=0.0))
+        keeper = make_keeper(load(config, environ={}), Clock(), AssemblyLimits(idle=0.0))
         keeper.start()
         expected = sum(read(body, json=False).spans for body in sent)
         bodies_as_sent = [prepare(body) for body in sent]
         started = process_time()
         for body in bodies_as_sent:
-            keeper.traces(inflate(body, "gzip") if prepare is not bytes else body, Form.PROTOBUF).result()
+            keeper.traces(inflate(body, "gzip") if prepare is not bytes else body, Encoding.PROTOBUF).result()
         _settle(keeper)
         took = process_time() - started
         keeper.stop()
@@ -45,7 +45,7 @@ def cost(sent: Sequence[bytes], prepare: Callable[[bytes], bytes] = bytes) -> fl
     return took / expected * 1e6
 
 
-def _settle(keeper: Keeper) -> None:
+def _settle(keeper: JournalWriter) -> None:
     deadline = monotonic() + 30
     while monotonic() < deadline and keeper.waiting.pending:
         sleep(0.01)

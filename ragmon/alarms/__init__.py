@@ -1,7 +1,17 @@
 """Alarms that page when it is true: e-detectors with a stated false-alarm budget."""
 
-from ragmon.alarms.engine import Alarms, AlarmState, Edge, plain
+from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, plain
 from ragmon.alarms.frozen import AlarmTerms, index_terms
-from ragmon.alarms.plan import Reach, Watch, plan
+from ragmon.alarms.plan import AlarmRule, Detectability, plan
 
-__all__ = ["AlarmState", "AlarmTerms", "Alarms", "Edge", "Reach", "Watch", "index_terms", "plain", "plan"]
+__all__ = [
+    "AlarmEngine",
+    "AlarmRule",
+    "AlarmState",
+    "AlarmTerms",
+    "AlarmTransition",
+    "Detectability",
+    "index_terms",
+    "plain",
+    "plan",
+]

@@ -18,7 +18,7 @@ from math import exp, inf, log, log1p
 from typing import Any, Final, Literal
 
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.plan import Watch
+from ragmon.alarms.plan import AlarmRule
 from ragmon.stats.detection import DROPS
 
 HIGHEST: Final = 0.9999
@@ -137,7 +137,7 @@ class Alarm:
 
     __slots__ = ("_back", "_recovery", "detector", "firing", "watch")
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: AlarmRule) -> None:
         self.watch = watch
         self.detector = Detector()
         self.firing: int | None = None

@@ -62,7 +62,7 @@ def moved(reference: Sequence[int], block: Sequence[int]) -> bool:
     return freedom > 0 and index >= FLOOR and index * n * m / (n + m) > _CRITICAL[min(freedom, len(_CRITICAL)) - 1]
 
 
-class Shape:
+class DistributionMonitor:
     """One property of the traffic, block by block against its first hour.
 
     Attributes:
@@ -169,7 +169,7 @@ class Indexes:
 
 
 @dataclass
-class Signal:
+class DriftSignal:
     """How one drift alarm stands.
 
     Attributes:
@@ -192,19 +192,21 @@ class Drift:
 
     def __init__(self, terms: AlarmTerms) -> None:
         self._indexes = [
-            (Signal(one.alert, constants.INDEX_HASH, one.severity), Indexes(one.limit)) for one in terms.indexes
+            (DriftSignal(one.alert, constants.INDEX_HASH, one.severity), Indexes(one.limit)) for one in terms.indexes
         ]
-        self._shapes = {name: (Signal(f"{name}:drift", name, constants.TICKET), Shape()) for name in SHAPES}
+        self._shapes = {
+            name: (DriftSignal(f"{name}:drift", name, constants.TICKET), DistributionMonitor()) for name in SHAPES
+        }
 
     @property
-    def signals(self) -> tuple[Signal, ...]:
+    def signals(self) -> tuple[DriftSignal, ...]:
         """Every drift alarm."""
         return tuple(signal for signal, _ in self._all())
 
-    def _all(self) -> list[tuple[Signal, Indexes | Shape]]:
+    def _all(self) -> list[tuple[DriftSignal, Indexes | DistributionMonitor]]:
         return [*self._indexes, *self._shapes.values()]
 
-    def step(self, step: Step, source: str) -> list[Signal]:
+    def step(self, step: Step, source: str) -> list[DriftSignal]:
         """Take in one step; returns the alarms that changed.
 
         Args:
@@ -220,7 +222,7 @@ class Drift:
             signal.firing = step.minute if signal.firing is None else None
         return changed
 
-    def restart(self) -> list[Signal]:
+    def restart(self) -> list[DriftSignal]:
         """Forget how traffic was distributed: it comes from elsewhere now. Returns what fired."""
         fired = [signal for signal, _ in self._shapes.values() if signal.firing is not None]
         for signal, shape in self._shapes.values():

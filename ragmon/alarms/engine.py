@@ -21,18 +21,18 @@ from ragmon.alarms.baselines import (
     LatencyBaseline,
 )
 from ragmon.alarms.detector import Alarm, Change
-from ragmon.alarms.drift import Drift, Signal
+from ragmon.alarms.drift import Drift, DriftSignal
 from ragmon.alarms.frozen import AlarmTerms, fingerprint, give
-from ragmon.alarms.observations import Observations, Sight, Turn
-from ragmon.alarms.plan import Watch
+from ragmon.alarms.observations import Observations, ObservationSelector, SourceSwitch
+from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
-from ragmon.scoring.minutes import STEP, Step, Steps
+from ragmon.scoring.minutes import STEP, MinuteBatches, Step
 from ragmon.scoring.score_table import ScoreTable
 
 
 @dataclass(frozen=True)
-class Edge:
+class AlarmTransition:
     """An alarm that began or ended.
 
     Attributes:
@@ -72,9 +72,9 @@ class PipelineAlarms:
         self.latency = LatencyBaseline(terms.learn)
         self.baselines: dict[str, Baseline] = {}
         self.drift = Drift(terms)
-        self.sight = Sight(table)
+        self.sight = ObservationSelector(table)
         self._given = terms.given
-        self._watching: dict[str, Watch] = {}
+        self._watching: dict[str, AlarmRule] = {}
         self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
         for alarm in self.alarms.values():
             self._attach(alarm, terms.learn)
@@ -91,7 +91,7 @@ class PipelineAlarms:
             self.baselines[name] = Baseline(enough=enough, full=full, learn=learn)
             self._watching[name] = watch
 
-    def step(self, step: Step) -> list[Edge]:
+    def step(self, step: Step) -> list[AlarmTransition]:
         """Take in one step.
 
         Args:
@@ -149,7 +149,7 @@ class PipelineAlarms:
             return None
         return alarm.step(minute, seen if watch.at_least else seen.turned, level)
 
-    def _level(self, watch: Watch) -> float | None:
+    def _level(self, watch: AlarmRule) -> float | None:
         """What the mean should be at least, after turning; None while nobody knows."""
         if watch.kind == "gate":
             return watch.level if watch.at_least else 1.0 - watch.level
@@ -188,16 +188,16 @@ class PipelineAlarms:
             for alarm in self.alarms.values()
         )
 
-    def _restart(self, turn: Turn, minute: int) -> list[Edge]:
+    def _restart(self, turn: SourceSwitch, minute: int) -> list[AlarmTransition]:
         """Start anew what looks at another source or another gold set: it is another population.
 
         Args:
             turn: What changed.
             minute: When.
         """
-        if turn == Turn():
+        if turn == SourceSwitch():
             return []
-        over: list[Watch | Signal] = []
+        over: list[AlarmRule | DriftSignal] = []
         for alarm in self.alarms.values():
             if self.sight.concerns(turn, alarm.watch):
                 over += [alarm.watch] if alarm.firing is not None else []
@@ -210,16 +210,18 @@ class PipelineAlarms:
             over += self.drift.restart()
         return [self._edge(what, minute, "resolved") for what in over]
 
-    def _edge(self, what: Watch | Signal, minute: int, change: Change) -> Edge:
-        return Edge(float((minute + 1) * STEP), self.pipeline, what.alert, what.metric, what.severity, change)
+    def _edge(self, what: AlarmRule | DriftSignal, minute: int, change: Change) -> AlarmTransition:
+        return AlarmTransition(
+            float((minute + 1) * STEP), self.pipeline, what.alert, what.metric, what.severity, change
+        )
 
-    def acknowledge(self, alert: str, minute: int) -> list[Edge]:
+    def acknowledge(self, alert: str, minute: int) -> list[AlarmTransition]:
         """Silence an alarm and arm it again.
 
         Raises:
             UnknownNameError: There is no such alarm.
         """
-        found: dict[str, Watch | Signal] = {name: alarm.watch for name, alarm in self.alarms.items()}
+        found: dict[str, AlarmRule | DriftSignal] = {name: alarm.watch for name, alarm in self.alarms.items()}
         found |= {signal.alert: signal for signal in self.drift.signals}
         if alert not in found:
             raise UnknownNameError("alarm", alert, found)
@@ -230,18 +232,20 @@ class PipelineAlarms:
             fired = self.drift.clear(alert)
         return [self._edge(found[alert], minute, "resolved")] if fired else []
 
-    def end(self, minute: int) -> list[Edge]:
+    def end(self, minute: int) -> list[AlarmTransition]:
         """The end of every alarm that fires: its pipeline is given up."""
-        firing: list[Watch | Signal] = [alarm.watch for alarm in self.alarms.values() if alarm.firing is not None]
+        firing: list[AlarmRule | DriftSignal] = [
+            alarm.watch for alarm in self.alarms.values() if alarm.firing is not None
+        ]
         firing += [signal for signal in self.drift.signals if signal.firing is not None]
         return [self._edge(what, minute, "resolved") for what in firing]
 
-    def held_against(self, watch: Watch) -> float | None:
+    def held_against(self, watch: AlarmRule) -> float | None:
         """What a watch holds its metric against, as it is exported; None while nobody knows."""
         level = self._level(watch)
         return level if level is None or watch.at_least else 1.0 - level
 
-    def baseline_of(self, watch: Watch) -> Baseline | None:
+    def baseline_of(self, watch: AlarmRule) -> Baseline | None:
         """The baseline of a watch; None where it needs none."""
         if watch.metric == constants.LATENCY:
             return self._latencies[watch.source].share
@@ -275,12 +279,12 @@ class PipelineAlarms:
             give(self._given, self.baselines, self.latency, self.sight)
 
 
-def baseline_name(watch: Watch) -> str:
+def baseline_name(watch: AlarmRule) -> str:
     """What a watch is compared with: one baseline for every tier and both directions of the same observations."""
     return f"{watch.metric}:paired" if watch.kind == "paired" else watch.metric
 
 
-def observed(watch: Watch) -> tuple[object, ...]:
+def observed(watch: AlarmRule) -> tuple[object, ...]:
     """What makes two watches look at the same observations."""
     return watch.metric, watch.kind == "paired", watch.source, watch.gold, watch.where, watch.needs_gold, watch.ratio
 
@@ -309,7 +313,7 @@ class AlarmState:
     version: str = ""
 
 
-class Alarms:
+class AlarmEngine:
     """Alarms with a false-alarm budget, however often anybody looks.
 
     Args:
@@ -325,10 +329,10 @@ class Alarms:
     def __init__(self, table: ScoreTable, terms: Callable[[str], AlarmTerms], slices: frozenset[str]) -> None:
         self._table = table
         self._terms = terms
-        self.steps = Steps(slices, lambda pipeline: terms(pipeline).cluster)
+        self.steps = MinuteBatches(slices, lambda pipeline: terms(pipeline).cluster)
         self.pipelines: dict[str, PipelineAlarms] = {}
 
-    def advance(self, now: float) -> list[Edge]:
+    def advance(self, now: float) -> list[AlarmTransition]:
         """Judge every minute that ended.
 
         Args:
@@ -350,7 +354,7 @@ class Alarms:
         """Every alarm of every pipeline that had records."""
         return [state for pipeline in sorted(self.pipelines) for state in _states(self.pipelines[pipeline])]
 
-    def acknowledge(self, pipeline: str, alert: str) -> list[Edge]:
+    def acknowledge(self, pipeline: str, alert: str) -> list[AlarmTransition]:
         """Silence an alarm that fires and arm it again: it starts from nothing.
 
         Raises:
@@ -360,7 +364,7 @@ class Alarms:
             raise UnknownNameError("pipeline", pipeline, self.pipelines)
         return self.pipelines[pipeline].acknowledge(alert, self.steps.closed)
 
-    def give_up(self, pipeline: str, now: float) -> list[Edge]:
+    def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
         """Forget a pipeline; the alarms of it that fire are over.
 
         Args:
@@ -416,7 +420,7 @@ def since(minute: int | None) -> float | None:
     return None if minute is None else float((minute + 1) * STEP)
 
 
-def plain(edge: Edge) -> dict[str, Any]:
+def plain(edge: AlarmTransition) -> dict[str, Any]:
     """An edge as a line of an alerts file."""
     alert = edge.alert if edge.pipeline == constants.DEFAULT_PIPELINE else f"{edge.pipeline}/{edge.alert}"
     return {"ts": edge.ts, "alert": alert, "metric": edge.metric, "severity": edge.severity, "state": edge.state}

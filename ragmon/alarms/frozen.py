@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from ragmon.alarms.baselines import Baseline, LatencyBaseline
-from ragmon.alarms.observations import Sight
-from ragmon.alarms.plan import Watch
+from ragmon.alarms.observations import ObservationSelector
+from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
 from ragmon.core.policy import Gate
 from ragmon.scoring.minutes import CLUSTER
@@ -27,7 +27,7 @@ SHOWN: Final = 8
 """Hex digits of a baseline's version."""
 
 
-class Frozen(msgspec.Struct, forbid_unknown_fields=True):
+class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True):
     """What one metric was.
 
     Attributes:
@@ -56,7 +56,7 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
         first: By metric and gold item, its first score in micro-units.
     """
 
-    metrics: dict[str, Frozen]
+    metrics: dict[str, FrozenMetric]
     golds: dict[str, dict[str, str]] = {}
     first: dict[str, dict[str, Natural]] = {}
 
@@ -66,7 +66,7 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("the latency has no p95")
 
 
-def freeze(baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: Sight) -> dict[str, Any]:
+def freeze(baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: ObservationSelector) -> dict[str, Any]:
     """What a pipeline was, as plain JSON data.
 
     Args:
@@ -87,7 +87,10 @@ def _one(n: int, total: float) -> dict[str, Any]:
 
 
 def give(
-    frozen: FrozenPipeline | None, baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: Sight
+    frozen: FrozenPipeline | None,
+    baselines: Mapping[str, Baseline],
+    latency: LatencyBaseline,
+    sight: ObservationSelector,
 ) -> None:
     """Put what `freeze` wrote in the place of what would be learned; what it does not know is learned."""
     if frozen is None:
@@ -147,7 +150,7 @@ class AlarmTerms:
         indexes: How many indexes under one build are right, and what is raised where there are more.
     """
 
-    watches: Sequence[Watch]
+    watches: Sequence[AlarmRule]
     learn: int = LEARN
     given: FrozenPipeline | None = None
     cluster: Collection[str] = CLUSTER

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ragmon.alarms.plan import Watch
+from ragmon.alarms.plan import AlarmRule
 from ragmon.core.policy import FREE_SOURCES, GOLD_SOURCES
 from ragmon.metrics.facts import Key
-from ragmon.scoring.minutes import Place, Step
+from ragmon.scoring.minutes import CountedRecord, Step
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import item_sums
 from ragmon.stats import MICRO
@@ -77,7 +77,7 @@ Sums = tuple[int, int]
 _LOWER_IS_BETTER: Final = "lower"
 
 
-class Turn(NamedTuple):
+class SourceSwitch(NamedTuple):
     """What a step changed about where to look.
 
     Attributes:
@@ -89,7 +89,7 @@ class Turn(NamedTuple):
     golds: frozenset[str] = frozenset()
 
 
-class Sight:
+class ObservationSelector:
     """What a pipeline's watches look at.
 
     A watch that names no source looks at the first one that ever had data, in the order gates do; one that names no
@@ -113,7 +113,7 @@ class Sight:
         self.first: dict[str, dict[str, int]] = {}
         self.given: dict[str, str] = {}
 
-    def turn(self, step: Step) -> Turn:
+    def turn(self, step: Step) -> SourceSwitch:
         """Look where the step has data; returns what is another population from now on."""
         sources = set()
         for needs_gold, order in ((True, GOLD_SOURCES), (False, FREE_SOURCES)):
@@ -124,7 +124,7 @@ class Sight:
                 if needs_gold in self.sources:
                     sources.add(needs_gold)
                 self.sources[needs_gold] = found
-        turn = Turn(frozenset(sources), frozenset(self._swapped(step)))
+        turn = SourceSwitch(frozenset(sources), frozenset(self._swapped(step)))
         if True in sources or self.sources.get(True) in turn.golds:
             self.first.clear()
         return turn
@@ -147,13 +147,13 @@ class Sight:
                 found.add(source)
         return found
 
-    def concerns(self, turn: Turn, watch: Watch) -> bool:
+    def concerns(self, turn: SourceSwitch, watch: AlarmRule) -> bool:
         """Whether a watch looks at another population after a turn."""
         if watch.source is None and watch.needs_gold in turn.sources:
             return True
         return watch.needs_gold and (watch.source or self.sources.get(True)) in turn.golds
 
-    def of(self, step: Step, watch: Watch) -> Observations:
+    def of(self, step: Step, watch: AlarmRule) -> Observations:
         """What a step says of a watch's metric, as the metric is exported."""
         source = watch.source or self.sources.get(watch.needs_gold)
         if source is None:
@@ -166,7 +166,7 @@ class Sight:
         place = self._places[watch.metric]
         return observe(_sums(self._table, held, place) for where in places for held in step.facts[where].values())
 
-    def paired(self, step: Step, watch: Watch, *, freeze: bool) -> Observations:
+    def paired(self, step: Step, watch: AlarmRule, *, freeze: bool) -> Observations:
         """One minus how much worse each gold item scores than when it was seen first.
 
         Args:
@@ -191,7 +191,7 @@ class Sight:
                     first[qid] = total // n
         return observe(found)
 
-    def _where(self, step: Step, watch: Watch, source: str) -> list[Place]:
+    def _where(self, step: Step, watch: AlarmRule, source: str) -> list[CountedRecord]:
         """The places of a step that a watch looks at."""
         gold = watch.gold
         if watch.needs_gold and gold is None:

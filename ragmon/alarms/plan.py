@@ -32,7 +32,7 @@ LIVE: Final = ("refusal_like_rate", "compliance", "citation_scope", "coverage", 
 
 
 @dataclass(frozen=True)
-class Watch:
+class AlarmRule:
     """What one alarm guards.
 
     Args:
@@ -73,7 +73,7 @@ def plan(
     false_pages_per_30d: float = 1.0,
     looks_per_day: float = 4.0,
     pipelines: int = 1,
-) -> tuple[Watch, ...]:
+) -> tuple[AlarmRule, ...]:
     """The watches of a pipeline.
 
     Pages: every declared gate, and gold metrics far below their baseline. Looks: gold metrics a little below it, item
@@ -97,14 +97,14 @@ def plan(
     return tuple(replace(watch, threshold=page if watch.severity == constants.PAGE else look) for watch in watches)
 
 
-def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[Watch]:
+def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[AlarmRule]:
     found = []
     for gate in gates:
         slow = gate.kind == "quantile_ratio"
         if gate.kind == "distinct" or (slow and (gate.where or gate.gold)) or not (slow or gate.metric in metrics):
             continue  # indexes are watched apart; how long a slice takes is judged in windows alone
         found.append(
-            Watch(
+            AlarmRule(
                 gate.name,
                 gate.metric,
                 gate.severity,
@@ -121,19 +121,21 @@ def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[Watch]:
     return found
 
 
-def _gold(metrics: Mapping[str, Metric]) -> list[Watch]:
+def _gold(metrics: Mapping[str, Metric]) -> list[AlarmRule]:
     found = []
     for name in GOLD:
         if name in metrics:
             up = metrics[name].better == "higher"
-            usual = Watch(f"{name}:baseline", name, constants.PAGE, up, "baseline", z=2.6, margin=0.03, needs_gold=True)
+            usual = AlarmRule(
+                f"{name}:baseline", name, constants.PAGE, up, "baseline", z=2.6, margin=0.03, needs_gold=True
+            )
             look = replace(usual, alert=f"{name}:look", severity=constants.LOOK, z=1.64, margin=0.005)
             found += [usual, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True)]
     return found
 
 
-def _live(metrics: Collection[str]) -> list[Watch]:
-    watch = Watch("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
+def _live(metrics: Collection[str]) -> list[AlarmRule]:
+    watch = AlarmRule("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
     up = ("compliance", "citation_scope", "coverage")
     found = [replace(watch, alert=f"{name}:look", metric=name, at_least=name in up) for name in LIVE if name in metrics]
     if "refusal_rate" in metrics:
@@ -147,7 +149,7 @@ BEYOND: Final = 0.10
 
 
 @dataclass(frozen=True)
-class Reach:
+class Detectability:
     """What one gate's alarm finds.
 
     Attributes:
@@ -173,7 +175,7 @@ def reach(
     false_pages_per_30d: float = 1.0,
     looks_per_day: float = 4.0,
     pipelines: int = 1,
-) -> list[Reach]:
+) -> list[Detectability]:
     """What the alarms of one pipeline's gates find, gate by gate.
 
     Args:
@@ -197,12 +199,12 @@ def reach(
     ]
 
 
-def _reach(gate: Gate, threshold: float, per_minute: float | None) -> Reach:
+def _reach(gate: Gate, threshold: float, per_minute: float | None) -> Detectability:
     at = worth_a_page(gate)
     per_step = None if per_minute is None else max(1.0, per_minute)
     labels = labels_to_detect(at, gate.threshold, threshold, at_least=gate.at_least, per_step=per_step)
     minutes = None if per_minute is None else minutes_to_detect(labels, per_minute)
-    return Reach(gate, at, labels, minutes, per_minute)
+    return Detectability(gate, at, labels, minutes, per_minute)
 
 
 def worth_a_page(gate: Gate) -> float:
@@ -212,10 +214,10 @@ def worth_a_page(gate: Gate) -> float:
     return max(0.0, gate.threshold - BEYOND) if gate.at_least else min(1.0, gate.threshold + BEYOND)
 
 
-def about(found: Reach) -> str:
+def about(found: Detectability) -> str:
     """One line for a person.
 
-    >>> about(Reach(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
+    >>> about(Detectability(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
     'a drop to 70 % is found in about 2.6 h (469 observations at 3/min)'
     """
     verb = "drop" if found.gate.at_least else "rise"

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, Probing, active, leave, running
+from ragmon.capture.call import Call, ProbeContext, active, leave, running
 from ragmon.capture.outcomes import held
 from ragmon.core.log import warn_once
 
@@ -27,7 +27,7 @@ DROPPED: Final = "dropped"
 Given = dict[str, Any]
 
 
-class Labels:
+class LabelSender:
     """Labels on their way out of the process.
 
     Args:
@@ -63,20 +63,20 @@ class Labels:
         return len(self._queue)
 
 
-current: Labels | None = None
+current: LabelSender | None = None
 """Where labels go in this process; None before `ragmon.install`."""
 
 
-def renew(was: Labels) -> Labels:
+def renew(was: LabelSender) -> LabelSender:
     """Other ones for a forked child: what waits is its parent's to hand on."""
     global current  # noqa: PLW0603 - one process has one installation
-    found = Labels()
+    found = LabelSender()
     if current is was:
         current = found
     return found
 
 
-def detach_labels(these: Labels) -> None:
+def detach_labels(these: LabelSender) -> None:
     """Take no more, where these are the ones that take."""
     global current  # noqa: PLW0603 - as above
     if current is these:
@@ -147,7 +147,7 @@ def record(
         session: The conversation.
         tags: Slices.
     """
-    call = runtime.inside("record")
+    call = runtime.current_call("record")
     if call is None:
         return
     said = {
@@ -207,7 +207,7 @@ def probe(qid: str) -> Iterator[None]:
     Args:
         qid: The gold question.
     """
-    mark = Probing(qid)
+    mark = ProbeContext(qid)
     token = active.set(mark)
     try:
         yield

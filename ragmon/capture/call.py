@@ -38,7 +38,7 @@ getrandbits: Final = _generator.getrandbits
 os.register_at_fork(after_in_child=_generator.seed)
 
 
-class Odds(NamedTuple):
+class SamplingDecision(NamedTuple):
     """How the audit draw of a call went, and how likely that was.
 
     Attributes:
@@ -61,7 +61,7 @@ class Odds(NamedTuple):
 
         Source: two independent draws, so 1 - (1 - audit)(1 - keep) among eligible calls.
 
-        >>> round(Odds(audit=False, p_audit=0.05).p(0.2), 10)
+        >>> round(SamplingDecision(audit=False, p_audit=0.05).p(0.2), 10)
         0.24
         """
         if not self.p_parent:
@@ -96,7 +96,7 @@ def trace_id(bits: int, lowest: int, *, won: bool) -> int:
 
 
 @dataclass(eq=False)
-class Site:
+class TracedFunction:
     """A decorated function, and what the decorator was told about it.
 
     Attributes:
@@ -142,7 +142,7 @@ class Site:
 
 
 @final
-class Lost:
+class UnsampledCall:
     """Marks a call that lost the draw, so that nothing inside it takes its place.
 
     Attributes:
@@ -195,7 +195,9 @@ class Call:
     detailed = True
     ended = False
 
-    def __init__(self, site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], odds: Odds) -> None:
+    def __init__(
+        self, site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], odds: SamplingDecision
+    ) -> None:
         self.site = site
         self.plan = plan
         self.args = args
@@ -220,7 +222,7 @@ class Call:
 
 
 @final
-class Probing:
+class ProbeContext:
     """Marks a context whose calls ask a gold question.
 
     Attributes:
@@ -234,7 +236,7 @@ class Probing:
 
 
 @final
-class Lane:
+class ThreadState:
     """What one thread holds.
 
     Attributes:
@@ -248,18 +250,18 @@ class Lane:
 
     def __init__(self) -> None:
         self.busy = False
-        self.mark: Lost | None = None
+        self.mark: UnsampledCall | None = None
         self.page: object = None
         self.column = 0
 
 
 class _Here(threading.local):
     def __init__(self) -> None:
-        self.lane = Lane()
+        self.lane = ThreadState()
 
 
-Mark = Token["Call | Lost | Probing | None"]
-active: ContextVar[Call | Lost | Probing | None] = ContextVar("ragmon_call", default=None)
+Mark = Token["Call | UnsampledCall | ProbeContext | None"]
+active: ContextVar[Call | UnsampledCall | ProbeContext | None] = ContextVar("ragmon_call", default=None)
 """The call this context belongs to; it may have ended."""
 here: Final = _Here()
 """This thread's lane: marking a lost call there costs a quarter of what a context variable costs."""
@@ -273,18 +275,18 @@ def leave(mark: Mark) -> None:
         pass
 
 
-def running() -> Call | Lost | None:
+def running() -> Call | UnsampledCall | None:
     """The traced call that runs in this context."""
     call = active.get()
-    if call is None or isinstance(call, Probing) or call.ended:
+    if call is None or isinstance(call, ProbeContext) or call.ended:
         lane = here.lane
         if lane.busy and lane.mark is None:
-            lane.mark = Lost()
+            lane.mark = UnsampledCall()
         return lane.mark if lane.busy else None
     return call
 
 
-def seen(counter: count[int]) -> int:
+def count_value(counter: count[int]) -> int:
     """How often `next` was called on a counter that started at 0, without calling it.
 
     `next` on a counter is one step even among threads, which adding 1 to an attribute is not.

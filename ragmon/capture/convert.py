@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Any, Final, NamedTuple, TypeGuard
 from uuid import UUID
 
-from ragmon.capture.call import Call, Site
+from ragmon.capture.call import Call, TracedFunction
 from ragmon.core import constants
 from ragmon.core.bounds import DOCUMENTS, KEPT
 from ragmon.core.log import warn_once
@@ -24,14 +24,14 @@ from ragmon.core.paths import Path, look_up, member
 from ragmon.core.record import Answer, Latency, Record, Sampling
 from ragmon.core.text import clean, split_citations
 from ragmon.ingest.spans import fill
-from ragmon.ingest.spans.model import neutral
+from ragmon.ingest.spans.model import from_sdk_span
 
 _OWN_ID: Final = ("id", "node_id")
 _IN_METADATA: Final = ("id", "chunk_id", "doc_id")
 _TEXT: Final = ("text", "page_content", "content")
 
 
-class Documents(NamedTuple):
+class CapturedDocuments(NamedTuple):
     """What is known of some documents, in rank order; each part is None where not every document has it."""
 
     ids: list[str] | None = None
@@ -39,7 +39,7 @@ class Documents(NamedTuple):
     scores: list[float] | None = None
 
 
-def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") -> Documents:
+def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
     """What is known of documents.
 
     Args:
@@ -48,14 +48,14 @@ def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") ->
         strings: What a plain string among them is: `ids` or `texts`.
     """
     if not is_listed(found):
-        return Documents()
+        return CapturedDocuments()
     scored = [_with_score(document) for document in _first_documents(found)]
     if strings == "texts":
         scored = [({"text": document} if isinstance(document, str) else document, score) for document, score in scored]
     ids = ids_of((document for document, _ in scored), id_from)
     texts = [_text_of(document) for document, _ in scored]
     scores = [score for _, score in scored]
-    return Documents(
+    return CapturedDocuments(
         ids,
         [text for text in texts if text is not None] if texts and None not in texts else None,
         [score for score in scores if score is not None] if scores and None not in scores else None,
@@ -161,7 +161,7 @@ _NESTED: Final = 3
 """How deep an answer may lie: a message in a field of a result."""
 
 
-def question(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The question a call was asked, by the decorator's `question=` or by the usual names; None where there is none.
 
     Raises:
@@ -182,7 +182,9 @@ def question(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return named if named is not None else next((texts[name] for name in texts if name not in defaults), None)
 
 
-def arguments(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True) -> dict[str, Any]:
+def arguments(
+    site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
+) -> dict[str, Any]:
     """The arguments of a call by parameter; those a catch-all took stand under their own names and places.
 
     Args:
@@ -219,7 +221,7 @@ def arguments(site: Site, args: Sequence[Any], kwargs: Mapping[str, Any], *, def
     return given
 
 
-def extract(result: Any, site: Site) -> dict[str, Any]:
+def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
     """What a result says, by field of `ragmon.record`; documents that came without an id list stand under `documents`.
 
     Args:
@@ -304,7 +306,7 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         Exception: Whatever the decorator's callables and the result's own code raise.
     """
     id_from = call.site.id_from or call.plan.id_from
-    said = _said(call)
+    said = _fields(call)
     documents = _documents(said, id_from)
     probe = call.probe is not None
     asked = said.get("question")
@@ -335,10 +337,10 @@ def to_record(call: Call, *, build: str | None = None) -> Record:
         parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
         tags=_tags(said.get("tags")),
     )
-    return fill(record, map(neutral, call.spans), id_from=id_from) if call.spans else record
+    return fill(record, map(from_sdk_span, call.spans), id_from=id_from) if call.spans else record
 
 
-def _said(call: Call) -> dict[str, Any]:
+def _fields(call: Call) -> dict[str, Any]:
     """What the result says, and over it what the code inside the call said."""
     said = dict(call.fields or {})
     if "candidates" in said:
@@ -362,13 +364,13 @@ def _result(call: Call) -> Any:
     return items[-1]
 
 
-def _documents(said: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> Documents:
+def _documents(said: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
     """The documents that were retrieved: what one field does not tell of them, the other may."""
     told = read_documents(said.get("retrieved"), id_from)
     more = read_documents(said.get("documents"), id_from, strings="texts")
     if told.ids is not None and more.texts is not None and len(told.ids) != len(more.texts):
         return told
-    return Documents(
+    return CapturedDocuments(
         more.ids if told.ids is None else told.ids,
         more.texts if told.texts is None else told.texts,
         more.scores if told.scores is None else told.scores,

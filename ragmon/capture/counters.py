@@ -27,7 +27,7 @@ from time import time
 from typing import Any, Final
 from uuid import uuid4
 
-from ragmon.capture.call import seen
+from ragmon.capture.call import count_value
 from ragmon.capture.runtime import Runtime
 from ragmon.core import constants
 from ragmon.core.private_files import is_private, make_private
@@ -67,7 +67,7 @@ os.register_at_fork(after_in_child=own_pages.clear)
 
 
 @dataclass(frozen=True)
-class Departed:
+class DeadProcess:
     """What the page of a process that is gone says.
 
     Attributes:
@@ -94,7 +94,7 @@ class Departed:
         return self.kept - self.delivered - sum(self.dropped.values())
 
 
-class Page:
+class CounterFile:
     """The counters of this process.
 
     Args:
@@ -223,18 +223,18 @@ def _halves(trace_id: str | None) -> tuple[int, int]:
     return number >> 64, number & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def read(path: Path) -> Departed | None:
+def read(path: Path) -> DeadProcess | None:
     """What a page says; None where it is none, or its process was gone before it was whole."""
     return parse(path.read_bytes())
 
 
-def parse(data: bytes) -> Departed | None:
+def parse(data: bytes) -> DeadProcess | None:
     """The same of its bytes."""
     words = memoryview(data).cast("Q") if len(data) == SIZE else None
     if words is None or words[0] != MAGIC:
         return None
     doubt = f"{words[_DOUBT]:016x}{words[_DOUBT + 1]:016x}"
-    return Departed(
+    return DeadProcess(
         instance=f"{words[_INSTANCE]:016x}{words[_INSTANCE + 1]:016x}",
         started=words[_STARTED] / 1e6,
         kept=sum(words[_COLUMNS + KEPT :][::_WIDTH]),
@@ -245,7 +245,7 @@ def parse(data: bytes) -> Departed | None:
     )
 
 
-def adopt(folder: Path | None, tell: Callable[[Departed], bool]) -> None:
+def reap(folder: Path | None, tell: Callable[[DeadProcess], bool]) -> None:
     """Tell of processes that are gone, and remove their pages.
 
     A page is held until it has been told, and stays where it could not be: whoever dies over it leaves it to the next.
@@ -265,7 +265,7 @@ def adopt(folder: Path | None, tell: Callable[[Departed], bool]) -> None:
                 _adopt(path, tell)
 
 
-def _adopt(path: Path, tell: Callable[[Departed], bool]) -> None:
+def _adopt(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -303,7 +303,7 @@ class Timings:
 
 
 def lines(
-    runtime: Runtime, page: Page, timings: Mapping[Key, Mapping[int, int]], dropped: Mapping[str, int]
+    runtime: Runtime, page: CounterFile, timings: Mapping[Key, Mapping[int, int]], dropped: Mapping[str, int]
 ) -> list[Totals]:
     """The counts of this process: a line per pipeline, source and stratum that had calls, and one for what was lost.
 
@@ -321,7 +321,7 @@ def lines(
                     source=source,
                     stratum=stratum,
                     calls=calls,
-                    kept=seen(runtime.tallies[pipeline].kept[source, stratum]),
+                    kept=count_value(runtime.tallies[pipeline].kept[source, stratum]),
                     latency_ms=dict(timings.get((pipeline, source, stratum), {})),
                 )
             )
@@ -330,7 +330,7 @@ def lines(
     return found
 
 
-def lines_of_departed(lost: Departed, dropped: Mapping[str, int]) -> list[Totals]:
+def lines_of_departed(lost: DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
     """What is told of a process that is gone, by one that found its page.
 
     Args:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ParamSpec, TypeVar, overload
 
-from ragmon.capture.call import Site
+from ragmon.capture.call import TracedFunction
 from ragmon.capture.wrappers import wrap
 from ragmon.core.constants import DISABLED, ON
 from ragmon.core.errors import RagmonError, nearest, shorten
@@ -83,7 +83,7 @@ def trace(
         'not in context'
     """
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
-        return _wrap(name, Site)
+        return _wrap(name, TracedFunction)
     if name is not None and not (isinstance(name, str) and name):
         raise RagmonError(f"name is {shorten(name)}", hint='the name of a pipeline, such as "support"')
     if sample is not None and not _is_share(sample):
@@ -91,7 +91,7 @@ def trace(
     if reduce is not None and not callable(reduce):
         raise RagmonError(f"reduce is {shorten(reduce)}", hint="a callable that makes a result of a list of items")
     make = functools.partial(
-        Site,
+        TracedFunction,
         name=name,
         sample=sample,
         question=question if question is None or callable(question) else parse(question, "question"),
@@ -117,7 +117,7 @@ def _paths(extract: Any) -> dict[str, Path]:
     return {field: parse(path, f"extract[{field!r}]") for field, path in extract.items()}
 
 
-def _wrap(function: Any, make: Callable[[Callable[..., Any]], Site]) -> Any:
+def _wrap(function: Any, make: Callable[[Callable[..., Any]], TracedFunction]) -> Any:
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(_wrap(function.__func__, make))
     if not callable(function) or inspect.isclass(function):
@@ -131,10 +131,10 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], Site]) -> Any:
     return traced
 
 
-def traced_as(function: Any) -> Site | None:
+def traced_as(function: Any) -> TracedFunction | None:
     """What the decorator of a function was told; None where it is not traced."""
     found = getattr(function, _SITE, None)
-    return found if isinstance(found, Site) else None
+    return found if isinstance(found, TracedFunction) else None
 
 
 def is_disabled() -> bool:
@@ -142,7 +142,7 @@ def is_disabled() -> bool:
     return os.environ.get(DISABLED, "").strip().lower() in ON
 
 
-def _check_parameter(site: Site) -> None:
+def _check_parameter(site: TracedFunction) -> None:
     """Refuse a `question=` that starts at no parameter: it would never find anything."""
     signature = site.signature
     if not isinstance(site.question, tuple) or signature is None:

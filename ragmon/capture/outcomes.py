@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import perf_counter, time
 from typing import Any, Final
 
-from ragmon.capture.call import Call, Site, random
+from ragmon.capture.call import Call, TracedFunction, random
 from ragmon.capture.runtime import Plan
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
@@ -47,7 +47,9 @@ def _stratum(plan: Plan, seconds: float, result: Any) -> str:
     return "slow" if seconds > plan.slow_above else "rest"
 
 
-def lost(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float, result: Any) -> None:
+def lost(
+    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float, result: Any
+) -> None:
     """Count a call that lost the draw and returned; it may be kept for how it ended."""
     stratum = _stratum(plan, seconds, result)
     next(plan.live[stratum])
@@ -60,7 +62,12 @@ def lost(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], 
 
 
 def lost_error(
-    site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, error: BaseException
+    site: TracedFunction,
+    plan: Plan,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    started: float | None,
+    error: BaseException,
 ) -> None:
     """Count a call that lost the draw and raised; it may be kept for that."""
     with suppress(Exception):  # the application must see its own error, not one of counting it
@@ -68,7 +75,12 @@ def lost_error(
 
 
 def _lost_error(
-    site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, error: BaseException
+    site: TracedFunction,
+    plan: Plan,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    started: float | None,
+    error: BaseException,
 ) -> None:
     code, ending = _how(error)
     stratum = constants.REST if ending else "error"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple
 
-from ragmon.capture.call import RANDOM_BITS, SPAN, Odds
+from ragmon.capture.call import RANDOM_BITS, SPAN, SamplingDecision
 
 QID: Final = "ragmon.qid"
 PROBE: Final = "ragmon.probe"
@@ -94,7 +94,7 @@ class Parent(NamedTuple):
     draw: int
     rejected: int | None
 
-    def odds(self, rate: float, lowest: int, *, respected: bool) -> Odds | None:
+    def odds(self, rate: float, lowest: int, *, respected: bool) -> SamplingDecision | None:
         """How the audit draw went; None where the parent's sampler had decided against the call.
 
         Args:
@@ -104,13 +104,13 @@ class Parent(NamedTuple):
         """
         won = self.draw >= lowest
         if not respected:
-            return Odds(won, rate)
+            return SamplingDecision(won, rate)
         if not self.sampled:
             return None
         if self.rejected is None:
-            return Odds(audit=False, p_audit=0.0, known=False)
+            return SamplingDecision(audit=False, p_audit=0.0, known=False)
         p_parent = 1 - self.rejected / SPAN
-        return Odds(won, min(rate, p_parent), p_parent)
+        return SamplingDecision(won, min(rate, p_parent), p_parent)
 
 
 def watcher() -> Callable[[], Mapping[str, Any]] | None:

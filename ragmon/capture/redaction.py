@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from ragmon.capture.call import seen
+from ragmon.capture.call import count_value
 from ragmon.capture.pii import redact
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
@@ -107,7 +107,7 @@ class Redaction:
     @property
     def failed(self) -> int:
         """Records that lost their text because a redactor failed."""
-        return seen(self._failed)
+        return count_value(self._failed)
 
     def __call__(self, record: Record) -> Record:
         """The record without what the policy keeps back."""

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ragmon.capture.call import Call, Odds, Site, running, seen, threshold
+from ragmon.capture.call import Call, SamplingDecision, TracedFunction, count_value, running, threshold
 from ragmon.capture.parent import watcher
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
-from ragmon.capture.call import Lost, Probing, active, here, random
+from ragmon.capture.call import ProbeContext, UnsampledCall, active, here, random
 from ragmon.capture.parent import Parent, asked, find
 
 CODES: Final = 32
@@ -31,7 +31,7 @@ _PADDING: Final = 8
 
 
 @dataclass(frozen=True)
-class Terms:
+class CaptureSettings:
     """What is configured for one pipeline.
 
     Args:
@@ -57,7 +57,7 @@ class Terms:
     probe_key: bytes | None = field(default=None, repr=False)
 
 
-class Tally:
+class CallCounters:
     """All calls of one pipeline, kept or not.
 
     Attributes:
@@ -130,12 +130,14 @@ class Plan:
         "won",
     )
 
-    def __init__(self, of: Runtime | None, pipeline: str, rate: float, terms: Terms, tally: Tally) -> None:
+    def __init__(
+        self, of: Runtime | None, pipeline: str, rate: float, terms: CaptureSettings, tally: CallCounters
+    ) -> None:
         self.of = of
         self.pipeline = pipeline
         self.p_lost = 1.0 - rate
         self.threshold = threshold(rate)
-        self.won, self.lost = Odds(audit=True, p_audit=rate), Odds(audit=False, p_audit=rate)
+        self.won, self.lost = SamplingDecision(audit=True, p_audit=rate), SamplingDecision(audit=False, p_audit=rate)
         self.keep = {stratum: p for stratum, p in terms.keep.items() if p}
         self.peeks = "refusal" in self.keep or "slow" in self.keep
         self.times = terms.time_all or self.peeks
@@ -183,7 +185,7 @@ class Runtime:
         *,
         awaken: Callable[[], None] | None = None,
         pipeline: str = constants.DEFAULT_PIPELINE,
-        terms: Callable[[str], Terms] = lambda _: Terms(),
+        terms: Callable[[str], CaptureSettings] = lambda _: CaptureSettings(),
         keep_all: bool = False,
     ) -> None:
         self.submit = submit
@@ -193,16 +195,16 @@ class Runtime:
         self._terms = terms
         self._keep_all = keep_all
         self._plans: dict[tuple[str, float], Plan] = {}
-        self.tallies: dict[str, Tally] = {}
+        self.tallies: dict[str, CallCounters] = {}
 
-    def plan(self, site: Site) -> Plan:
+    def plan(self, site: TracedFunction) -> Plan:
         """What holds for a decorated function; its own sample rate goes before the configured one."""
         pipeline = self._pipeline if site.name is None else site.name
         terms = self._terms(pipeline)
         rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
         plan = self._plans.get((pipeline, rate))
         if plan is None:
-            plan = Plan(self, pipeline, rate, terms, self.tallies.setdefault(pipeline, Tally()))
+            plan = Plan(self, pipeline, rate, terms, self.tallies.setdefault(pipeline, CallCounters()))
             self._plans[pipeline, rate] = plan
         try:
             if self._awaken is not None:
@@ -230,17 +232,17 @@ class Runtime:
         found = {}
         for pipeline, tally in list(self.tallies.items()):
             for stratum in constants.CALL_STRATA:
-                calls = seen(tally.live[stratum])
+                calls = count_value(tally.live[stratum])
                 if calls or stratum in constants.STRATA:
                     found[pipeline, constants.LIVE, stratum] = calls
-                if probes := seen(tally.probes[stratum]):
+                if probes := count_value(tally.probes[stratum]):
                     found[pipeline, constants.PROBE, stratum] = probes
         return found
 
     def errors(self) -> dict[tuple[str, str], int]:
         """User calls that raised, by pipeline and the name of what they raised."""
         return {
-            (pipeline, code): seen(counter)
+            (pipeline, code): count_value(counter)
             for pipeline, tally in list(self.tallies.items())
             for code, counter in list(tally.errors.items())
         }
@@ -250,7 +252,7 @@ def _leave_to_parent(_call: Call) -> None:
     """A call that a fork cut in two ends in the parent."""
 
 
-NOWHERE: Final = Plan(None, "", 0.0, Terms(), Tally())
+NOWHERE: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
 """The plan of every function while nothing is installed."""
 
 current: Runtime | None = None
@@ -273,7 +275,7 @@ def expect_none() -> None:
     _awaited = False
 
 
-def prepare(site: Site) -> Plan:
+def prepare(site: TracedFunction) -> Plan:
     """The plan of a function under the runtime that is installed now."""
     if current is None:
         _not_installed()
@@ -287,7 +289,7 @@ def _not_installed() -> None:
         warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
 
 
-def inside(what: str) -> Call | None:
+def current_call(what: str) -> Call | None:
     """The kept call that runs here; what is said where none runs, kept or not, is counted and warned of once."""
     call = running()
     if call is None:
@@ -301,23 +303,23 @@ def inside(what: str) -> Call | None:
 
 def orphans() -> int:
     """How much was said outside a traced call."""
-    return seen(_orphans)
+    return count_value(_orphans)
 
 
-_PROBE = Odds(audit=True, p_audit=1.0)
-_REFUSED = Odds(audit=False, p_audit=0.0, p_parent=0.0)
+_PROBE = SamplingDecision(audit=True, p_audit=1.0)
+_REFUSED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
 """The odds of a call whose parent was not sampled, where that is respected."""
 
 
-def begin(site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
     """The call that begins; None where it is no call of its own, or nothing is monitored."""
     outer = active.get()
-    if plan.of is None or here.lane.busy or (isinstance(outer, Call | Lost) and not outer.ended):
+    if plan.of is None or here.lane.busy or (isinstance(outer, Call | UnsampledCall) and not outer.ended):
         return None
     parent = _parent() if plan.watch is not None and plan.watch() else None
     if parent is not None and plan.of.claim is not None:
         plan.of.claim(parent.span_id)
-    probe = outer.qid if isinstance(outer, Probing) and not outer.ended else _asked(plan, parent)
+    probe = outer.qid if isinstance(outer, ProbeContext) and not outer.ended else _asked(plan, parent)
     if probe is not None:
         odds = _PROBE
     elif parent is not None:

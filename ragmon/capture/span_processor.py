@@ -17,9 +17,9 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from ragmon.capture.call import Call, running
 from ragmon.capture.convert import to_record
-from ragmon.capture.exporters.base import BatchSink, Sink, Tee
+from ragmon.capture.exporters.base import BatchExporter, Exporter, Tee
 from ragmon.capture.parent import drawn
-from ragmon.capture.trace_buffer import ORPHAN, Asked, Limits, Requests
+from ragmon.capture.trace_buffer import ORPHAN, BufferLimits, RequestAssembler, SpanSettings
 from ragmon.capture.worker import Worker
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.paths import parse
@@ -66,23 +66,25 @@ class RagmonSpanProcessor(SpanProcessor):
 
     def __init__(
         self,
-        sink: Sink | BatchSink | None = None,
+        sink: Exporter | BatchExporter | None = None,
         *,
         rate: float = 1.0,
         keep: Mapping[str, float] | None = None,
         slow_above: float = float("inf"),
         pipeline: str | None = None,
         id_from: str | None = None,
-        limits: Limits | None = None,
-        requests: Requests | None = None,
+        limits: BufferLimits | None = None,
+        requests: RequestAssembler | None = None,
     ) -> None:
         self._worker: Worker | None = None
         self._sink = Tee() if sink is None else sink
         if requests is None:
             path = None if id_from is None else parse(id_from, "id_from")
-            asked = Asked(rate, keep or {}, slow_above, pipeline=pipeline, id_from=path, limits=limits or Limits())
+            asked = SpanSettings(
+                rate, keep or {}, slow_above, pipeline=pipeline, id_from=path, limits=limits or BufferLimits()
+            )
             self._worker = Worker(to_record, self._sink, every=self._sweep)
-            requests = Requests(self._worker, asked)
+            requests = RequestAssembler(self._worker, asked)
         self._requests = requests
         self._calls: dict[int, Call] = {}
         self._apart: set[int] = set()

@@ -19,9 +19,9 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, Mark, Site, active, leave
+from ragmon.capture.call import Call, Mark, TracedFunction, active, leave
 from ragmon.capture.outcomes import ABANDONED, CUT, ended, raised, returned, streamed
-from ragmon.capture.runtime import begin
+from ragmon.capture.runtime import start_call
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ SIZE: Final = 4 * 1024 * 1024
 
 
 @final
-class Flow:
+class StreamTracker:
     """A stream of one call.
 
     Args:
@@ -98,7 +98,7 @@ class _Followed:
 
     def __init__(self, call: Call, started: float, inner: Any) -> None:
         self._inner = inner
-        self._flow = Flow(call, started)
+        self._flow = StreamTracker(call, started)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("_inner", "_flow"):  # a copy that has nothing yet
@@ -121,7 +121,7 @@ class _Followed:
             flow.abandon()
 
 
-class FollowedIterator(_Followed, Iterator[Any]):
+class TracedIterator(_Followed, Iterator[Any]):
     """A sync iterator, a WSGI body among them."""
 
     def __iter__(self) -> Self:
@@ -214,7 +214,7 @@ _BODY: Final = "body_iterator"
 Follower = Callable[[Call, float, Any], Any]
 
 
-def follower_of(result: Any) -> Follower | None:
+def stream_wrapper(result: Any) -> Follower | None:
     """What follows a result to its end; None where it has ended already, or nobody can tell."""
     try:
         if type(result) in PLAIN:
@@ -229,7 +229,7 @@ def follower_of(result: Any) -> Follower | None:
         return None
 
 
-def _follow(flow: Flow, inner: Generator[Any, Any, Any], *, begun: bool = False) -> Generator[Any, Any, Any]:
+def _follow(flow: StreamTracker, inner: Generator[Any, Any, Any], *, begun: bool = False) -> Generator[Any, Any, Any]:
     """A generator in place of another: same items, same answers to `send` and `throw`, same return value.
 
     Args:
@@ -271,7 +271,7 @@ def _follow(flow: Flow, inner: Generator[Any, Any, Any], *, begun: bool = False)
 
 
 def _following_async(
-    begun: Callable[..., tuple[Flow, AsyncGenerator[Any, Any]]], *, waits: bool = False
+    begun: Callable[..., tuple[StreamTracker, AsyncGenerator[Any, Any]]], *, waits: bool = False
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function in place of another: same items, same answers to `asend` and `athrow`.
 
@@ -318,7 +318,7 @@ def _following_async(
 
 def _follow_returned(call: Call, started: float, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """A generator a function returned, perhaps one that has given items already."""
-    followed = _follow(Flow(call, started), inner, begun=True)
+    followed = _follow(StreamTracker(call, started), inner, begun=True)
     next(followed)
     return followed
 
@@ -326,7 +326,7 @@ def _follow_returned(call: Call, started: float, inner: Generator[Any, Any, Any]
 def _follow_returned_async(call: Call, started: float, inner: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
     """The same for an async generator; outside a loop nobody would close it, and it is left as it is."""
     looped = sys.get_asyncgen_hooks().firstiter is not None
-    followed = _following_async(lambda: (Flow(call, started), inner), waits=looped)()
+    followed = _following_async(lambda: (StreamTracker(call, started), inner), waits=looped)()
     if looped:
         with suppress(StopIteration):
             followed.asend(None).__await__().__next__()
@@ -335,7 +335,7 @@ def _follow_returned_async(call: Call, started: float, inner: AsyncGenerator[Any
 
 async def _follow_coroutine(call: Call, started: float, inner: Coroutine[Any, Any, Any]) -> Any:
     """A coroutine a sync function returned: the call ends when it does."""
-    flow = Flow(call, started)
+    flow = StreamTracker(call, started)
     mark = flow.enter()
     try:
         result = await inner
@@ -344,7 +344,7 @@ async def _follow_coroutine(call: Call, started: float, inner: Coroutine[Any, An
         raise
     finally:
         flow.leave(mark)
-    follower = follower_of(result)
+    follower = stream_wrapper(result)
     if follower is not None:
         return follower(call, started, result)
     call.items = None
@@ -366,34 +366,34 @@ _KINDS: Final[tuple[tuple[type, Follower], ...]] = (
     (GeneratorType, _follow_returned),
     (AsyncGeneratorType, _follow_returned_async),
     (CoroutineType, _follow_coroutine),
-    (Iterator, FollowedIterator),
+    (Iterator, TracedIterator),
     (AsyncIterator, FollowedAsyncIterator),
 )
 
 
-def wrap_generator(site: Site) -> Callable[..., Generator[Any, Any, Any]]:
+def wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, Any]]:
     """The traced form of a generator function; a call of it begins when its first item is asked for."""
     function = site.function
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        call = begin(site, _plan(site), args, kwargs)
+        call = start_call(site, _plan(site), args, kwargs)
         inner = function(*args, **kwargs)
-        return (yield from inner if call is None else _follow(Flow(call, perf_counter()), inner))
+        return (yield from inner if call is None else _follow(StreamTracker(call, perf_counter()), inner))
 
     return traced
 
 
-def wrap_async_generator(site: Site) -> Callable[..., AsyncGenerator[Any, Any]]:
+def wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
     """The traced form of an async generator function; a call of it begins when its first item is asked for."""
 
-    def begun(*args: Any, **kwargs: Any) -> tuple[Flow, AsyncGenerator[Any, Any]]:
-        call = begin(site, _plan(site), args, kwargs)
-        return Flow(call, perf_counter()), site.function(*args, **kwargs)
+    def begun(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
+        call = start_call(site, _plan(site), args, kwargs)
+        return StreamTracker(call, perf_counter()), site.function(*args, **kwargs)
 
     return functools.wraps(site.function)(_following_async(begun))
 
 
-def _plan(site: Site) -> runtime.Plan:
+def _plan(site: TracedFunction) -> runtime.Plan:
     plan = site.plan
     return runtime.prepare(site) if plan is None or plan.of is not runtime.current else plan

@@ -16,15 +16,15 @@ from typing import Any, Final, final
 
 import msgspec
 
-from ragmon.capture.call import SPAN, Odds, random, threshold
+from ragmon.capture.call import SPAN, SamplingDecision, random, threshold
 from ragmon.capture.parent import read
-from ragmon.capture.worker import Ready, Worker
+from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.paths import Path
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.spans import Merge, per_request, to_record
-from ragmon.ingest.spans.model import Trace, neutral, resource
+from ragmon.ingest.spans.model import Trace, from_sdk_span, resource
 
 LATE: Final = "late"
 ORPHAN: Final = "orphan"
@@ -36,7 +36,7 @@ _REMEMBERED: Final = 10_000
 
 
 @dataclass(frozen=True)
-class Limits:
+class BufferLimits:
     """How long and how much is waited for.
 
     Args:
@@ -55,7 +55,7 @@ class Limits:
 
 
 @final
-class Gathered:
+class OpenRequest:
     """One request.
 
     Attributes:
@@ -83,7 +83,7 @@ class Gathered:
         self.claimed = False
         self.complete = True
 
-    def is_due(self, now: float, limits: Limits, *, hurried: bool) -> bool:
+    def is_due(self, now: float, limits: BufferLimits, *, hurried: bool) -> bool:
         """Whether nothing more is to be waited for; in a hurry only for what is known to run."""
         if self.root_ended is not None and not self.open:
             return hurried or now - self.changed >= limits.linger
@@ -91,7 +91,7 @@ class Gathered:
         return late or now - self.began >= limits.age
 
 
-class Gathering:
+class SpanBuffer:
     """The requests that run.
 
     Every step is one operation on a dictionary, a set or a list, so threads need no lock.
@@ -104,11 +104,11 @@ class Gathering:
         dropped: Spans that belong to no record, by reason.
     """
 
-    def __init__(self, limits: Limits | None = None, clock: Callable[[], float] = monotonic) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, limits: BufferLimits | None = None, clock: Callable[[], float] = monotonic) -> None:
+        self.limits = limits or BufferLimits()
         self._clock = clock
-        self._requests: dict[int, Gathered] = {}
-        self._of: dict[int, Gathered] = {}
+        self._requests: dict[int, OpenRequest] = {}
+        self._of: dict[int, OpenRequest] = {}
         self._gone: dict[int, None] = {}
         self.dropped = {LATE: 0, ORPHAN: 0, TOO_MANY: 0, FULL: 0}
 
@@ -117,7 +117,7 @@ class Gathering:
         if len(self._requests) >= self.limits.requests:
             self.dropped[FULL] += 1
             return False
-        found = Gathered(trace_id, span_id, self._clock())
+        found = OpenRequest(trace_id, span_id, self._clock())
         self._requests[span_id] = self._of[span_id] = found
         return True
 
@@ -156,7 +156,7 @@ class Gathering:
             found.root_ended = now
         found.open.discard(span_id)
 
-    def due(self, *, hurried: bool = False, all_of_them: bool = False) -> Iterator[Gathered]:
+    def due(self, *, hurried: bool = False, all_of_them: bool = False) -> Iterator[OpenRequest]:
         """Requests nothing more is to be waited for; each is given once.
 
         Args:
@@ -171,7 +171,7 @@ class Gathering:
                 self._forget(found)
                 yield found
 
-    def _forget(self, found: Gathered) -> None:
+    def _forget(self, found: OpenRequest) -> None:
         for span_id in list(found.open):
             self._gone[span_id] = None
         while len(self._gone) > _REMEMBERED:
@@ -187,7 +187,7 @@ _SHARE: Final = 2048
 
 
 @dataclass(frozen=True)
-class Asked:
+class SpanSettings:
     """What is asked of requests nobody decorated.
 
     Args:
@@ -208,10 +208,10 @@ class Asked:
     pipeline: str | None = None
     id_from: Path | None = None
     merge: Merge = "concat"
-    limits: Limits = field(default_factory=Limits)
+    limits: BufferLimits = field(default_factory=BufferLimits)
 
 
-class Requests:
+class RequestAssembler:
     """Turns gathered requests into records.
 
     Args:
@@ -224,7 +224,7 @@ class Requests:
         ignored: Requests that are no RAG, by reason.
     """
 
-    def __init__(self, worker: Worker, asked: Asked) -> None:
+    def __init__(self, worker: Worker, asked: SpanSettings) -> None:
         self._worker = worker
         self._asked = asked
         self._threshold = threshold(asked.rate)
@@ -234,7 +234,7 @@ class Requests:
 
     def begin_again(self) -> None:
         """Begin anew in a forked child."""
-        self.gathering = Gathering(self._asked.limits)
+        self.gathering = SpanBuffer(self._asked.limits)
         self.ignored: Counter[str] = Counter()
 
     def sweep(self, asked: bool = False) -> None:
@@ -258,14 +258,14 @@ class Requests:
         """A decorated call began in a span; what lies around it is no request of its own."""
         self.gathering.claim(span_id)
 
-    def _take(self, found: Gathered) -> None:
+    def _take(self, found: OpenRequest) -> None:
         if found.claimed:
             self.ignored[DECORATED] += 1
             return
-        for request in per_request(map(neutral, found.spans)):
+        for request in per_request(map(from_sdk_span, found.spans)):
             self._make(request, found)
 
-    def _make(self, request: Trace, found: Gathered) -> None:
+    def _make(self, request: Trace, found: OpenRequest) -> None:
         of_process = resource(found.spans[0]) if found.spans else {}
         mapped = to_record(
             request,
@@ -280,9 +280,9 @@ class Requests:
             return
         record = self._sampled(mapped.record, found)
         if record is not None:
-            self._worker.submit(Ready(record, _SHARE * len(found.spans)))
+            self._worker.submit(QueuedRecord(record, _SHARE * len(found.spans)))
 
-    def _sampled(self, record: Record, found: Gathered) -> Record | None:
+    def _sampled(self, record: Record, found: OpenRequest) -> Record | None:
         """The record with how it came to be kept; None where it is not."""
         odds = self._odds(found)
         stratum = self._stratum(record)
@@ -295,14 +295,14 @@ class Requests:
             sampling=Sampling(audit=odds.audit, stratum=stratum, p_audit=odds.p_audit, p=odds.p(keep)),
         )
 
-    def _odds(self, found: Gathered) -> Odds:
+    def _odds(self, found: OpenRequest) -> SamplingDecision:
         """How the draw went; where the application's sampler tells its own rate, only what it let through is seen."""
         if not found.spans:
-            return Odds(found.trace_id % SPAN >= self._threshold, self._asked.rate)
+            return SamplingDecision(found.trace_id % SPAN >= self._threshold, self._asked.rate)
         parent = read(found.spans[-1].context)
         told = parent.sampled and parent.rejected is not None
         odds = parent.odds(self._asked.rate, self._threshold, respected=told)
-        return odds if odds is not None else Odds(audit=False, p_audit=0.0)
+        return odds if odds is not None else SamplingDecision(audit=False, p_audit=0.0)
 
     def _stratum(self, record: Record) -> str:
         if not self._asked.keep:

@@ -13,8 +13,8 @@ from time import monotonic, time
 from typing import Final, NamedTuple
 
 from ragmon.capture.call import Call, here
-from ragmon.capture.counters import CLOSED, FULL, KEPT, Page
-from ragmon.capture.exporters.base import BATCH, BatchSink, Detour, Door, Sink
+from ragmon.capture.counters import CLOSED, FULL, KEPT, CounterFile
+from ragmon.capture.exporters.base import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
@@ -32,7 +32,7 @@ _NAP: Final = 0.05
 """Seconds the worker sleeps when there is nothing to do. Waking it would cost the request path a lock."""
 
 
-class Ready(NamedTuple):
+class QueuedRecord(NamedTuple):
     """A record that was made elsewhere.
 
     Attributes:
@@ -44,7 +44,7 @@ class Ready(NamedTuple):
     weight: int
 
 
-class Counts(NamedTuple):
+class WorkerCounts(NamedTuple):
     """What the worker was given and what became of it, at one moment."""
 
     received: int
@@ -73,15 +73,15 @@ class Worker:
     def __init__(
         self,
         convert: Callable[[Call], Record],
-        sink: Sink | BatchSink,
+        sink: Exporter | BatchExporter,
         capacity: int = QUEUE,
         held: int = HELD,
         folder: Path | None = None,
         every: Callable[[bool], None] | None = None,
-        detour: Detour | None = None,
+        detour: Processor | None = None,
     ) -> None:
         self._convert = convert
-        self._door = Door(sink)
+        self._door = ExporterAdapter(sink)
         self._capacity = capacity
         self._held = held
         self._folder = folder
@@ -90,9 +90,9 @@ class Worker:
         self._prepare()
 
     def _prepare(self) -> None:
-        self.page = Page(self._folder)
+        self.page = CounterFile(self._folder)
         self._room = self._held
-        self._queue: deque[Call | Ready] = deque()
+        self._queue: deque[Call | QueuedRecord] = deque()
         self._books = Condition()
         self._done = 0
         self._taken = 0
@@ -112,7 +112,7 @@ class Worker:
                 self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
                 self._thread.start()
 
-    def begin_again(self, sink: Sink | BatchSink, detour: Detour | None = None) -> None:
+    def begin_again(self, sink: Exporter | BatchExporter, detour: Processor | None = None) -> None:
         """Begin anew in a forked child: the queue, the locks and the counters that came along are its parent's.
 
         Args:
@@ -121,10 +121,10 @@ class Worker:
         """
         self._detour = detour
         self.page.leave_to_parent()
-        self._door = Door(sink)
+        self._door = ExporterAdapter(sink)
         self._prepare()
 
-    def submit(self, call: Call | Ready) -> None:
+    def submit(self, call: Call | QueuedRecord) -> None:
         """Take a finished call: an append, or a drop that is counted. Takes no lock, never blocks, never raises."""
         lane, page = here.lane, self.page
         if lane.page is not page:
@@ -142,12 +142,12 @@ class Worker:
             self._room -= call.weight
             self._queue.append(call)
 
-    def counts(self) -> Counts:
+    def counts(self) -> WorkerCounts:
         """What was given, delivered and lost so far, and what is on its way."""
         with self._books:
             page = self.page
             dropped, sent, received = page.dropped(), page.delivered, page.total(KEPT)
-            return Counts(received, sent, dropped, received - sent - sum(dropped.values()))
+            return WorkerCounts(received, sent, dropped, received - sent - sum(dropped.values()))
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything submitted so far is with the sink, or lost, and all there is to tell is told.
@@ -255,20 +255,20 @@ class Worker:
             warn_once(f"records go on unjudged: {whereabouts(error)}")
             return records
 
-    def _next(self) -> list[Call | Ready]:
+    def _next(self) -> list[Call | QueuedRecord]:
         """The calls that are delivered now; one with spans that have not ended holds back those behind it."""
-        taken: list[Call | Ready] = []
+        taken: list[Call | QueuedRecord] = []
         while self._queue and len(taken) < BATCH and not self._lingers(self._queue[0]):
             taken.append(self._queue.popleft())
         return taken
 
-    def _lingers(self, call: Call | Ready) -> bool:
+    def _lingers(self, call: Call | QueuedRecord) -> bool:
         """Whether spans inside a call may yet end, and nobody is in a hurry."""
         if not isinstance(call, Call) or not call.open or self._closed or self._asked > self._answered:
             return False
         return 0 <= time() - call.ts < LINGER
 
-    def _read(self, calls: Sequence[Call | Ready]) -> tuple[list[Record], dict[str, int]]:
+    def _read(self, calls: Sequence[Call | QueuedRecord]) -> tuple[list[Record], dict[str, int]]:
         """The records of calls, and how many could not be read."""
         records = []
         for call in calls:

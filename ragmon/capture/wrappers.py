@@ -24,19 +24,19 @@ from types import CodeType
 from typing import Any, Final, cast
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, Lost, Site, active, here, leave, random
+from ragmon.capture.call import Call, TracedFunction, UnsampledCall, active, here, leave, random
 from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
-from ragmon.capture.runtime import Plan, begin
-from ragmon.capture.streams import follower_of, wrap_async_generator, wrap_generator
+from ragmon.capture.runtime import Plan, start_call
+from ragmon.capture.streams import stream_wrapper, wrap_async_generator, wrap_generator
 from ragmon.core.log import warn_once, whereabouts
 
-Factory = Callable[[Site], Callable[..., Any]]
+Factory = Callable[[TracedFunction], Callable[..., Any]]
 Shape = tuple[tuple[str, int, bool], ...]
 """Of each parameter its name, its kind and whether it has a default."""
 _WRAPPER: Final = "traced"
 
 
-def exact(factory: Factory, site: Site) -> Callable[..., Any]:
+def specialise(factory: Factory, site: TracedFunction) -> Callable[..., Any]:
     """The wrapper a factory makes, with the parameters of the function where that can be.
 
     Args:
@@ -136,20 +136,20 @@ def _load(name: str) -> ast.Name:
 _outer, _enter, _leave = active.get, active.set, active.reset
 
 
-def wrap(site: Site) -> Callable[..., Any]:
+def wrap(site: TracedFunction) -> Callable[..., Any]:
     """The traced form of a function, of its own kind: sync, async, generator or async generator."""
     function, called = site.function, inspect.getattr_static(type(site.function), "__call__")
     for is_kind, wrapper in (
-        (inspect.iscoroutinefunction, lambda site: exact(_wrap_async, site)),
+        (inspect.iscoroutinefunction, lambda site: specialise(_wrap_async, site)),
         (inspect.isasyncgenfunction, wrap_async_generator),
         (inspect.isgeneratorfunction, wrap_generator),
     ):
         if is_kind(function) or is_kind(called):
             return wrapper(site)
-    return exact(_wrap_sync, site)
+    return specialise(_wrap_sync, site)
 
 
-def _wrap_sync(site: Site) -> Callable[..., Any]:
+def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
     function = site.function
 
     @functools.wraps(function)
@@ -180,7 +180,7 @@ def _wrap_sync(site: Site) -> Callable[..., Any]:
                     return result
                 return _lost(site, plan, args, kwargs, started, result)
         else:
-            begun = begin(site, plan, args, kwargs)
+            begun = start_call(site, plan, args, kwargs)
             if begun is None:
                 return function(*args, **kwargs)
             call = begun
@@ -204,7 +204,7 @@ def _run(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs
     return _returned(call, started, result)
 
 
-def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
+def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
     function = cast("Callable[..., Awaitable[Any]]", site.function)
 
     @functools.wraps(function)
@@ -224,7 +224,7 @@ def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
             elif plan.detail:
                 call = Call(site, plan, args, kwargs, plan.lost)
             else:
-                mark, started = Lost(), perf_counter() if plan.times else None
+                mark, started = UnsampledCall(), perf_counter() if plan.times else None
                 try:
                     _enter(mark)  # it stays there when it has ended: it says nothing then
                     result = await function(*args, **kwargs)
@@ -238,7 +238,7 @@ def _wrap_async(site: Site) -> Callable[..., Awaitable[Any]]:
                     return result
                 return _lost(site, plan, args, kwargs, started, result)
         else:
-            begun = begin(site, plan, args, kwargs)
+            begun = start_call(site, plan, args, kwargs)
             if begun is None:
                 return await function(*args, **kwargs)
             call = begun
@@ -265,10 +265,10 @@ async def _run_async(
 
 
 def _lost(
-    site: Site, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
+    site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
 ) -> Any:
     """Count a call that lost the draw and returned, and give what its caller gets; it may be kept for how it ended."""
-    if type(result) is not dict and (follower := follower_of(result)) is not None:
+    if type(result) is not dict and (follower := stream_wrapper(result)) is not None:
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed = False
         return follower(call, perf_counter() if started is None else started, result)
@@ -288,7 +288,7 @@ def _lost(
 
 def _returned(call: Call, started: float, result: Any) -> Any:
     """Count a call that returned, and give what its caller gets: the result, or the stream it is, followed."""
-    if type(result) is not dict and (follower := follower_of(result)) is not None:
+    if type(result) is not dict and (follower := stream_wrapper(result)) is not None:
         return follower(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan

@@ -19,7 +19,7 @@ from ragmon.cli.common import (
 )
 from ragmon.core.escaping import printable, printable_json
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import Freezing
+from ragmon.monitor.offline import BaselineRecorder
 
 
 @click.group(cls=Commands)
@@ -41,7 +41,7 @@ def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str |
     """
     check_inputs(traces, gold)
     settings, sets = settings_and_gold(config, gold)
-    freezing = Freezing(settings, ScorerPlan(settings, sets)())
+    freezing = BaselineRecorder(settings, ScorerPlan(settings, sets)())
     score(traces, settings, sets, follower=freezing)
     file = freezing.file()
     for name, one in file["pipelines"].items():

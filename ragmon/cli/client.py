@@ -18,11 +18,11 @@ from urllib.parse import urlencode, urlsplit
 import click
 import msgspec
 
-from ragmon.config.services import Tls
+from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_line
-from ragmon.export.state import Books
+from ragmon.export.state import StageCounters
 from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 10.0
@@ -37,7 +37,7 @@ class NoAnswerError(RagmonError):
     """Nobody answers, or not with what was asked for."""
 
 
-class Request(NamedTuple):
+class ClientRequest(NamedTuple):
     """What a server is asked.
 
     Attributes:
@@ -53,7 +53,7 @@ class Request(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-class Answer(NamedTuple):
+class ServerResponse(NamedTuple):
     """What a server answered.
 
     Attributes:
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
     again: str | None = None
 
 
-class Producers(msgspec.Struct):
+class ProducerStats(msgspec.Struct):
     """What producers say of themselves.
 
     Attributes:
@@ -79,7 +79,7 @@ class Producers(msgspec.Struct):
     dropped: dict[str, int] = {}
 
 
-class Quarantined(msgspec.Struct):
+class QuarantinedItem(msgspec.Struct):
     """A request that is set aside.
 
     Attributes:
@@ -95,13 +95,13 @@ class Quarantined(msgspec.Struct):
     size: int = 0
 
 
-class Journal(msgspec.Struct):
+class JournalStatus(msgspec.Struct):
     """How the journal stands: its newest row."""
 
     row: int = 0
 
 
-class Status(msgspec.Struct):
+class ServerStatus(msgspec.Struct):
     """What `/api/status` says, as far as somebody here asks.
 
     Attributes:
@@ -119,17 +119,17 @@ class Status(msgspec.Struct):
 
     version: str
     now: float
-    books: dict[str, Books]
+    books: dict[str, StageCounters]
     trouble: str = ""
     spans_dropped: dict[str, int] = {}
     refused: dict[str, int] = {}
-    quarantined: list[Quarantined] = []
-    producers: Producers = msgspec.field(default_factory=Producers)
-    journal: Journal = msgspec.field(default_factory=Journal)
+    quarantined: list[QuarantinedItem] = []
+    producers: ProducerStats = msgspec.field(default_factory=ProducerStats)
+    journal: JournalStatus = msgspec.field(default_factory=JournalStatus)
     builds: list[tuple[str, str, str]] = []
 
 
-class Place(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a server listens."""
 
     tls: bool
@@ -142,7 +142,7 @@ class Place(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def place(url: str) -> Place:
+def place(url: str) -> ServerAddress:
     """Read an address.
 
     Raises:
@@ -160,10 +160,10 @@ def place(url: str) -> Place:
         # What stands before an @ may be a password, so such an address is not shown.
         told = "it names a user" if "@" in url else shorten(url)
         raise RagmonError(f"this is no address of a server: {told}", hint=_EXAMPLE)
-    return Place(tls, host, port or (443 if tls else 80), found.path.rstrip("/"))
+    return ServerAddress(tls, host, port or (443 if tls else 80), found.path.rstrip("/"))
 
 
-def get(url: str, path: str, *, timeout: float = TIMEOUT) -> Answer:
+def get(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse:
     """Ask for a page.
 
     Args:
@@ -175,10 +175,12 @@ def get(url: str, path: str, *, timeout: float = TIMEOUT) -> Answer:
         RagmonError: The address is none.
         NoAnswerError: Nobody answers there.
     """
-    return send(place(url), Request("GET", path), timeout=timeout)
+    return send(place(url), ClientRequest("GET", path), timeout=timeout)
 
 
-def send(where: Place, request: Request, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None) -> Answer:
+def send(
+    where: ServerAddress, request: ClientRequest, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None
+) -> ServerResponse:
     """Send a request and read its answer.
 
     Args:
@@ -200,7 +202,7 @@ def send(where: Place, request: Request, *, timeout: float = TIMEOUT, trusted: s
     try:
         connection.request(request.method, f"{where.path}{request.path}", request.body, dict(request.headers))
         answer = connection.getresponse()
-        return Answer(answer.status, answer.read(LARGEST), answer.headers.get("Retry-After"))
+        return ServerResponse(answer.status, answer.read(LARGEST), answer.headers.get("Retry-After"))
     except (OSError, http.client.HTTPException, UnicodeError) as error:
         raise NoAnswerError(f"nobody answers on {where} ({_why(error)})", hint=_hint(error)) from error
     finally:
@@ -218,7 +220,7 @@ def _hint(error: Exception) -> str:
     return f"is it running? Its address, such as {_EXAMPLE}"
 
 
-def status(url: str) -> Status:
+def status(url: str) -> ServerStatus:
     """How a server stands.
 
     Args:
@@ -231,7 +233,7 @@ def status(url: str) -> Status:
     answer = get(url, STATUS)
     try:
         if answer.status == HTTPStatus.OK:
-            return msgspec.json.decode(answer.body, type=Status)
+            return msgspec.json.decode(answer.body, type=ServerStatus)
         told = f"it answered with status {answer.status}"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         told = str(error)
@@ -241,10 +243,10 @@ def status(url: str) -> Status:
     )
 
 
-def risen(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """What was counted between two looks.
 
-    >>> risen({"late": 1}, {"late": 3, "too_old": 1})
+    >>> counter_delta({"late": 1}, {"late": 3, "too_old": 1})
     {'late': 2, 'too_old': 1}
     """
     return {reason: n - before.get(reason, 0) for reason, n in after.items() if n > before.get(reason, 0)}
@@ -317,7 +319,7 @@ def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool =
     """
     address, token = place(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    request = Request("POST", path, json.dumps(body).encode(), headers)
+    request = ClientRequest("POST", path, json.dumps(body).encode(), headers)
     trusted = _trusted(settings)
     answer = send(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
     for tried in range(1, TRIES):
@@ -328,7 +330,7 @@ def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool =
     return _object(answer, address)
 
 
-def _wait(place: Place, answer: Answer, usual: float) -> None:
+def _wait(place: ServerAddress, answer: ServerResponse, usual: float) -> None:
     """Leave a monitor alone for as long as it wants, or as is usual, and say so."""
     from ragmon.capture.exporters.http import (  # noqa: PLC0415 - most commands never wait, and need nothing of it
         retry_after,
@@ -344,12 +346,12 @@ def _trusted(settings: Settings) -> ssl.SSLContext:
     """Those this machine trusts, and the certificate the server here was given."""
     trusted = ssl.create_default_context()
     tls = settings.serve.tls
-    if isinstance(tls, Tls) and Path(tls.cert).is_file():
+    if isinstance(tls, TlsTable) and Path(tls.cert).is_file():
         trusted.load_verify_locations(tls.cert)
     return trusted
 
 
-def _object(answer: Answer, place: Place) -> dict[str, Any]:
+def _object(answer: ServerResponse, place: ServerAddress) -> dict[str, Any]:
     """The object in an answer.
 
     Raises:

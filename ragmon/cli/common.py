@@ -18,17 +18,17 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColu
 
 from ragmon.cli import hang_up
 from ragmon.config.load import load
-from ragmon.config.services import Labels
+from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
 from ragmon.core.record import Label, Line
 from ragmon.gold import GoldSet
-from ragmon.gold.labels.files import Words, read_labels
-from ragmon.ingest.files import Intake, read_files
+from ragmon.gold.labels.files import LabelSpelling, read_labels
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.monitor.build import ScorerPlan, load_gold
 from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
-from ragmon.scoring.labels import Settled
+from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
 
 
@@ -175,14 +175,14 @@ def score(
     return run
 
 
-def spelling(table: Labels, rater: str | None = None) -> Words:
+def spelling(table: LabelsTable, rater: str | None = None) -> LabelSpelling:
     """How label files spell things, by the configuration.
 
     Args:
         table: `[labels]`.
         rater: Who gave the labels of rows that do not say.
     """
-    return Words(dict(table.column), table.values.true, table.values.false, rater)
+    return LabelSpelling(dict(table.column), table.values.true, table.values.false, rater)
 
 
 def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings) -> None:
@@ -191,10 +191,10 @@ def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: 
         return
     if STDIN in traces:
         click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
-    settled = Settled()
+    settled = FinalLabels()
     for label in labels:
         settled.hear(label)
-    settled.meet(read_files([path for path in traces if path != STDIN], Intake()))
+    settled.meet(read_files([path for path in traces if path != STDIN], ReadSummary()))
     run.settle(settled, lambda pipeline: settings.of(pipeline).proxy)
 
 

@@ -27,7 +27,7 @@ from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.releases import By
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import Releases
+from ragmon.monitor.offline import ReleaseSplitter
 
 PATH: Final = "/api/compare"
 PATIENCE: Final = 600.0
@@ -132,7 +132,7 @@ def _of_files(
     policy = policy_of(settings, pipeline)
     check_gold(policy, sets)
     notes = compared.left_out(policy)
-    releases = Releases(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
+    releases = ReleaseSplitter(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
     scorer = score(traces, settings, sets, follower=releases).scorer
     pair = releases.release(baseline), releases.release(candidate)
     found = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)

@@ -33,7 +33,7 @@ from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import Baseline, Releases, against
+from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, against
 from ragmon.monitor.replay import Duplicates, Run
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
@@ -113,7 +113,7 @@ def gate(
     def scored(paths: Sequence[str]) -> Run:
         return score(paths, settings, sets, jobs=jobs, duplicates=duplicates, labels=labels)
 
-    earlier = None if baseline is None else Baseline.read(baseline, scored)
+    earlier = None if baseline is None else BaselineRun.read(baseline, scored)
     if earlier is not None:
         policy = replace(policy, baseline_p95_ms=earlier.p95_ms({gate.pipeline for gate in policy.gates}))
     if since_build is not None:
@@ -148,7 +148,7 @@ def _check_alone(context: click.Context) -> None:
 def _since(traces: Sequence[str], plan: ScorerPlan, policy: Policy, build: str) -> Report:
     """The report on one build."""
     policy, notes = _without_latency(policy)
-    releases = Releases(plan, "build", [build], policy.gates)
+    releases = ReleaseSplitter(plan, "build", [build], policy.gates)
     run = score(traces, plan.settings, plan.gold, follower=releases)
     release, scorer = releases.release(build), run.scorer
     outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())

@@ -18,7 +18,7 @@ from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.private_files import read_key
 from ragmon.gold.diff import MUTATED, Diff, diff
 from ragmon.gold.freeze import freeze, is_frozen, read_frozen
-from ragmon.gold.lint import SEVERITIES, Finding, lint
+from ragmon.gold.lint import SEVERITIES, LintFinding, lint
 from ragmon.gold.sets import SHOWN, GoldSet, Stats, stats
 
 _NEGATIVE: Final = 1
@@ -150,7 +150,7 @@ def _tell_diff(ctx: click.Context, found: Diff, form: str) -> None:
         ctx.exit(_NEGATIVE)
 
 
-def _finding_lines(findings: Sequence[Finding]) -> Iterator[str]:
+def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
     """One line a finding and one hint a kind; errors are all listed, of the rest the first of each kind."""
     for (severity, hint), kind in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
         found = list(kind)

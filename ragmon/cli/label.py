@@ -14,14 +14,14 @@ from ragmon.cli import Commands
 from ragmon.cli.client import tell
 from ragmon.cli.common import config_option, output_option, spelling, write
 from ragmon.config.load import load
-from ragmon.config.services import Tls
+from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.core import record
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.core.record import Label, Line, Record
 from ragmon.gold.labels.files import read_labels, template
 from ragmon.gold.labels.sampling import queue, rows
-from ragmon.ingest.files import Intake, read_files
+from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.server.journal import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.receiver.http import LABELS_PATH
@@ -84,7 +84,7 @@ def _summary(labels: Sequence[Label]) -> Iterator[str]:
 
 def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
     """Tell a server; returns how many labels it took."""
-    scheme = "https" if isinstance(settings.serve.tls, Tls) else "http"
+    scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
     where = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
     told = [json.loads(record.encode(one)) for one in labels]
     return int(tell(str(where), LABELS_PATH, told, settings).get("accepted", 0))
@@ -118,7 +118,7 @@ def queue_command(
     """
     settings = load(config)
     if traces:
-        found = queue(read_files(traces, Intake()), limit)
+        found = queue(read_files(traces, ReadSummary()), limit)
     else:
         with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
             found = queue(_lines(journal), limit)

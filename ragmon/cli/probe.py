@@ -21,11 +21,11 @@ from ragmon.core.record import Record
 from ragmon.export.markdown import markdown, text
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, ScorerPlan
-from ragmon.monitor.probes.client import Asker, Capture
-from ragmon.monitor.probes.plan import Outlet, budget_of, chosen, key_of, outlet, questions
+from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
+from ragmon.monitor.probes.plan import ProbeExporter, budget_of, chosen, key_of, outlet, questions
 from ragmon.monitor.probes.prober import Prober
-from ragmon.monitor.probes.question import THROTTLED, Answered, Counts
-from ragmon.monitor.probes.runner import Crew, InOrder, Lines, once
+from ragmon.monitor.probes.question import THROTTLED, Answered, ProbeCounts
+from ragmon.monitor.probes.runner import InOrder, ProbeWorkers, TraceFile, run_round
 from ragmon.monitor.replay import Run
 
 _LOOK: Final = 1.0
@@ -73,7 +73,7 @@ def probe(
     with ExitStack() as stack:
         if not one_round:
             return _for_ever(settings, sets, specs, stack.enter_context(outlet(settings, redact, output)))
-        lines = stack.enter_context(Lines(output)) if output or not judged else None
+        lines = stack.enter_context(TraceFile(output)) if output or not judged else None
         found = _round(settings, sets, specs, redact, lines)
     return _judge(settings, sets, found, form) if judged else 0
 
@@ -97,8 +97,8 @@ def _gold_of(spec: ProbeSpec, sets: Sequence[GoldSet]) -> GoldSet:
 
 
 @contextmanager
-def _capture(settings: Settings) -> Iterator[Capture]:
-    capture = Capture(settings)
+def _capture(settings: Settings) -> Iterator[ProbeCapture]:
+    capture = ProbeCapture(settings)
     try:
         yield capture
     finally:
@@ -106,7 +106,7 @@ def _capture(settings: Settings) -> Iterator[Capture]:
 
 
 def _round(
-    settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], redact: Redactions, lines: Lines | None
+    settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], redact: Redactions, lines: TraceFile | None
 ) -> list[Record]:
     """Send every question of every probe once; returns the records as they are written.
 
@@ -122,17 +122,17 @@ def _round(
 
     with _capture(settings) as capture:
         for spec in specs:
-            asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline))
+            asker = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             with closing(asker):
                 _send_once(spec, _gold_of(spec, sets), asker, InOrder(keep))
     return found
 
 
-def _send_once(spec: ProbeSpec, gold: GoldSet, asker: Asker, ordered: InOrder) -> None:
+def _send_once(spec: ProbeSpec, gold: GoldSet, asker: ProbeClient, ordered: InOrder) -> None:
     asked = questions(gold)
     _say(spec, f"{len(asked)} questions of {gold.name} to {spec.asks}")
-    counts, told, first = Counts(), monotonic(), True
-    for answered in once(Crew(asker, spec.concurrency), asked):
+    counts, told, first = ProbeCounts(), monotonic(), True
+    for answered in run_round(ProbeWorkers(asker, spec.concurrency), asked):
         if first and answered.unreachable:
             raise _nobody(spec, answered)
         first = False
@@ -168,15 +168,15 @@ def _judge(settings: Settings, sets: tuple[GoldSet, ...], found: Sequence[Record
     return EXIT[report.verdict]
 
 
-def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], out: Outlet) -> int:
+def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], out: ProbeExporter) -> int:
     """Send questions until a signal ends it."""
     heard: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: heard.put(number))
-    counts, probers = Counts(), list[Prober]()
+    counts, probers = ProbeCounts(), list[Prober]()
     with _capture(settings) as capture:
         for spec in specs:
-            asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline))
+            asker = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             budget = budget_of(settings, spec)
             asked = questions(_gold_of(spec, sets))
             probers.append(Prober(spec, asked, asker, out.put, counts=counts, budget=budget))

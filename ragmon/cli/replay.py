@@ -17,9 +17,9 @@ import click
 from click.core import ParameterSource
 
 from ragmon.alarms import plain
-from ragmon.capture.judges.endpoint import Endpoint, read_key
-from ragmon.capture.judges.prompts import Case, contextual_precision
-from ragmon.capture.judges.results import NoJudgementError, Opinion
+from ragmon.capture.judges.endpoint import ModelEndpoint, read_key
+from ragmon.capture.judges.prompts import RequestTexts, contextual_precision
+from ragmon.capture.judges.results import JudgeError, Opinion
 from ragmon.cli import fail
 from ragmon.cli.common import (
     STDIN,
@@ -41,11 +41,11 @@ from ragmon.core.constants import TIMEOUT
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.export.markdown import render
-from ragmon.ingest.files import Intake
+from ragmon.ingest.files import ReadSummary
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import Watching
+from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Duplicates, Run
-from ragmon.scoring.labels import Settled
+from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import open_readonly
 
 COMPAT: Final[dict[str, tuple[str, ...]]] = {
@@ -140,7 +140,7 @@ def replay(
     if compat:
         return _compat(compat, traces, gold, output, published)
     settings, sets = settings_and_gold(config, gold)
-    watching = None if alerts_out is None else Watching(settings, ScorerPlan(settings, sets)())
+    watching = None if alerts_out is None else AlarmReplay(settings, ScorerPlan(settings, sets)())
     run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching, labels=labels)
     notes = [] if watching is None else watching.notes()
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
@@ -165,12 +165,12 @@ def _journal(
     """Score a server's journal again."""
     from ragmon.server.pipeline.recovery import replay as score_again  # noqa: PLC0415 - loads what the server needs
 
-    labels = Settled()
+    labels = FinalLabels()
     with open_readonly(Path(folder)) as rows:
         ledger = score_again(settings, rows, labels)
     counts, live, digest = ledger.counts, ledger.live, ledger.live.scorer.state.digest()
     unknown = {key.replace("|", ": ", 1): n for key, n in counts.unknown.items()}
-    run = Run(live.scorer, Intake(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
+    run = Run(live.scorer, ReadSummary(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
     if labels:
         run.settle(labels, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
@@ -254,14 +254,14 @@ def seed_judge(
         hint = "such as https://judge.example/v1"
         raise RagmonError(f"--judge-url is no address: {shorten(judge_url)}", hint=hint) from None
     key = None if judge_key_file is None else read_key(Path(judge_key_file), "check --judge-key-file")
-    endpoint = Endpoint(address, model, key=key)
+    endpoint = ModelEndpoint(address, model, key=key)
 
     def ask(question: str, expected: str, contexts: Sequence[str]) -> Mapping[str, Any]:
         began = monotonic()
         try:
-            case = Case(question, tuple(contexts), expected=expected)
+            case = RequestTexts(question, tuple(contexts), expected=expected)
             opinion = asyncio.run(_opinion(endpoint, case, reasons=not no_reason))
-        except NoJudgementError as failure:
+        except JudgeError as failure:
             return {
                 "error": {failure.result: str(failure)} if failure.status is None else {"api_error": failure.status}
             }
@@ -273,6 +273,6 @@ def seed_judge(
     return ask
 
 
-async def _opinion(endpoint: Endpoint, case: Case, *, reasons: bool) -> Opinion:
+async def _opinion(endpoint: ModelEndpoint, case: RequestTexts, *, reasons: bool) -> Opinion:
     async with asyncio.timeout(PATIENCE), endpoint.session(monotonic() + PATIENCE) as session:
         return await contextual_precision(session, case, reasons=reasons)

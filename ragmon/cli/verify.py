@@ -25,18 +25,18 @@ from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable_line
-from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Forgotten
-from ragmon.export.state import Books
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Tombstone
+from ragmon.export.state import StageCounters
 from ragmon.server.journal import Journal, JournalError, JournalReader
-from ragmon.server.journal.reader import Readable, Row
-from ragmon.server.pipeline.decode import Counts
-from ragmon.server.pipeline.recovery import catch_up, entries, replay
-from ragmon.server.pipeline.state import STAGE, Ledger
-from ragmon.server.pipeline.trace_buffer import Traces
+from ragmon.server.journal.reader import JournalReaderBase, JournalRow
+from ragmon.server.pipeline.decode import BatchCounts
+from ragmon.server.pipeline.recovery import entries, recover, replay
+from ragmon.server.pipeline.state import STAGE, ServerState
+from ragmon.server.pipeline.trace_buffer import TraceTracker
 
 
 @dataclass(frozen=True)
-class Account:
+class AuditResult:
     """Whether everything is accounted for.
 
     Attributes:
@@ -50,7 +50,7 @@ class Account:
         notes: What could not be looked at, and why.
     """
 
-    books: Mapping[str, Books]
+    books: Mapping[str, StageCounters]
     missing: int = 0
     lost: Mapping[str, int] = field(default_factory=dict)
     spans: Mapping[str, int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Account:
         return not (self.unbalanced or self.wrong)
 
 
-def of_server(url: str) -> Account:
+def of_server(url: str) -> AuditResult:
     """What a server that runs says of itself.
 
     Args:
@@ -80,16 +80,13 @@ def of_server(url: str) -> Account:
         RagmonError: The address is none, or nobody answers there who is a `ragmon serve`.
     """
     told = status(url)
-    return Account(
+    return AuditResult(
         books=told.books,
         missing=told.producers.missing,
         lost=told.producers.dropped,
         spans=told.spans_dropped,
         wrong=(f"the server takes nothing: {told.trouble}",) if told.trouble else (),
     )
-
-
-__all__ = ["Account", "of_server"]
 
 
 COLUMNS: Final = ("stage", "received", "scored", "ignored", "dropped", "duplicate", "pending", "residual")
@@ -122,7 +119,7 @@ def verify(url: str | None, state_dir: str | None, deep: bool | None, config: st
     return 0 if account.holds else 1
 
 
-def _account(settings: Settings, url: str | None, state_dir: str | None, deep: bool | None) -> tuple[str, Account]:
+def _account(settings: Settings, url: str | None, state_dir: str | None, deep: bool | None) -> tuple[str, AuditResult]:
     """Who was asked, and what was found; without options whoever answers.
 
     Raises:
@@ -143,16 +140,16 @@ def _account(settings: Settings, url: str | None, state_dir: str | None, deep: b
             raise RagmonError(f"{nobody}, and {nothing}", hint="--url URL, or --state-dir DIR") from nothing
 
 
-def _server(url: str) -> tuple[str, Account]:
+def _server(url: str) -> tuple[str, AuditResult]:
     return f"the server on {place(url)}", of_server(url)
 
 
-def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, Account]:
+def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, AuditResult]:
 
     return f"the journal in {folder}", of_journal(settings, folder, deep=deep)
 
 
-def _lines(account: Account) -> list[str]:
+def _lines(account: AuditResult) -> list[str]:
     """What is printed."""
     lines = _table(account)
     for stage, books in sorted(account.books.items()):
@@ -169,7 +166,7 @@ def _lines(account: Account) -> list[str]:
     return lines + [f"{how}: {text}" for how, texts in told.items() for text in texts]
 
 
-def _table(account: Account) -> list[str]:
+def _table(account: AuditResult) -> list[str]:
     """The books, a line a stage."""
     rows = [COLUMNS, *(_row(stage, books) for stage, books in sorted(account.books.items()))] if account.books else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -180,7 +177,7 @@ def _table(account: Account) -> list[str]:
     return lines
 
 
-def _row(stage: str, books: Books) -> tuple[str, ...]:
+def _row(stage: str, books: StageCounters) -> tuple[str, ...]:
     lost = sum(books.ignored.values()), sum(books.dropped.values())
     numbers = (books.received, books.scored, *lost, books.duplicate, books.pending, books.residual)
     return (stage, *map(str, numbers))
@@ -224,7 +221,7 @@ class Rows:
         return self.wrong[:NAMED] + ([f"{more} more rows are not as they should be"] if more > 0 else [])
 
 
-def look(journal: Readable) -> Rows:
+def look(journal: JournalReaderBase) -> Rows:
     """Read every row, up to one that is damaged.
 
     Args:
@@ -245,7 +242,7 @@ def look(journal: Readable) -> Rows:
     return found
 
 
-def _take(row: Row, found: Rows) -> None:
+def _take(row: JournalRow, found: Rows) -> None:
     if not found.count:
         found.first = row.seq
     elif row.seq > found.last + 1:
@@ -256,9 +253,9 @@ def _take(row: Row, found: Rows) -> None:
     _read(row, found)
 
 
-def _read(row: Row, found: Rows) -> None:
+def _read(row: JournalRow, found: Rows) -> None:
     try:
-        Counts.load(row.counts)
+        BatchCounts.load(row.counts)
         held = entries(row.lines)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         found.wrong.append(f"row {row.seq} cannot be read")
@@ -266,12 +263,12 @@ def _read(row: Row, found: Rows) -> None:
     if len(held) != row.n:
         found.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(held)}")
     found.lines += len(held)
-    gone = [entry.was for entry in held if isinstance(entry, Forgotten)]
+    gone = [entry.was for entry in held if isinstance(entry, Tombstone)]
     found.labels += gone.count(LABEL_ENTRY)
     found.forgotten += gone.count(RECORD_ENTRY)
 
 
-def _begins(journal: Readable, found: Rows) -> None:
+def _begins(journal: JournalReaderBase, found: Rows) -> None:
     """Rows before the first one are gone: a checkpoint must say what they said.
 
     A journal that was begun anew where a damaged one was set aside has one of row 0, and goes on with the old numbers.
@@ -297,7 +294,7 @@ DEEP: Final = 200_000
 _SHOWN: Final = 16
 
 
-class Still(JournalReader):
+class SnapshotReader(JournalReader):
     """A journal as it stands at one moment, while somebody may write to it.
 
     Until it is closed the writer's log cannot be emptied: it grows, and is emptied later.
@@ -324,7 +321,7 @@ class Still(JournalReader):
         return iter(())
 
 
-def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) -> Account:
+def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) -> AuditResult:
     """What a journal says came in, and what became of it; a server may be writing to it.
 
     Args:
@@ -338,26 +335,26 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
         JournalError: It cannot be reached.
     """
     try:
-        with Still(folder) as journal:
+        with SnapshotReader(folder) as journal:
             return _audit(settings, journal, deep)
     except JournalError as error:
         if error.reason != "corrupt":
             raise
-        return Account({}, wrong=(str(error),))
+        return AuditResult({}, wrong=(str(error),))
 
 
-def _audit(settings: Settings, journal: Still, deep: bool | None) -> Account:
+def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> AuditResult:
     rows = look(journal)
     if rows.wrong:  # what cannot be read cannot be replayed
-        return Account({}, wrong=tuple(rows.faults()))
-    ledger = catch_up(settings, journal)
+        return AuditResult({}, wrong=tuple(rows.faults()))
+    ledger = recover(settings, journal)
     missing = ledger.producers.missing(ledger.counts.own)
     found, wrong, notes = [_told(rows)], list[str](), list[str]()
     if deep is None and rows.lines > DEEP:
         notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
     elif deep is not False:
         _replayed(settings, journal, ledger, rows, (found, wrong, notes))
-    return Account(
+    return AuditResult(
         books={STAGE: _books(settings, journal, ledger)},
         missing=missing,
         lost=ledger.producers.dropped(),
@@ -375,15 +372,19 @@ def _told(rows: Rows) -> str:
     return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
 
 
-def _books(settings: Settings, journal: Still, ledger: Ledger) -> Books:
+def _books(settings: Settings, journal: SnapshotReader, ledger: ServerState) -> StageCounters:
     """The books, with the traces that a server which begins now would let wait."""
-    waiting = Traces(settings)
+    waiting = TraceTracker(settings)
     waiting.restore(cast("Journal", journal), journal.last()[1])  # it only reads
     return ledger.books(waiting.pending)
 
 
 def _replayed(
-    settings: Settings, journal: Still, ledger: Ledger, rows: Rows, told: tuple[list[str], list[str], list[str]]
+    settings: Settings,
+    journal: SnapshotReader,
+    ledger: ServerState,
+    rows: Rows,
+    told: tuple[list[str], list[str], list[str]],
 ) -> None:
     """Hold a replay of all rows against the newest checkpoint and the rows after it.
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from ragmon.cli.client import AnsweredError, ask, tell
 from ragmon.cli.common import config_option, write
 from ragmon.config.load import load
-from ragmon.config.services import Tls
+from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import duration
 from ragmon.core.escaping import printable_line
@@ -56,7 +56,7 @@ def _told(url: str | None, body: dict[str, str], settings: Settings) -> dict[str
     except AnsweredError as error:
         if named or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
             raise
-    scheme = "https" if isinstance(settings.serve.tls, Tls) else "http"
+    scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
     return tell(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
 
 

@@ -30,7 +30,7 @@ from ragmon.compat.base import Entry, Options, PublishedScorerFailed, published_
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class BenchmarkQuery:
     """One question and the section that answers it.
 
     Args:
@@ -57,7 +57,7 @@ class Query:
 class Benchmark:
     """The usable queries in the order of `queries.json`, and the reference answers by query id."""
 
-    queries: list[Query]
+    queries: list[BenchmarkQuery]
     answers: dict[str, Any]
 
 
@@ -78,7 +78,7 @@ def load_benchmark(directory: str) -> Benchmark:
         by_id = dict(answers.value.items())
     corpus = _corpus_sections(root / "corpus")
     usable = {key: section for key, section in sections.items() if corpus is None or section in corpus}
-    queries = [Query(key, text, *usable[key]) for key, text in texts.items() if key in usable]
+    queries = [BenchmarkQuery(key, text, *usable[key]) for key, text in texts.items() if key in usable]
     return Benchmark(queries, by_id)
 
 
@@ -205,7 +205,7 @@ def _read_traces(paths: Sequence[str]) -> tuple[dict[Any, dict[str, Any]], float
     return by_qid, max(stamps, default=None)
 
 
-def _evaluated(query: Query, trace: dict[str, Any], benchmark: Benchmark, options: Options) -> _Outcome:
+def _evaluated(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark, options: Options) -> _Outcome:
     if not query.text:
         return _Outcome({"error": "Query not found"})
     retrieved = trace.get("retrieved_ids")

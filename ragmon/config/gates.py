@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from ragmon.config.positions import KeyPath
 from ragmon.config.problems import Problems
 from ragmon.config.settings import GoldSpec
-from ragmon.config.tables import Gates, GateTable
+from ragmon.config.tables import GatesTable, GateTable
 from ragmon.config.types import NAME_HINT, is_name
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest
@@ -103,7 +103,7 @@ class Wrong(NamedTuple):
     hint: str
 
 
-def resolve_gates(gates: Gates, common: Gates, about: Surroundings, problems: Problems) -> dict[str, Gate]:
+def resolve_gates(gates: GatesTable, common: GatesTable, about: Surroundings, problems: Problems) -> dict[str, Gate]:
     """The gates of a pipeline, by name, in the order they are reported.
 
     Args:

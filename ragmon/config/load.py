@@ -18,7 +18,7 @@ from typing import Final
 from ragmon.config import sources
 from ragmon.config.gates import Surroundings, resolve_gates
 from ragmon.config.positions import dotted
-from ragmon.config.problems import Place, Problem, Problems
+from ragmon.config.problems import Problem, Problems, SourceLocation
 from ragmon.config.references import (
     DEFAULT,
     Declared,
@@ -34,7 +34,7 @@ from ragmon.config.references import (
 )
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
-from ragmon.config.tables import Document
+from ragmon.config.tables import ConfigDocument
 from ragmon.config.types import duration
 from ragmon.core.policy import Gate
 
@@ -67,7 +67,7 @@ def import_plugins(modules: Sequence[str], problems: Problems) -> None:
 class _Shared:
     """What all pipelines are resolved against."""
 
-    document: Document
+    document: ConfigDocument
     known: Declared
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
@@ -225,7 +225,9 @@ def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = 
 
 def defaults() -> Settings:
     """The built-in defaults alone: no file and no environment."""
-    return resolve(Tree(), sources.process({})[0], Problems(Place(FILE, label=FILE), {}), path=None, plugins=False)
+    return resolve(
+        Tree(), sources.process({})[0], Problems(SourceLocation(FILE, label=FILE), {}), path=None, plugins=False
+    )
 
 
 def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> list[Problem]:
@@ -255,7 +257,7 @@ def find(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
 
 def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) -> tuple[Settings, list[Problem]]:
     early: list[Problem] = []
-    root, tree = (Place(FILE, label=FILE), Tree()) if path is None else gather(path, early.append)
+    root, tree = (SourceLocation(FILE, label=FILE), Tree()) if path is None else gather(path, early.append)
     tree = sources.overlay(tree, environ)
     process, wrong = sources.process(environ)
     problems = Problems(root, tree.places)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import ValidationError
 
 from ragmon.config.positions import KeyPath, dotted
-from ragmon.config.tables import RESERVED, Document, field_at, table_at
+from ragmon.config.tables import RESERVED, ConfigDocument, field_at, table_at
 from ragmon.config.types import Table, is_secret
 from ragmon.core.errors import ConfigError, nearest
 
@@ -30,7 +30,7 @@ _HINTS: Final = {
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where a value was written.
 
     Attributes:
@@ -88,7 +88,7 @@ class Problems:
         places: Where each key was written.
     """
 
-    def __init__(self, root: Place, places: Mapping[KeyPath, Place]) -> None:
+    def __init__(self, root: SourceLocation, places: Mapping[KeyPath, SourceLocation]) -> None:
         self.root = root
         self._places = places
         self._found: dict[tuple[str, int | None, str], Problem] = {}
@@ -101,7 +101,7 @@ class Problems:
             files.setdefault(problem.path, len(files))
         return sorted(self._found.values(), key=lambda problem: (files[problem.path], problem.line or 0))
 
-    def where(self, path: KeyPath, scope: KeyPath = ()) -> tuple[Place, KeyPath]:
+    def where(self, path: KeyPath, scope: KeyPath = ()) -> tuple[SourceLocation, KeyPath]:
         """The place of a key, or of the nearest table around it.
 
         Args:
@@ -117,7 +117,7 @@ class Problems:
                     return place, (*outer, *path)
         return self._places.get(scope, self.root), (*scope, *path)
 
-    def written(self, path: KeyPath, scope: KeyPath = ()) -> Place | None:
+    def written(self, path: KeyPath, scope: KeyPath = ()) -> SourceLocation | None:
         """The place of a key itself; None where nobody wrote it."""
         return self._places.get((*scope, *path)) or self._places.get(path)
 
@@ -197,7 +197,7 @@ def _explain(wrong: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tup
 def _neighbours(path: KeyPath, model: type[Table]) -> str:
     """The hint for an unknown key."""
     key = str(path[-1])
-    if model is not Document and len(path) == 1 and key in Document.model_fields:
+    if model is not ConfigDocument and len(path) == 1 and key in ConfigDocument.model_fields:
         return f"{key} holds for all pipelines: it stands at the top of the file"
     table = table_at(path[:-1], model)
     return nearest(key, table.model_fields) if table is not None else ""
@@ -208,7 +208,7 @@ def _either(allowed: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def syntax_problem(place: Place, message: str, text: str, hint: str) -> Problem:
+def syntax_problem(place: SourceLocation, message: str, text: str, hint: str) -> Problem:
     """A line that is not TOML; it is shown unless it may hold a secret."""
     lines = text.splitlines()
     line = lines[place.line - 1].strip() if place.line and place.line <= len(lines) else ""

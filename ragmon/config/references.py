@@ -13,10 +13,10 @@ from typing import Any, Final, TypeVar, get_args
 
 from ragmon.config.positions import KeyPath, dotted
 from ragmon.config.problems import Problems, validate
-from ragmon.config.services import JudgeKind, Probe
+from ragmon.config.services import JudgeKind, ProbeTable
 from ragmon.config.settings import GoldSpec, ProbeSpec
 from ragmon.config.sources import merge
-from ragmon.config.tables import Document, Gold, Scoped, flatten, is_merged
+from ragmon.config.tables import ConfigDocument, GoldTable, ScopedTable, flatten, is_merged
 from ragmon.config.types import NAME_HINT, Table, is_name
 from ragmon.core import constants
 from ragmon.core.errors import nearest
@@ -43,7 +43,7 @@ class View:
         own: What is written in this place itself.
     """
 
-    tables: Scoped
+    tables: ScopedTable
     scope: KeyPath
     data: Mapping[str, Any]
     own: Mapping[str, Any]
@@ -53,20 +53,20 @@ Views = Mapping[str | None, View]
 """The tables of every pipeline by its name, and under None those at the top."""
 
 
-def views_of(data: Mapping[str, Any], problems: Problems) -> tuple[Document, Views]:
+def views_of(data: Mapping[str, Any], problems: Problems) -> tuple[ConfigDocument, Views]:
     """The tables at the top, and of every `[pipelines.NAME]`: its own keys over those at the top."""
     top = {key: value for key, value in data.items() if key != "pipelines"}
-    document = _joined(_with_preset(validate(Document, top, problems)), (), problems, ())
+    document = _joined(_with_preset(validate(ConfigDocument, top, problems)), (), problems, ())
     views: dict[str | None, View] = {None: View(document, (), top, top)}
-    base = {key: value for key, value in top.items() if key in Scoped.model_fields and key not in _OWN}
+    base = {key: value for key, value in top.items() if key in ScopedTable.model_fields and key not in _OWN}
     for name, own in _pipelines(data, problems):
         scope = ("pipelines", name)
         held = merge(base, own, merged=_is_merged_inside)
-        views[name] = View(_joined(validate(Scoped, held, problems, scope), (), problems, scope), scope, held, own)
+        views[name] = View(_joined(validate(ScopedTable, held, problems, scope), (), problems, scope), scope, held, own)
     return document, views
 
 
-def _with_preset(document: Document) -> Document:
+def _with_preset(document: ConfigDocument) -> ConfigDocument:
     """Where nobody names a preset, the default one holds, unless gates of one's own take its place."""
     gates = document.gates
     if gates.preset is not None or gates.own:
@@ -145,7 +145,7 @@ class Declared:
     gold: frozenset[str]
 
 
-def declared(document: Document, views: Views) -> Declared:
+def declared(document: ConfigDocument, views: Views) -> Declared:
     """The names that are declared.
 
     `[pipeline]` and `[pipelines.NAME]` declare pipelines; where there is neither, all tables are those of one pipeline
@@ -180,7 +180,7 @@ def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldS
 
 
 def _check_pipeline(
-    path: tuple[str, ...], table: Gold, inside: str | None, known: Declared, report: Callable[..., None]
+    path: tuple[str, ...], table: GoldTable, inside: str | None, known: Declared, report: Callable[..., None]
 ) -> None:
     """Whether the pipeline a gold set names exists, and is the one it stands in."""
     if table.pipeline is None:
@@ -238,7 +238,7 @@ def check_judges(views: Views, problems: Problems) -> None:
 
 
 def _gold_of(
-    name: str, table: Probe, gold: Mapping[str, GoldSpec], known: Declared, report: Callable[..., None]
+    name: str, table: ProbeTable, gold: Mapping[str, GoldSpec], known: Declared, report: Callable[..., None]
 ) -> GoldSpec | None:
     """The gold set a probe asks; None where it cannot be told, which is reported."""
     path = ("probe", name, "gold")

@@ -53,7 +53,7 @@ def _known_fields(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-class Probe(Table):
+class ProbeTable(Table):
     """Gold questions sent through the live pipeline.
 
     Attributes:
@@ -83,7 +83,7 @@ class Probe(Table):
     on_look: bool = True
 
     @model_validator(mode="after")
-    def _body_asks(self) -> Probe:
+    def _body_asks(self) -> ProbeTable:
         if self.target.startswith("http") and "{question}" not in self.body:
             raise wrong("has a body without the question", "write {question} where the question belongs")
         return self
@@ -92,7 +92,7 @@ class Probe(Table):
 JudgeKind = Literal["contextual_precision", "faithfulness"]
 
 
-class Judge(Table):
+class JudgeTable(Table):
     """What scores answers: a model at an address, or the function `@ragmon.judge` gave this name. It never gates alone.
 
     Attributes:
@@ -128,7 +128,7 @@ class Judge(Table):
         return next((kind for kind in get_args(JudgeKind) if kind == name), None)
 
     @model_validator(mode="after")
-    def _whole(self) -> Judge:
+    def _whole(self) -> JudgeTable:
         if self.url is not None and self.model is None:
             raise wrong("has an address without a model", 'model = "the model\'s name"')
         of_a_model = [key for key in ("model", "kind", "api_key_file") if getattr(self, key) is not None]
@@ -137,7 +137,7 @@ class Judge(Table):
         return self
 
 
-class Columns(Table):
+class ColumnsTable(Table):
     """Which column of a label file holds which field."""
 
     trace_id: Text = "trace_id"
@@ -149,14 +149,14 @@ class Columns(Table):
     comment: Text = "comment"
 
 
-class LabelValues(Table):
+class LabelValuesTable(Table):
     """Words that stand for true and false."""
 
     true: Many[Text] = ("yes", "true", "1")
     false: Many[Text] = ("no", "false", "0")
 
     @model_validator(mode="after")
-    def _disjoint(self) -> LabelValues:
+    def _disjoint(self) -> LabelValuesTable:
         both = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
         if both:
             raise wrong(f"has {min(both)!r} for both true and false", "a word means one of them")
@@ -169,7 +169,7 @@ def _proxy(value: str) -> str:
     return value
 
 
-class Labels(Table):
+class LabelsTable(Table):
     """How label files are read, and what labels are made more certain by.
 
     Attributes:
@@ -179,8 +179,8 @@ class Labels(Table):
             None takes the first judge there is, else groundedness.
     """
 
-    column: Columns = Columns()
-    values: LabelValues = LabelValues()
+    column: ColumnsTable = ColumnsTable()
+    values: LabelValuesTable = LabelValuesTable()
     proxy: Annotated[Text, AfterValidator(_proxy)] | None = None
 
 
@@ -190,7 +190,7 @@ def _trace_link(value: str) -> str:
     return value
 
 
-class Links(Table):
+class LinksTable(Table):
     """Addresses alarms and pages link to.
 
     Attributes:
@@ -204,18 +204,18 @@ class Links(Table):
     dashboard: Url | None = None
 
 
-class Tls(Table):
+class TlsTable(Table):
     """The server's certificate and its key."""
 
     cert: File
     key: File
 
 
-def _tls(value: object) -> Literal["off", "upstream"] | Tls:
+def _tls(value: object) -> Literal["off", "upstream"] | TlsTable:
     if value == "off" or value == "upstream":  # noqa: PLR1714 - mypy narrows a comparison, not membership
         return value
     try:
-        return Tls.model_validate(value)
+        return TlsTable.model_validate(value)
     except ValidationError:
         hint = '{ cert = "server.pem", key = "server.key" }, or "upstream" where a proxy ends TLS'
         raise wrong('must be "off", "upstream" or a certificate', hint) from None
@@ -231,7 +231,7 @@ def _host(value: str) -> str:
     return name
 
 
-class Serve(Table):
+class ServeTable(Table):
     """The server.
 
     Attributes:
@@ -251,14 +251,14 @@ class Serve(Table):
     admin: Listen = Address("127.0.0.1", 9464)
     hosts: Many[Annotated[Text, AfterValidator(_host)]] = ()
     token_file: File | None = None
-    tls: Annotated[Literal["off", "upstream"] | Tls, PlainValidator(_tls)] = "off"
+    tls: Annotated[Literal["off", "upstream"] | TlsTable, PlainValidator(_tls)] = "off"
     state_dir: File = file("ragmon-state")
     retention: Duration = Seconds(7 * 86_400)
     max_size: Size = Bytes(5 * 2**30)
     max_series: Count = 10_000
 
 
-class Export(Table):
+class ExportTable(Table):
     """Where capture sends; neither of the first two means an in-process monitor.
 
     Attributes:
@@ -280,7 +280,7 @@ class Export(Table):
     score_spans: bool = False
 
     @model_validator(mode="after")
-    def _one_sink(self) -> Export:
+    def _one_sink(self) -> ExportTable:
         if self.endpoint is not None and self.jsonl is not None:
             raise wrong("has both endpoint and jsonl", "keep one: a server or a file")
         return self

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ragmon.config.services import Export, Judge, Labels, Links, Serve
-from ragmon.config.tables import Alarms, Capture, Metrics, OnInsufficient, Sampling
+from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ServeTable
+from ragmon.config.tables import AlarmsTable, CaptureTable, MetricsTable, OnInsufficient, SamplingTable
 from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import ConfigError
@@ -85,19 +85,19 @@ class PipelineSettings:
     """
 
     name: str
-    sampling: Sampling
-    capture: Capture
+    sampling: SamplingTable
+    capture: CaptureTable
     refusal: RefusalRule
     slices: Mapping[str, tuple[str, ...]]
-    metrics: Metrics
+    metrics: MetricsTable
     gates: tuple[Gate, ...]
     mode: Mode
     on_insufficient: OnInsufficient
-    alarms: Alarms
-    judges: Mapping[str, Judge]
-    labels: Labels
-    links: Links
-    export: Export
+    alarms: AlarmsTable
+    judges: Mapping[str, JudgeTable]
+    labels: LabelsTable
+    links: LinksTable
+    export: ExportTable
     probed: bool = False
 
     @property
@@ -140,12 +140,12 @@ class Settings:
     common: PipelineSettings
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
-    alarms: Alarms
-    judges: Mapping[str, Judge]
-    labels: Labels
-    links: Links
-    serve: Serve
-    export: Export
+    alarms: AlarmsTable
+    judges: Mapping[str, JudgeTable]
+    labels: LabelsTable
+    links: LinksTable
+    serve: ServeTable
+    export: ExportTable
     values: Mapping[str, object] = field(repr=False)
     origins: Mapping[str, str] = field(repr=False)
 

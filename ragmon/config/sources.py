@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from ragmon.config.positions import KeyPath, dotted, locate, repeat
-from ragmon.config.problems import Place, Problem, syntax_problem
+from ragmon.config.problems import Problem, SourceLocation, syntax_problem
 from ragmon.config.tables import is_merged
 from ragmon.core.constants import DISABLED, ON
 from ragmon.core.errors import ConfigError
@@ -36,7 +36,7 @@ class Tree:
     """Tables, and where each of their keys was written."""
 
     data: dict[str, Any] = field(default_factory=dict)
-    places: dict[KeyPath, Place] = field(default_factory=dict)
+    places: dict[KeyPath, SourceLocation] = field(default_factory=dict)
 
 
 class Broken(Exception):  # noqa: N818 - carries a Problem, which is the error
@@ -74,7 +74,7 @@ def read_text(path: Path) -> str:
         raise ConfigError("is not UTF-8", path=shown, line=line, value=bad, hint="save the file as UTF-8") from None
 
 
-def parse(text: str, place: Place) -> Tree:
+def parse(text: str, place: SourceLocation) -> Tree:
     """The tables of one file.
 
     Args:
@@ -91,11 +91,11 @@ def parse(text: str, place: Place) -> Tree:
     except RecursionError:
         problem = Problem(place.path, None, "", "is nested too deeply", None, "nothing in ragmon.toml nests that deep")
         raise Broken(problem) from None
-    places = {path: Place(place.path, line, place.label, place.folder) for path, line in locate(text).items()}
+    places = {path: SourceLocation(place.path, line, place.label, place.folder) for path, line in locate(text).items()}
     return Tree(data, places)
 
 
-def _syntax(message: str, text: str, place: Place) -> Problem:
+def _syntax(message: str, text: str, place: SourceLocation) -> Problem:
     again = repeat(text)
     if again is not None:
         key = dotted(again.path)
@@ -106,7 +106,7 @@ def _syntax(message: str, text: str, place: Place) -> Problem:
     column = f" (column {at[2]})" if at and at[2] else ""
     what = _AT.sub("", message)
     hint = next((hint for start, hint in _SYNTAX_HINTS.items() if what.startswith(start)), "ragmon.toml is TOML 1.0")
-    where = Place(place.path, line)
+    where = SourceLocation(place.path, line)
     return syntax_problem(where, f"not TOML: {what[:1].lower()}{what[1:]}{column}", text, hint)
 
 
@@ -124,7 +124,7 @@ def chain(path: Path) -> list[Path]:
     return found
 
 
-def gather(path: Path, report: Callable[[Problem], None]) -> tuple[Place, Tree]:
+def gather(path: Path, report: Callable[[Problem], None]) -> tuple[SourceLocation, Tree]:
     """A file and everything it extends, merged: the extending file wins.
 
     Args:
@@ -137,12 +137,12 @@ def gather(path: Path, report: Callable[[Problem], None]) -> tuple[Place, Tree]:
     Raises:
         ConfigError: The main file cannot be read.
     """
-    root = Place(str(path), None, path.name, path.parent)
+    root = SourceLocation(str(path), None, path.name, path.parent)
     tree = _follow(path, root, (_real(path),), report)
     return root, tree
 
 
-def _follow(path: Path, place: Place, chain: tuple[Path, ...], report: Callable[[Problem], None]) -> Tree:
+def _follow(path: Path, place: SourceLocation, chain: tuple[Path, ...], report: Callable[[Problem], None]) -> Tree:
     """One file on top of what it extends; `chain` holds the files on the way here, the main one first."""
     text = read_text(path)
     try:
@@ -162,7 +162,7 @@ def _follow(path: Path, place: Place, chain: tuple[Path, ...], report: Callable[
         return tree
     label = os.path.relpath(real, chain[0].parent)
     try:
-        below = _follow(base, Place(str(base), None, label, base.parent), (*chain, real), report)
+        below = _follow(base, SourceLocation(str(base), None, label, base.parent), (*chain, real), report)
     except ConfigError as error:
         hint = f"the path is relative to {here.path}; {error.hint}"
         report(Problem(here.path, here.line, "extend", f"extend names a file nobody can use: {error}", None, hint))
@@ -249,11 +249,11 @@ def overlay(tree: Tree, environ: Mapping[str, str]) -> Tree:
         data.setdefault(path[0], {})
         if isinstance(data[path[0]], dict):
             data[path[0]][path[1]] = _number(value) if path == ("sampling", "rate") else value
-            places[path] = Place(f"environment {variable}", None, f"environment {variable}", Path.cwd())
+            places[path] = SourceLocation(f"environment {variable}", None, f"environment {variable}", Path.cwd())
     return Tree(data, places)
 
 
-def _forget(data: dict[str, Any], places: dict[KeyPath, Place], path: KeyPath) -> None:
+def _forget(data: dict[str, Any], places: dict[KeyPath, SourceLocation], path: KeyPath) -> None:
     """Take a key out, at the top and in every pipeline."""
     pipelines = data.get("pipelines")
     scopes: list[KeyPath] = [(), *(("pipelines", name) for name in (pipelines if isinstance(pipelines, dict) else ()))]

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from ragmon.config.services import Export, Judge, Labels, Links, Probe, Serve
+from ragmon.config.services import ExportTable, JudgeTable, LabelsTable, LinksTable, ProbeTable, ServeTable
 from ragmon.config.types import (
     Count,
     Duration,
@@ -49,7 +49,7 @@ RESERVED: Final = ("preset", "verdict", "on_insufficient")
 """The keys of [gates] that are not gates."""
 
 
-class Gold(Table):
+class GoldTable(Table):
     """A gold set.
 
     Attributes:
@@ -73,7 +73,7 @@ class Gold(Table):
     key_file: File | None = None
 
     @model_validator(mode="after")
-    def _key_of_something(self) -> Gold:
+    def _key_of_something(self) -> GoldTable:
         if self.key_file is not None and self.frozen is None:
             raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
         return self
@@ -116,7 +116,7 @@ class GateTable(Table):
         return next(bound for bound in bounds if bound is not None)
 
 
-class Gates(Table):
+class GatesTable(Table):
     """How verdicts are given, and the gates: every other key is one.
 
     Attributes:
@@ -138,7 +138,7 @@ class Gates(Table):
         return dict(self.__pydantic_extra__)
 
 
-class Metrics(Table):
+class MetricsTable(Table):
     """What is computed.
 
     Attributes:
@@ -159,31 +159,31 @@ class Metrics(Table):
         return None if self.answered_within is None else float(self.answered_within) * 1000
 
 
-class Baseline(Table):
+class BaselineTable(Table):
     """Where the alarms' baseline comes from: learned over a time, or read from a frozen file."""
 
     learn: Duration | None = None
     file: File | None = None
 
     @model_validator(mode="after")
-    def _one_of(self) -> Baseline:
+    def _one_of(self) -> BaselineTable:
         if (self.learn is None) == (self.file is None):
             raise wrong("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
         return self
 
 
-class Alarms(Table):
+class AlarmsTable(Table):
     """The false-alarm budgets, over all detectors of a tier."""
 
     false_pages_per_30d: Positive = 1.0
     looks_per_day: Positive = 4.0
-    baseline: Baseline = Baseline(learn=Seconds(3600))
+    baseline: BaselineTable = BaselineTable(learn=Seconds(3600))
 
 
 Content = Literal["none", "hash", "redacted", "full"]
 
 
-class Keep(Table):
+class KeepTable(Table):
     """Rates at which calls are kept for their outcome, beside the audit share; a stratum not named is not kept."""
 
     error: Share = 0.0
@@ -191,7 +191,7 @@ class Keep(Table):
     slow: Share = 0.0
 
 
-class Sampling(Table):
+class SamplingTable(Table):
     """Which calls become records.
 
     Attributes:
@@ -204,14 +204,14 @@ class Sampling(Table):
     """
 
     rate: Share = 0.05
-    keep: Keep = Keep(error=1.0, refusal=0.2, slow=1.0)
+    keep: KeepTable = KeepTable(error=1.0, refusal=0.2, slow=1.0)
     slow_above: Duration = Seconds(8)
     detail: bool = False
     latency: Literal["all", "kept"] = "all"
     parent: Literal["ignore", "respect"] = "ignore"
 
 
-class Capture(Table):
+class CaptureTable(Table):
     """What of a sampled call leaves the application.
 
     Attributes:
@@ -252,7 +252,7 @@ def _patterns(value: object) -> object:
     return value
 
 
-class Refusal(Table):
+class RefusalTable(Table):
     """What counts as a refusal; `patterns = "default"` is the English list ragmon ships."""
 
     tokens: Annotated[Many[Text], AfterValidator(some)] = (REFUSAL_TOKEN,)
@@ -261,7 +261,7 @@ class Refusal(Table):
     matcher_counts: bool = False
 
     @model_validator(mode="after")
-    def _patterns_join(self) -> Refusal:
+    def _patterns_join(self) -> RefusalTable:
         try:
             self.rule()
         except re.error as error:
@@ -278,28 +278,28 @@ KEYED: Final = ("gold", "gates", "probe", "judges")
 """Tables whose keys are names, each a table of its own."""
 
 
-class Pipeline(Table):
+class PipelineTable(Table):
     """The short form for one pipeline."""
 
     name: Name = constants.DEFAULT_PIPELINE
 
 
-class Scoped(Table):
+class ScopedTable(Table):
     """The tables that may stand at the top, or inside a pipeline and hold for it alone."""
 
-    sampling: Sampling = Sampling()
-    capture: Capture = Capture()
-    refusal: Refusal = Refusal()
+    sampling: SamplingTable = SamplingTable()
+    capture: CaptureTable = CaptureTable()
+    refusal: RefusalTable = RefusalTable()
     slices: dict[Name, Annotated[Many[str], AfterValidator(unique)]] = Field(default_factory=dict)
-    gold: dict[Name, Gold] = Field(default_factory=dict)
-    gates: Gates = Gates()
-    metrics: Metrics = Metrics()
-    alarms: Alarms = Alarms()
-    probe: dict[Name, Probe] = Field(default_factory=dict)
-    judges: dict[JudgeName, Judge] = Field(default_factory=dict)
-    labels: Labels = Labels()
-    links: Links = Links()
-    export: Export = Export()
+    gold: dict[Name, GoldTable] = Field(default_factory=dict)
+    gates: GatesTable = GatesTable()
+    metrics: MetricsTable = MetricsTable()
+    alarms: AlarmsTable = AlarmsTable()
+    probe: dict[Name, ProbeTable] = Field(default_factory=dict)
+    judges: dict[JudgeName, JudgeTable] = Field(default_factory=dict)
+    labels: LabelsTable = LabelsTable()
+    links: LinksTable = LinksTable()
+    export: ExportTable = ExportTable()
 
 
 def _window(value: str) -> str:
@@ -316,7 +316,7 @@ def _spans(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-class Document(Scoped):
+class ConfigDocument(ScopedTable):
     """Everything a ragmon.toml may hold."""
 
     extend: Text | None = None
@@ -327,9 +327,9 @@ class Document(Scoped):
         AfterValidator(_spans),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()
-    pipeline: Pipeline = Pipeline()
-    pipelines: dict[Name, Scoped] = Field(default_factory=dict)
-    serve: Serve = Serve()
+    pipeline: PipelineTable = PipelineTable()
+    pipelines: dict[Name, ScopedTable] = Field(default_factory=dict)
+    serve: ServeTable = ServeTable()
 
 
 def is_merged(path: Sequence[str | int]) -> bool:
@@ -343,17 +343,17 @@ def is_merged(path: Sequence[str | int]) -> bool:
     return len(path) <= 1 or (len(path) == 2 and path[0] in KEYED)
 
 
-def field_at(path: Sequence[str | int], model: type[Table] = Document) -> FieldInfo | None:
+def field_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> FieldInfo | None:
     """The field that describes a key; None where no key stands."""
     table = table_at(path[:-1], model)
     return table.model_fields.get(str(path[-1])) if table is not None else None
 
 
-def table_at(path: Sequence[str | int], model: type[Table] = Document) -> type[Table] | None:
+def table_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> type[Table] | None:
     """The model that describes the table at a key; None where no table stands."""
     if not path:
         return model
-    if issubclass(model, Gates) and path[0] not in model.model_fields:
+    if issubclass(model, GatesTable) and path[0] not in model.model_fields:
         return table_at(path[1:], GateTable)
     field = model.model_fields.get(str(path[0]))
     inner = next(_tables(field.annotation), None) if field is not None else None
@@ -379,7 +379,7 @@ def flatten(tables: Table, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             for name, entry in value.items():
                 yield from flatten(entry, (*here, name)) if isinstance(entry, Table) else [((*here, name), entry)]
         elif isinstance(value, Table) and len(here) == 1:
-            named = set(value.own) if isinstance(value, Gates) else set()
+            named = set(value.own) if isinstance(value, GatesTable) else set()
             yield from (((*here, name), entry) for name, entry in value if name not in named)
         else:
             yield here, value

@@ -105,7 +105,7 @@ def own_names(configured: Iterable[str]) -> frozenset[str]:
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a server may be asked by a host: a plain one (`is_plain`), or one of its names.
+    """Whether a server may be asked by a host: a plain one (`is_ip_or_localhost`), or one of its names.
 
     Args:
         host: As the header says it.
@@ -114,10 +114,10 @@ def is_known(host: str, names: Collection[str]) -> bool:
     >>> is_known("Ragmon:9464", {"ragmon"}), is_known("rebound.example", {"ragmon"})
     (True, False)
     """
-    return is_plain(host) or _name(host).lower().removesuffix(".") in names
+    return is_ip_or_localhost(host) or _name(host).lower().removesuffix(".") in names
 
 
-def is_plain(host: str) -> bool:
+def is_ip_or_localhost(host: str) -> bool:
     """Whether a host is an address or localhost, with or without a port.
 
     A name somebody else owns may lead to this machine (DNS rebinding); these may not.
@@ -125,8 +125,8 @@ def is_plain(host: str) -> bool:
     Args:
         host: As the header says it.
 
-    >>> is_plain("127.0.0.1:9464"), is_plain("[::1]"), is_plain("localhost"), is_plain("ragmon.example")
-    (True, True, True, False)
+    >>> [is_ip_or_localhost(host) for host in ("127.0.0.1:9464", "[::1]", "localhost", "ragmon.example")]
+    [True, True, True, False]
     """
     name = _name(host)
     try:

@@ -18,7 +18,7 @@ from ragmon.core.private_files import make_private
 SUFFIX: Final = ".spent"
 
 
-class Spent:
+class DailyQuota:
     """One byte for each thing of a day, in a file of that day: where it comes to lie is how many there were.
 
     Args:
@@ -84,7 +84,7 @@ DAY: Final = 86_400
 """Seconds; days begin at midnight UTC."""
 
 
-class Budget:
+class JudgeBudget:
     """Requests of one day, counted over all processes of this application on this machine.
 
     A restart goes on from what was spent.
@@ -101,7 +101,7 @@ class Budget:
     ) -> None:
         self._per_day = per_day
         self._clock = clock
-        self._spent = None if folder is None else Spent(folder, name, make_private)
+        self._spent = None if folder is None else DailyQuota(folder, name, make_private)
         self._lock = Lock()
         self._day = -1
         self._own = 0

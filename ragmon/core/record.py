@@ -262,7 +262,7 @@ class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
     reason: str
 
 
-class Forgotten(msgspec.Struct, tag_field="kind", tag="forgotten"):
+class Tombstone(msgspec.Struct, tag_field="kind", tag="forgotten"):
     """The place of something that was forgotten on request.
 
     Attributes:
@@ -272,7 +272,7 @@ class Forgotten(msgspec.Struct, tag_field="kind", tag="forgotten"):
     was: str = RECORD_ENTRY
 
 
-class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined"):
+class QuarantineEntry(msgspec.Struct, tag_field="kind", tag="quarantined"):
     """The place of something that is not counted: twice the process ended while it was.
 
     Attributes:
@@ -282,11 +282,11 @@ class Quarantined(msgspec.Struct, tag_field="kind", tag="quarantined"):
     was: str = RECORD_ENTRY
 
 
-Entry = Record | Totals | Label | Ack | Forgotten | Quarantined
+Entry = Record | Totals | Label | Ack | Tombstone | QuarantineEntry
 
 _record: Final = msgspec.json.Decoder(Record)
 _totals: Final = msgspec.json.Decoder(Totals)
-_other: Final = msgspec.json.Decoder(Label | Ack | Forgotten | Quarantined)
+_other: Final = msgspec.json.Decoder(Label | Ack | Tombstone | QuarantineEntry)
 _KIND: Final = b'{"kind":"'
 _TOTALS: Final = b'{"kind":"totals"'
 _FORGOTTEN: Final = b'{"kind":"forgotten"'
@@ -314,7 +314,7 @@ def quarantined(line: bytes) -> bytes:
     >>> quarantined(b'{"kind":"label","trace_id":"1"}'), quarantined(b'{"trace_id":"1"}')
     (b'{"kind":"quarantined","was":"label"}', b'{"kind":"quarantined","was":"record"}')
     """
-    return _encoder.encode(Quarantined(_kind(line).kind))
+    return _encoder.encode(QuarantineEntry(_kind(line).kind))
 
 
 class _Kind(msgspec.Struct):
@@ -353,7 +353,7 @@ _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
 
 
-def as_label(told: Any) -> Label:
+def parse_label(told: Any) -> Label:
     """A label.
 
     Args:
@@ -363,7 +363,7 @@ def as_label(told: Any) -> Label:
     Raises:
         ValueError: It is none, and what is wrong.
 
-    >>> as_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
+    >>> parse_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
     '5a1c'
     """
     # Only a journal knows answers: what a label brings along itself is not believed.

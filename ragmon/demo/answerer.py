@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ragmon
-from ragmon.demo.retriever import STOP_WORDS, Hit, Index, Passage, load_corpus, sentences, term, terms, words
+from ragmon.demo.retriever import STOP_WORDS, Bm25Index, Hit, Passage, load_corpus, sentences, term, terms, words
 
 _NUMBER_WORDS: Final = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
@@ -160,7 +160,7 @@ _OPPOSITES: Final = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class BackedSentence:
     """A sentence and its backing.
 
     Args:
@@ -186,7 +186,7 @@ class _Asked:
     kind: Expected
 
 
-def best_evidence(question: str, hits: Sequence[Hit], index: Index) -> Evidence | None:
+def best_evidence(question: str, hits: Sequence[Hit], index: Bm25Index) -> BackedSentence | None:
     """The best supported sentence of all hits; the higher ranked hit and the earlier sentence win a tie.
 
     Args:
@@ -202,7 +202,7 @@ def best_evidence(question: str, hits: Sequence[Hit], index: Index) -> Evidence 
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
-def _take_apart(question: str, index: Index) -> _Asked:
+def _take_apart(question: str, index: Bm25Index) -> _Asked:
     kind = expected(question)
     weights = {found: index.idf(found) for found in terms(question)}
     # A question made of nothing but cues ("What does it cost?") still owes evidence for them.
@@ -212,7 +212,7 @@ def _take_apart(question: str, index: Index) -> _Asked:
     return _Asked(owed, announcing, frozenset(term(word) for word in names if word not in STOP_WORDS), kind)
 
 
-def _weigh(asked: _Asked, hit: Hit) -> Iterator[tuple[float, Evidence]]:
+def _weigh(asked: _Asked, hit: Hit) -> Iterator[tuple[float, BackedSentence]]:
     """Every sentence of a hit with the value it is ranked by."""
     title, passage = set(terms(hit.title)), set(terms(hit.text))
     total = sum(asked.weights.values())
@@ -225,7 +225,7 @@ def _weigh(asked: _Asked, hit: Hit) -> Iterator[tuple[float, Evidence]]:
         if not _to_the_point(asked, sentence, own, title | passage):
             support *= BESIDE_THE_POINT
         value = support + _ANNOUNCING * _covered(asked.announcing, places)
-        yield value, Evidence(sentence, hit.id, hit.score, support)
+        yield value, BackedSentence(sentence, hit.id, hit.score, support)
 
 
 def _covered(weights: Mapping[str, float], places: Sequence[tuple[set[str], float]]) -> float:
@@ -245,13 +245,11 @@ def _to_the_point(asked: _Asked, sentence: str, own: set[str], around: set[str])
     return asked.kind.met_by(sentence) and asked.names <= around and not reversed_
 
 
-__all__ = ["REFUSAL", "Answer", "Hit", "Passage", "Pipeline", "load_corpus"]
-
 REFUSAL: Final = "not in context"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DemoAnswer:
     """What the user gets.
 
     Args:
@@ -263,7 +261,7 @@ class Answer:
     citations: list[str] = field(default_factory=list)
 
 
-class Pipeline:
+class RagPipeline:
     """Retrieval and answering over a corpus.
 
     The thresholds, `cite` and `delay` may be changed at run time, and `rebuild` swaps the index: that is how
@@ -281,9 +279,9 @@ class Pipeline:
         ValueError: The corpus is empty or repeats an id.
 
     >>> corpus = [Passage("ferry#1", "The ferry", "The ferry is 30 metres long. She carries 90 people.")]
-    >>> pipeline = Pipeline(corpus, min_score=0.1)
+    >>> pipeline = RagPipeline(corpus, min_score=0.1)
     >>> pipeline.answer("How long is the ferry?", pipeline.retrieve("How long is the ferry?"))
-    Answer(claim='The ferry is 30 metres long.', citations=['ferry#1'])
+    DemoAnswer(claim='The ferry is 30 metres long.', citations=['ferry#1'])
     """
 
     def __init__(
@@ -299,7 +297,7 @@ class Pipeline:
         self.min_support = min_support
         self.cite = cite
         self.delay = delay
-        self._index = Index(corpus)
+        self._index = Bm25Index(corpus)
 
     @property
     def corpus(self) -> tuple[Passage, ...]:
@@ -313,20 +311,20 @@ class Pipeline:
 
     def rebuild(self, corpus: Iterable[Passage]) -> None:
         """Index another corpus and swap it in; requests under way finish on the old one or the new one."""
-        self._index = Index(corpus)
+        self._index = Bm25Index(corpus)
 
     def retrieve(self, question: str, k: int = 5) -> list[Hit]:
         """The k passages that match the question best, best first; fewer where fewer share a term with it."""
         return self._index.search(question, k)
 
-    def answer(self, question: str, hits: Sequence[Hit]) -> Answer:
+    def answer(self, question: str, hits: Sequence[Hit]) -> DemoAnswer:
         """The best supported sentence of the hits with its citation, or the refusal where the evidence is weak."""
         if self.delay:
             time.sleep(self.delay)
         evidence = best_evidence(question, hits, self._index)
         if evidence is None or evidence.score < self.min_score or evidence.support < self.min_support:
-            return Answer(REFUSAL)
-        return Answer(evidence.sentence, [self.cite(evidence.passage_id)])
+            return DemoAnswer(REFUSAL)
+        return DemoAnswer(evidence.sentence, [self.cite(evidence.passage_id)])
 
 
 BUILD = "demo-1"
@@ -336,7 +334,7 @@ class Application:
     """A question-answering service over the demo's corpus."""
 
     def __init__(self) -> None:
-        self.pipeline = Pipeline(load_corpus())
+        self.pipeline = RagPipeline(load_corpus())
         self.ask = ragmon.trace(name="harbour")(self._ask)
 
     def _ask(self, question: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Faults to put into a running pipeline: each is one that real RAG systems have had.
 
-A fault is healed by building a fresh `Pipeline`.
+A fault is healed by building a fresh `RagPipeline`.
 
 Users for the demo: an endless, seeded stream of questions in everyday wording.
 
@@ -22,14 +22,14 @@ from types import MappingProxyType
 from typing import Final
 
 from ragmon.capture.api import probe
-from ragmon.demo.answerer import Application, Pipeline
+from ragmon.demo.answerer import Application, RagPipeline
 
 _SEED: Final = 20
 _WRONG_SCALE: Final = 8.0
 _SLOW_SECONDS: Final = 0.3
 
 
-def index_drift(pipeline: Pipeline) -> None:
+def index_drift(pipeline: RagPipeline) -> None:
     """Rebuild the index with half of the ids handed round; turns answer_precision and citation_hit_rate red."""
     corpus = list(pipeline.corpus)
     # A fixed seed: the same incident gives the same screen twice. Nothing here is a secret.
@@ -40,27 +40,27 @@ def index_drift(pipeline: Pipeline) -> None:
     pipeline.rebuild(corpus)
 
 
-def refusal_wave(pipeline: Pipeline) -> None:
+def refusal_wave(pipeline: RagPipeline) -> None:
     """Set the score threshold as for another retriever's scale; turns over_refusal_rate red."""
     pipeline.min_score = _WRONG_SCALE
 
 
-def hallucination(pipeline: Pipeline) -> None:
+def hallucination(pipeline: RagPipeline) -> None:
     """Drop the thresholds, so that everything is answered; under_refusal_rate, answer_precision, citation_hit_rate."""
     pipeline.min_score = pipeline.min_support = 0.0
 
 
-def citation_break(pipeline: Pipeline) -> None:
+def citation_break(pipeline: RagPipeline) -> None:
     """Cite the document instead of the passage; citation_scope, coverage, answer_precision, citation_hit_rate."""
     pipeline.cite = _without_chunk
 
 
-def latency(pipeline: Pipeline) -> None:
+def latency(pipeline: RagPipeline) -> None:
     """Let every answer wait a few hundred milliseconds; turns answered_within and the p95 latency ratio red."""
     pipeline.delay = _SLOW_SECONDS
 
 
-INCIDENTS: Final[Mapping[str, Callable[[Pipeline], None]]] = MappingProxyType(
+INCIDENTS: Final[Mapping[str, Callable[[RagPipeline], None]]] = MappingProxyType(
     {incident.__name__: incident for incident in (index_drift, refusal_wave, hallucination, citation_break, latency)}
 )
 """The faults by name."""

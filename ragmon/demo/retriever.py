@@ -151,7 +151,7 @@ def load_corpus() -> tuple[Passage, ...]:
     return tuple(Passage(**json.loads(line)) for line in lines)
 
 
-class Index:
+class Bm25Index:
     """A BM25 index; it never changes once built.
 
     Args:

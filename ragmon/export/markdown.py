@@ -15,7 +15,7 @@ from ragmon.alarms.plan import about
 from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
-from ragmon.export.report import Question, Report, latency
+from ragmon.export.report import QuestionReport, Report, latency
 from ragmon.gates import coverage
 from ragmon.gates.compare import Drop
 from ragmon.scoring.snapshot import ALL, SeriesStats
@@ -241,7 +241,7 @@ def _reach(report: Report) -> list[str]:
     return ["## What live alarms would find at this rate\n", *lines] if lines else []
 
 
-def _questions(questions: Sequence[Question], limit: int | None) -> list[str]:
+def _questions(questions: Sequence[QuestionReport], limit: int | None) -> list[str]:
     if not questions:
         return []
     shown = questions if limit is None else questions[:limit]
@@ -252,7 +252,7 @@ def _questions(questions: Sequence[Question], limit: int | None) -> list[str]:
     return ["## Per-question\n", *_table(("qid", "answered", "hit", "refusal", "label"), rows), *more]
 
 
-def _question(question: Question, *, named: bool) -> tuple[str, ...]:
+def _question(question: QuestionReport, *, named: bool) -> tuple[str, ...]:
     """One row; with several pipelines the question is named by its pipeline as well."""
     qid = f"{question.pipeline}/{question.qid}" if named else question.qid
     times = f" ×{question.times}" if question.times > 1 else ""

@@ -25,13 +25,13 @@ from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import label
 from ragmon.core.version import current
 from ragmon.export import prometheus_quality
-from ragmon.export.state import Reading, Served
+from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
 from ragmon.gates.coverage import HEAD
 from ragmon.scoring.snapshot import ALL
 
 
-def accounting_families(reading: Reading) -> Iterator[Metric]:
+def accounting_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Accounting, labels, unassessed requests, gold, builds and the version."""
     yield from accounting(reading)
     yield from labels(reading)
@@ -41,7 +41,7 @@ def accounting_families(reading: Reading) -> Iterator[Metric]:
     yield from coverage(reading)
 
 
-def accounting(reading: Reading) -> Iterator[Metric]:
+def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Received = scored + ignored + dropped + duplicate + pending, per stage, and what is left over."""
     by_stage, by_reason = ("stage",), ("stage", "reason")
     received = CounterMetricFamily(series_names.RECEIVED, "Records that came in", labels=by_stage)
@@ -74,7 +74,7 @@ def accounting(reading: Reading) -> Iterator[Metric]:
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
 
 
-def labels(reading: Reading) -> Iterator[Metric]:
+def labels(reading: MonitorSnapshot) -> Iterator[Metric]:
     """What became of the labels people gave, and how many wait for their answers."""
     given = CounterMetricFamily(series_names.LABELS, "Labels people gave", labels=("result",))
     for result, n in sorted(reading.labels.items()):
@@ -84,7 +84,7 @@ def labels(reading: Reading) -> Iterator[Metric]:
     yield from (given, waiting)
 
 
-def unassessed(reading: Reading) -> Iterator[Metric]:
+def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Requests a metric could not be assessed on, by reason, over all time.
 
     What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item, or
@@ -105,7 +105,7 @@ def unassessed(reading: Reading) -> Iterator[Metric]:
     yield family
 
 
-def overflow(reading: Reading) -> Iterator[Metric]:
+def overflow(reading: MonitorSnapshot) -> Iterator[Metric]:
     """How often a name came that stands under `__other__`; 0 of every kind as long as there is room."""
     family = CounterMetricFamily(
         series_names.NAMES_OVERFLOW, "Names that are not kept apart: they count as __other__", labels=("kind",)
@@ -115,7 +115,7 @@ def overflow(reading: Reading) -> Iterator[Metric]:
     yield family
 
 
-def coverage(reading: Reading) -> Iterator[Metric]:
+def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
     """How much of the traffic the gold covers, and how much of the gold each source touched."""
     snapshot = reading.snapshot
     matches = CounterMetricFamily(
@@ -137,7 +137,7 @@ def coverage(reading: Reading) -> Iterator[Metric]:
     yield from (matches, seen)
 
 
-def known(reading: Reading) -> Iterator[Metric]:
+def known(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the newest score and this version."""
     info = GaugeMetricFamily(series_names.GOLD_INFO, "Gold sets in use; always 1", labels=("gold", "version"))
     items = GaugeMetricFamily(series_names.GOLD_ITEMS, "Items of a gold set", labels=("gold",))
@@ -164,7 +164,7 @@ def known(reading: Reading) -> Iterator[Metric]:
     yield from (info, items, builds, loaded, last, version)
 
 
-def server_families(served: Served) -> Iterator[Metric]:
+def server_families(served: ServerStats) -> Iterator[Metric]:
     """What a server turned away, lost sight of, and could not do."""
     yield _counter(series_names.REFUSED, "Requests that were turned away", "reason", served.refused)
     yield _counter(series_names.PRODUCER_DROPPED, "Records that producers lost", "reason", served.lost)
@@ -277,7 +277,7 @@ class Collector:
             takes a reading each time.
     """
 
-    def __init__(self, read: Callable[[], Reading], moment: Callable[[], object] | None = None) -> None:
+    def __init__(self, read: Callable[[], MonitorSnapshot], moment: Callable[[], object] | None = None) -> None:
         self._read = read
         self._moment = moment
         self._held: tuple[object, list[Metric]] | None = None
@@ -310,7 +310,7 @@ class Exposition:
         moment: What a reading depends on.
     """
 
-    def __init__(self, read: Callable[[], Reading], moment: Callable[[], object]) -> None:
+    def __init__(self, read: Callable[[], MonitorSnapshot], moment: Callable[[], object]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(Collector(read, moment))
         self._moment = moment
@@ -333,7 +333,7 @@ class Exposition:
         return held[1], kind
 
 
-def families(reading: Reading) -> Iterator[Metric]:
+def families(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Every family that has a sample: quality, slices, traffic, gates, the monitor's books."""
     for part in (
         prometheus_quality.quality_families(reading.snapshot),

@@ -17,7 +17,7 @@ from ragmon.core import constants, series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
 from ragmon.core.policy import LABELLED, Outcome
 from ragmon.core.series_names import label
-from ragmon.export.state import Captured, Reading
+from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics.base import judged
 from ragmon.scoring.calls import Exemplar
@@ -233,7 +233,7 @@ Bucket = tuple[str, float]
 """An upper bound, and how many lie below."""
 
 
-def traffic_families(reading: Reading) -> Iterator[Metric]:
+def traffic_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Requests, errors and latency of all calls where they were captured; stages and documents of the sampled ones."""
     yield from requests(reading.captured)
     yield from latency(reading.snapshot, reading.captured.latency, reading.exemplars)
@@ -246,7 +246,7 @@ def traffic_families(reading: Reading) -> Iterator[Metric]:
     yield documents
 
 
-def requests(captured: Captured) -> Iterator[Metric]:
+def requests(captured: SdkStats) -> Iterator[Metric]:
     """All calls, sampled or not."""
     calls = CounterMetricFamily(
         series_names.REQUESTS, "All calls, sampled or not", labels=("pipeline", "source", "stratum")

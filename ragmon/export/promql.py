@@ -122,7 +122,7 @@ def at(name: str, *matchers: str) -> str:
     return f"{name}{{{','.join((*_TARGET, *matchers))}}}"
 
 
-class Estimate(NamedTuple):
+class EstimateQuery(NamedTuple):
     """A value with its bounds over replicas.
 
     Attributes:
@@ -136,7 +136,7 @@ class Estimate(NamedTuple):
     samples: str
 
 
-def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> Estimate:
+def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> EstimateQuery:
     """What all replicas say together.
 
     Args:
@@ -151,7 +151,7 @@ def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> Estima
     def away(edge: str) -> str:
         return f"sqrt(sum by ({by}) (({samples} * ({value} - {edge})) ^ 2)) / {total}"
 
-    return Estimate(mean, f"{mean} - {away(lower)}", f"{mean} + {away(upper)}", total)
+    return EstimateQuery(mean, f"{mean} - {away(lower)}", f"{mean} + {away(upper)}", total)
 
 
 def windowed(metric: str) -> tuple[str, str, str, str]:

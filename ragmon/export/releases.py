@@ -18,7 +18,7 @@ from ragmon.core.policy import ORDER, Gate, Policy, Verdict
 from ragmon.export.markdown import escape, percent
 from ragmon.export.report import rounded
 from ragmon.gates.compare import Flip
-from ragmon.gates.releases import By, Comparison, Sample
+from ragmon.gates.releases import By, Comparison, ReleaseSample
 from ragmon.stats.betting import ALPHA
 
 WORDS: Final[dict[Verdict, str]] = {"pass": "not worse", "fail": "worse", "insufficient": "undecided"}
@@ -106,7 +106,7 @@ def _row(found: Comparison) -> tuple[str, ...]:
     return name, _sample(found.before), _sample(found.after), _items(found), WORDS[found.verdict], _why(found)
 
 
-def _sample(sample: Sample) -> str:
+def _sample(sample: ReleaseSample) -> str:
     return percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n}"
 
 
@@ -209,8 +209,8 @@ def _comparison(told: _Compared) -> Comparison:
         Gate(told.gate, told.metric, 0.0, told.direction, pipeline=told.pipeline),
         told.source,
         told.gold,
-        Sample(told.baseline.value, told.baseline.n),
-        Sample(told.candidate.value, told.candidate.n),
+        ReleaseSample(told.baseline.value, told.baseline.n),
+        ReleaseSample(told.candidate.value, told.candidate.n),
         told.verdict,
         told.reason,
         told.items,

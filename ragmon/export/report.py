@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from ragmon import stats
-from ragmon.alarms import Reach
+from ragmon.alarms import Detectability
 from ragmon.core import constants
 from ragmon.core.constants import LABEL
 from ragmon.core.escaping import printable_json
@@ -32,7 +32,7 @@ QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionReport:
     """How one gold question fared, in the words of seed 002's report.
 
     Attributes:
@@ -88,10 +88,10 @@ class Report:
     rejected: Mapping[str, int]
     unscorable: Mapping[str, int] = field(default_factory=dict)
     unknown: Mapping[str, int] = field(default_factory=dict)
-    questions: Sequence[Question] = ()
+    questions: Sequence[QuestionReport] = ()
     drops: Sequence[Drop] = ()
     notes: Sequence[str] = ()
-    reach: Sequence[Reach] = ()
+    reach: Sequence[Detectability] = ()
     labelled: Labelled | None = None
     predictions: Sequence[Prediction] = ()
 
@@ -248,7 +248,7 @@ def drop(found: Drop) -> dict[str, Any]:
     }
 
 
-def detectable(found: Reach) -> dict[str, Any]:
+def detectable(found: Detectability) -> dict[str, Any]:
     """What one gate's alarm finds in what time, as plain JSON data."""
     return {
         "pipeline": found.gate.pipeline,
@@ -285,7 +285,7 @@ def _predicted(found: Prediction) -> dict[str, Any]:
     return {"pipeline": found.pipeline, "metric": METRIC, "proxy": found.proxy, "n": told.n, **numbers}
 
 
-class Traced(NamedTuple):
+class TracedItem(NamedTuple):
     """A gold item that was traced, in one series."""
 
     pipeline: str
@@ -294,18 +294,18 @@ class Traced(NamedTuple):
     qid: str
 
 
-def traced(scorer: Scorer) -> Iterator[tuple[Traced, Mapping[facts.Key, int]]]:
+def traced(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key, int]]]:
     """Every gold item that was traced, with the facts seen of it; what people said of an answer is no item of a set."""
     for key, series in scorer.state.series.items():
         if key.audit and not key.slice and key.source != LABEL:
             for table in series.items.all():
                 for qid, seen in table.items():
-                    yield Traced(key.pipeline, key.source, key.gold, qid), seen
+                    yield TracedItem(key.pipeline, key.source, key.gold, qid), seen
 
 
 def repeated(scorer: Scorer) -> int:
     """How many records repeat a question the same pipeline had answered under the same source."""
-    counts: Counter[Traced] = Counter()
+    counts: Counter[TracedItem] = Counter()
     for item, seen in traced(scorer):
         counts[item] += sum(seen.values())
     return sum(n - 1 for n in counts.values())
@@ -320,11 +320,11 @@ def unscorable(scorer: Scorer) -> dict[str, int]:
     return dict(Counter(gold for (gold, _), has in answered.items() if not has))
 
 
-def questions_of(scorer: Scorer) -> list[Question]:
+def questions_of(scorer: Scorer) -> list[QuestionReport]:
     """The per-question table, in the order of the gold sets; how often each thing happened to a question."""
     known = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
     places = {key: place for place, key in enumerate(known)}
-    times: Counter[tuple[int, Question]] = Counter()
+    times: Counter[tuple[int, QuestionReport]] = Counter()
     for item, seen in traced(scorer):
         place = places.get((item.gold, item.qid), len(places))
         for key, n in seen.items():
@@ -333,7 +333,7 @@ def questions_of(scorer: Scorer) -> list[Question]:
     return [replace(question, times=n) for (_, question), n in ordered]
 
 
-def _question(item: Traced, seen: Facts) -> Question:
+def _question(item: TracedItem, seen: Facts) -> QuestionReport:
     shipped, refused, hit = seen.has(facts.SHIPPED), seen.has(facts.REFUSED), seen.has(facts.HITS)
     if not (shipped or refused):
         label = "NO_ANSWER"
@@ -341,4 +341,4 @@ def _question(item: Traced, seen: Facts) -> Question:
         label = "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
     else:
         label = "REFUSAL_OK" if refused else "HALLUCINATION"
-    return Question(item.qid, shipped, hit, refused, label, pipeline=item.pipeline)
+    return QuestionReport(item.qid, shipped, hit, refused, label, pipeline=item.pipeline)

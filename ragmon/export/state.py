@@ -13,7 +13,7 @@ from ragmon.scoring.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
-class Books:
+class StageCounters:
     """What one stage received and what became of it.
 
     Attributes:
@@ -40,7 +40,7 @@ class Books:
 
 
 @dataclass(frozen=True)
-class Captured:
+class SdkStats:
     """What capture counted in this process.
 
     Attributes:
@@ -55,7 +55,7 @@ class Captured:
         judged: What became of requests that judges were to look at, by judge and result.
     """
 
-    books: Books = field(default_factory=Books)
+    books: StageCounters = field(default_factory=StageCounters)
     calls: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     latency: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Captured:
         """Whose calls were counted."""
         return {key[0] for part in (self.calls, self.latency, self.errors) for key in part}
 
-    def of(self, pipelines: Collection[str]) -> Captured:
+    def of(self, pipelines: Collection[str]) -> SdkStats:
         """What was counted, with the calls of some pipelines alone."""
         return replace(
             self,
@@ -81,7 +81,7 @@ class Captured:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerStats:
     """How a server fares.
 
     Attributes:
@@ -112,7 +112,7 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Reading:
+class MonitorSnapshot:
     """Everything an exporter shows.
 
     Attributes:
@@ -134,14 +134,14 @@ class Reading:
 
     snapshot: Snapshot
     outcomes: Sequence[Outcome] = ()
-    books: Mapping[str, Books] = field(default_factory=dict)
-    captured: Captured = field(default_factory=Captured)
+    books: Mapping[str, StageCounters] = field(default_factory=dict)
+    captured: SdkStats = field(default_factory=SdkStats)
     retrieved: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     builds: Sequence[tuple[str, str, str]] = ()
     exemplars: Mapping[tuple[str, str], Exemplar] = field(default_factory=dict)
     last_scored: float | None = None
     alarms: Sequence[AlarmState] = ()
-    served: Served | None = None
+    served: ServerStats | None = None
     labels: Mapping[str, int] = field(default_factory=dict)
     labels_waiting: int = 0
     predictions: Sequence[Prediction] = ()

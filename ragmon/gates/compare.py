@@ -14,7 +14,7 @@ from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 
 
-class Place(NamedTuple):
+class GoldLocation(NamedTuple):
     """Where a gate found its gold items."""
 
     pipeline: str
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
+class EvaluatedRun:
     """A run and what its gates came to.
 
     Attributes:
@@ -32,7 +32,7 @@ class Judged:
         outcomes: Its gates.
     """
 
-    items: Mapping[Place, Table]
+    items: Mapping[GoldLocation, Table]
     outcomes: Sequence[Outcome]
 
 
@@ -73,18 +73,18 @@ class Drop:
         return self.before - self.after if self.gate.at_least else self.after - self.before
 
 
-def items_of(state: State) -> dict[Place, Table]:
+def items_of(state: State) -> dict[GoldLocation, Table]:
     """What every gold item of a state did, over all builds and gold versions."""
-    found: dict[Place, Table] = {}
+    found: dict[GoldLocation, Table] = {}
     for key, series in state.series.items():
         if key.gold and key.drawn:
-            held = found.setdefault(Place(key.pipeline, key.source, key.gold, key.slice), {})
+            held = found.setdefault(GoldLocation(key.pipeline, key.source, key.gold, key.slice), {})
             for table in series.items.all():
                 add_table(held, table)
     return found
 
 
-def compare(before: Judged, after: Judged, table: ScoreTable) -> list[Drop]:
+def compare(before: EvaluatedRun, after: EvaluatedRun, table: ScoreTable) -> list[Drop]:
     """How every gate moved: item by item where both runs judged it on a gold set, else by its values.
 
     Args:
@@ -114,8 +114,8 @@ def by_value(now: Outcome, before: float | None) -> Drop | None:
     return Drop(now.gate, before, now.value)
 
 
-def _place(outcome: Outcome) -> Place:
-    return Place(outcome.gate.pipeline, outcome.source, outcome.gold, outcome.gate.where)
+def _place(outcome: Outcome) -> GoldLocation:
+    return GoldLocation(outcome.gate.pipeline, outcome.source, outcome.gold, outcome.gate.where)
 
 
 def _paired(then: Table | None, now: Table | None, gate: Gate, table: ScoreTable) -> Drop | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragmon.core.gold_item import GoldItem
-from ragmon.gold.freeze import Frozen
+from ragmon.gold.freeze import FrozenGoldSet
 from ragmon.gold.sets import GoldSet
 
 MUTATED: Final = "mutated: qids are permanent, give it a new one"
@@ -21,7 +21,7 @@ _IN_FILES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ItemChange:
     """An item both versions have, with different content.
 
     Attributes:
@@ -53,7 +53,7 @@ class Diff:
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
-    changed: tuple[Change, ...]
+    changed: tuple[ItemChange, ...]
     unchanged: int
     old_version: str
     new_version: str
@@ -64,7 +64,7 @@ class Diff:
         return self.old_version == self.new_version
 
 
-def diff(old: GoldSet | Frozen, new: GoldSet | Frozen) -> Diff:
+def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     """Compare two versions of a gold set; the order of items does not matter.
 
     Args:
@@ -73,13 +73,15 @@ def diff(old: GoldSet | Frozen, new: GoldSet | Frozen) -> Diff:
 
     >>> one, two = (GoldItem("a", question, answerable=False) for question in ("Why?", "How?"))
     >>> diff(GoldSet("g", (one,)), GoldSet("g", (two,))).changed
-    (Change(qid='a', fields=('question',)),)
+    (ItemChange(qid='a', fields=('question',)),)
     """
     before, after = _fingerprints(old), _fingerprints(new)
     both = [qid for qid in after if qid in before]
     was, now = _items(old), _items(new)
     changed = tuple(
-        Change(qid, _differing(was[qid], now[qid]) if was and now else ()) for qid in both if before[qid] != after[qid]
+        ItemChange(qid, _differing(was[qid], now[qid]) if was and now else ())
+        for qid in both
+        if before[qid] != after[qid]
     )
     return Diff(
         added=tuple(qid for qid in after if qid not in before),
@@ -91,12 +93,12 @@ def diff(old: GoldSet | Frozen, new: GoldSet | Frozen) -> Diff:
     )
 
 
-def _fingerprints(gold: GoldSet | Frozen) -> Mapping[str, str]:
-    return gold.fingerprints if isinstance(gold, Frozen) else {item.qid: item.fingerprint for item in gold}
+def _fingerprints(gold: GoldSet | FrozenGoldSet) -> Mapping[str, str]:
+    return gold.fingerprints if isinstance(gold, FrozenGoldSet) else {item.qid: item.fingerprint for item in gold}
 
 
-def _items(gold: GoldSet | Frozen) -> Mapping[str, GoldItem]:
-    return {} if isinstance(gold, Frozen) else {item.qid: item for item in gold}
+def _items(gold: GoldSet | FrozenGoldSet) -> Mapping[str, GoldItem]:
+    return {} if isinstance(gold, FrozenGoldSet) else {item.qid: item for item in gold}
 
 
 def _differing(was: GoldItem, now: GoldItem) -> tuple[str, ...]:

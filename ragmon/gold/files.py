@@ -29,15 +29,15 @@ from pydantic import Field
 
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem, Match
-from ragmon.gold.schema import AnyRow, Id, Row, read_item, read_row
-from ragmon.gold.strict_json import SHAPES, STDIN, JsonText, Place, place_of, read_text
+from ragmon.gold.schema import AnyRow, FileRow, Id, read_item, read_row
+from ragmon.gold.strict_json import SHAPES, STDIN, JsonLocation, JsonText, place_of, read_text
 
 NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 
 _log = logging.getLogger("ragmon")
 
 
-class QueryRow(Row):
+class QueryRow(FileRow):
     """An entry of `queries.json`."""
 
     query: str = Field(description="write the question as a string")
@@ -45,7 +45,7 @@ class QueryRow(Row):
     source: str | None = Field(default=None, description="write where the answer stands as a string")
 
 
-class QrelRow(Row):
+class QrelRow(FileRow):
     """An entry of `qrels.json`."""
 
     doc_id: Id | None = Field(default=None, description="write the document's id, a string or an integer")
@@ -101,7 +101,7 @@ def _triples(paths: Sequence[str | Path]) -> dict[Path, Files]:
     return {directory: Files(*(names[name] for name in NAMES)) for directory, names in whole.items()}
 
 
-def read_benchmark(files: Files) -> Iterator[tuple[Place, GoldItem]]:
+def read_benchmark(files: Files) -> Iterator[tuple[JsonLocation, GoldItem]]:
     """One answerable item per query whose relevant section is known.
 
     Queries without one are left out and counted in the log: nothing could be said about them.
@@ -130,7 +130,7 @@ def _item(qid: str, row: QueryRow, prefix: str, answer: str | None) -> GoldItem:
     )
 
 
-def _rows(path: Path, model: type[AnyRow]) -> Iterator[tuple[str, Place, AnyRow]]:
+def _rows(path: Path, model: type[AnyRow]) -> Iterator[tuple[str, JsonLocation, AnyRow]]:
     for name, place, raw in JsonText(str(path), read_text(path)).members():
         if not name.strip():
             raise place.error("query id is empty", name, "give every query a permanent id")
@@ -156,7 +156,7 @@ def looks_like_qrels(line: str) -> bool:
     return len(line.split()) == _COLUMNS
 
 
-def read_qrels(path: str, text: str) -> Iterator[tuple[Place, GoldItem]]:
+def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
     """One answerable item per query id, without question text, in the order of the file.
 
     A relevance above zero is relevant, whatever its grade.
@@ -164,13 +164,13 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[Place, GoldItem]]:
     Raises:
         GoldError: A line is not a judgement, or judges a document a second time.
     """
-    first: dict[str, Place] = {}
-    judged: dict[tuple[str, str], Place] = {}
+    first: dict[str, JsonLocation] = {}
+    judged: dict[tuple[str, str], JsonLocation] = {}
     relevant: dict[str, list[str]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        place = Place(path, number)
+        place = JsonLocation(path, number)
         qid, docid, relevance = _judgement(line, place)
         earlier = judged.setdefault((qid, docid), place)
         if earlier is not place:
@@ -181,7 +181,7 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[Place, GoldItem]]:
         yield first[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
 
 
-def _judgement(line: str, place: Place) -> tuple[str, str, int]:
+def _judgement(line: str, place: JsonLocation) -> tuple[str, str, int]:
     columns = line.split()
     if len(columns) != _COLUMNS:
         raise place.error(f"{len(columns)} columns instead of {_COLUMNS}", line.strip(), _HINT)
@@ -222,7 +222,7 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
     """
     if not paths:
         raise GoldError("no gold file given", hint=SHAPES)
-    first: dict[str, Place] = {}
+    first: dict[str, JsonLocation] = {}
     items: list[GoldItem] = []
     for source in gather(paths):
         before = len(items)
@@ -237,12 +237,12 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
     return tuple(items)
 
 
-def _twice(item: GoldItem, place: Place, earlier: Place) -> GoldError:
+def _twice(item: GoldItem, place: JsonLocation, earlier: JsonLocation) -> GoldError:
     where = f"on line {earlier.line}" if earlier.path == place.path else f"in {earlier.path}:{earlier.line}"
     return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
 
 
-def _read(source: str | Path | Files, match: Match) -> Iterator[tuple[Place, GoldItem]]:
+def _read(source: str | Path | Files, match: Match) -> Iterator[tuple[JsonLocation, GoldItem]]:
     if isinstance(source, Files):
         return read_benchmark(source)
     path, text = place_of(source).path, read_text(source)

@@ -24,7 +24,7 @@ NAMED: Final = 5
 _NOT_FROZEN: Final = "write it with `ragmon gold freeze GOLD --output FILE`"
 
 
-class Frozen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A gold set as it was frozen.
 
     Attributes:
@@ -74,7 +74,7 @@ def is_frozen(path: str | Path) -> bool:
     return isinstance(data, dict) and data.get("kind") == KIND
 
 
-def read_frozen(path: str | Path, key: bytes | None = None) -> Frozen:
+def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
     """A frozen gold set, if nobody changed it.
 
     Args:
@@ -95,12 +95,12 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> Frozen:
         raise GoldError("this is no frozen gold set", path=str(path), hint=_NOT_FROZEN)
     _verify(data, path, key)
     try:
-        return msgspec.convert({k: v for k, v in data.items() if k not in ("kind", "v", "signature")}, Frozen)
+        return msgspec.convert({k: v for k, v in data.items() if k not in ("kind", "v", "signature")}, FrozenGoldSet)
     except msgspec.ValidationError as error:
         raise GoldError(f"the frozen gold set holds what none can ({error})", path=str(path)) from error
 
 
-def check(gold: GoldSet, frozen: Frozen, *, at: str, file: str, with_key: bool = False) -> None:
+def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key: bool = False) -> None:
     """Refuse a gold set that is not the one that was frozen.
 
     Args:

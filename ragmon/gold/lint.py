@@ -24,7 +24,7 @@ UNDER_REFUSAL: Final = ("under_refusal_rate", 0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """One thing to look at.
 
     Attributes:
@@ -40,7 +40,7 @@ class Finding:
     hint: str
 
 
-def lint(gold: GoldSet) -> list[Finding]:
+def lint(gold: GoldSet) -> list[LintFinding]:
     """Judge a gold set.
 
     Args:
@@ -56,15 +56,15 @@ def lint(gold: GoldSet) -> list[Finding]:
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def _negatives_that_are_gold(gold: GoldSet) -> Iterator[Finding]:
+def _negatives_that_are_gold(gold: GoldSet) -> Iterator[LintFinding]:
     for item in gold:
         both = sorted(item.ids.intersection(item.negatives))
         if both:
             hint = "an id is either gold or a negative: drop it from one list"
-            yield Finding(item.qid, "error", f"negatives that are also gold: {shorten(both)}", hint)
+            yield LintFinding(item.qid, "error", f"negatives that are also gold: {shorten(both)}", hint)
 
 
-def _shared_wordings(gold: GoldSet) -> Iterator[Finding]:
+def _shared_wordings(gold: GoldSet) -> Iterator[LintFinding]:
     questions = [(item, item.question, "question") for item in gold]
     paraphrases = [(item, wording, "paraphrase") for item in gold for wording in item.paraphrases]
     owners: dict[str, GoldItem] = {}
@@ -76,12 +76,14 @@ def _shared_wordings(gold: GoldSet) -> Iterator[Finding]:
         message = f"{kind} {shorten(wording)} is also asked by {shorten(owner.qid)}"
         if owner.answerable != item.answerable:
             message += ", and only one of them is answerable"
-            yield Finding(item.qid, "error", message, "no answer is right for both: keep one, or tell them apart")
+            yield LintFinding(item.qid, "error", message, "no answer is right for both: keep one, or tell them apart")
         else:
-            yield Finding(item.qid, "warning", message, "by its text it matches neither: reword one, or send the qid")
+            yield LintFinding(
+                item.qid, "warning", message, "by its text it matches neither: reword one, or send the qid"
+            )
 
 
-def _gold_of_unanswerables(gold: GoldSet) -> Iterator[Finding]:
+def _gold_of_unanswerables(gold: GoldSet) -> Iterator[LintFinding]:
     for item in gold:
         fields = {
             "gold_claim_substr": item.claim_substrings,
@@ -92,32 +94,32 @@ def _gold_of_unanswerables(gold: GoldSet) -> Iterator[Finding]:
         written = [name for name, value in fields.items() if value]
         if written and not item.answerable:
             hint = "its one right answer is the refusal: drop them, or set answerable to true"
-            yield Finding(item.qid, "warning", f"unanswerable, with {' and '.join(written)}", hint)
+            yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(written)}", hint)
 
 
-def _without_substrings(gold: GoldSet) -> Iterator[Finding]:
+def _without_substrings(gold: GoldSet) -> Iterator[LintFinding]:
     answerable = _answerable(gold)
     lacking = [item for item in answerable if not item.phrases]
     hint = 'name a phrase every right answer contains: ["rejects null keys"]'
-    found = Finding(None, "warning", "no gold_claim_substr, answer_precision stays unassessed", hint)
+    found = LintFinding(None, "warning", "no gold_claim_substr, answer_precision stays unassessed", hint)
     yield from _each(found, lacking, answerable)
 
 
-def _without_citations(gold: GoldSet) -> Iterator[Finding]:
+def _without_citations(gold: GoldSet) -> Iterator[LintFinding]:
     answerable = _answerable(gold)
     lacking = [item for item in answerable if not item.ids]
     message = "no gold_citations, answer_precision and citation_hit_rate stay unassessed"
-    found = Finding(None, "warning", message, 'name the documents that hold the answer: ["p1#2"]')
+    found = LintFinding(None, "warning", message, 'name the documents that hold the answer: ["p1#2"]')
     yield from _each(found, lacking, answerable)
 
 
-def _without_question(gold: GoldSet) -> Iterator[Finding]:
+def _without_question(gold: GoldSet) -> Iterator[LintFinding]:
     lacking = [item for item in gold if not normalise_question(item.question)]
-    found = Finding(None, "info", "no question text", "it is matched by its qid only, and no probe can ask it")
+    found = LintFinding(None, "info", "no question text", "it is matched by its qid only, and no probe can ask it")
     yield from _each(found, lacking, gold.items)
 
 
-def _each(found: Finding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[Finding]:
+def _each(found: LintFinding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[LintFinding]:
     """The finding for each item, or once for the set where it holds for all of several."""
     if 1 < len(items) == len(out_of):
         yield replace(found, message=f"all {len(items)} {_kind(items)}items: {found.message}")
@@ -130,14 +132,14 @@ def _kind(items: Sequence[GoldItem]) -> str:
     return "answerable " if all(item.answerable for item in items) else ""
 
 
-def _short_substrings(gold: GoldSet) -> Iterator[Finding]:
+def _short_substrings(gold: GoldSet) -> Iterator[LintFinding]:
     for item in _answerable(gold):
         if item.phrases and all(len(phrase) < ANYWHERE for phrase in item.claim_substrings or ()):
             hint = "ragmon matches them at word boundaries; the published seed 000 scorer can never match them"
-            yield Finding(item.qid, "info", f"all substrings are shorter than {ANYWHERE} characters", hint)
+            yield LintFinding(item.qid, "info", f"all substrings are shorter than {ANYWHERE} characters", hint)
 
 
-def _nested_substrings(gold: GoldSet) -> Iterator[Finding]:
+def _nested_substrings(gold: GoldSet) -> Iterator[LintFinding]:
     for item in _answerable(gold):
         pairs = (
             (longer, shorter)
@@ -147,11 +149,13 @@ def _nested_substrings(gold: GoldSet) -> Iterator[Finding]:
         )
         for longer, shorter in pairs:
             message = f"substring {shorten(longer)} contains {shorten(shorter)}"
-            yield Finding(item.qid, "info", message, "any of them makes the claim right: the longer one adds nothing")
+            yield LintFinding(
+                item.qid, "info", message, "any of them makes the claim right: the longer one adds nothing"
+            )
             break
 
 
-def _too_few(gold: GoldSet) -> Iterator[Finding]:
+def _too_few(gold: GoldSet) -> Iterator[LintFinding]:
     answerable = len(_answerable(gold))
     gates = [(name, ">=", bar, "answerable", answerable) for name, bar in FLOORS]
     gates += [(name, "<=", bar, "answerable", answerable) for name, bar in CEILINGS]
@@ -161,14 +165,14 @@ def _too_few(gold: GoldSet) -> Iterator[Finding]:
         if needed is not None and there < needed:
             message = f"too few {kind} items to prove {metric} {sign} {bar:.2f}: {there}, and it takes {needed}"
             hint = f"a flawless run over fewer than {needed} is still compatible with a rate on the wrong side"
-            yield Finding(None, "warning", message, hint)
+            yield LintFinding(None, "warning", message, hint)
 
 
 def _answerable(gold: GoldSet) -> list[GoldItem]:
     return [item for item in gold if item.answerable]
 
 
-_RULES: Final[tuple[Callable[[GoldSet], Iterator[Finding]], ...]] = (
+_RULES: Final[tuple[Callable[[GoldSet], Iterator[LintFinding]], ...]] = (
     _negatives_that_are_gold,
     _shared_wordings,
     _too_few,

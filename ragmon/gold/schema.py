@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from ragmon.core.gold_item import GoldItem, Match
-from ragmon.gold.strict_json import SHAPES, Place
+from ragmon.gold.strict_json import SHAPES, JsonLocation
 
 _SLIP: Final = 0.85
 """Similarity from which a name is taken for a misspelling; `answer` (0.75) and `id` (0.80) stay free for other uses."""
@@ -52,13 +52,13 @@ Text = Annotated[str, BeforeValidator(_not_blank)]
 """A string that is not blank: an empty phrase would occur in every answer."""
 
 
-class Row(BaseModel):
+class FileRow(BaseModel):
     """What a file says about one thing; each field's description is the hint when it is wrong."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-class GoldRow(Row):
+class GoldRow(FileRow):
     """One question in any of the one-row-per-question shapes."""
 
     qid: Id = Field(description='give every item a permanent id, a non-empty string or an integer: "qid": "A0001"')
@@ -81,10 +81,10 @@ class GoldRow(Row):
     constraints: list[Text] | None = Field(default=None, description="write a list of statements")
 
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow", bound=FileRow)
 
 
-def read_row(model: type[AnyRow], place: Place, raw: Any) -> AnyRow:
+def read_row(model: type[AnyRow], place: JsonLocation, raw: Any) -> AnyRow:
     """Validate one JSON object.
 
     Args:
@@ -126,7 +126,7 @@ def _meant(name: str, known: tuple[str, ...]) -> str | None:
     return next(iter(same or difflib.get_close_matches(name.casefold(), known, n=1, cutoff=_SLIP)), None)
 
 
-def read_item(place: Place, raw: Any, match: Match) -> GoldItem:
+def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
     """The gold item one row means.
 
     Args:
@@ -159,7 +159,7 @@ def _written(values: list[str] | None) -> tuple[str, ...] | None:
     return tuple(values) if values else None
 
 
-def _one_of(row: GoldRow, names: tuple[str, ...], place: Place) -> Any:
+def _one_of(row: GoldRow, names: tuple[str, ...], place: JsonLocation) -> Any:
     """The value of a field that has several names; two of them must agree."""
     given = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
     values = list(given.values())
@@ -169,7 +169,7 @@ def _one_of(row: GoldRow, names: tuple[str, ...], place: Place) -> Any:
     return values[0] if values else None
 
 
-def _answerable(row: GoldRow, place: Place) -> bool:
+def _answerable(row: GoldRow, place: JsonLocation) -> bool:
     if row.answerable is not None:
         return row.answerable
     # The pure retrieval shapes have no such field: they name the documents that hold the answer.

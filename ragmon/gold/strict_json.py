@@ -29,7 +29,7 @@ SHAPES: Final = (
 _GZIP: Final = b"\x1f\x8b"
 
 
-class Place(NamedTuple):
+class JsonLocation(NamedTuple):
     """Where something stands.
 
     Attributes:
@@ -45,9 +45,9 @@ class Place(NamedTuple):
         return GoldError(message, path=self.path, line=self.line, value=value, hint=hint)
 
 
-def place_of(path: str | Path) -> Place:
+def place_of(path: str | Path) -> JsonLocation:
     """A file as a whole."""
-    return Place("<stdin>" if str(path) == STDIN else str(path))
+    return JsonLocation("<stdin>" if str(path) == STDIN else str(path))
 
 
 def read_text(path: str | Path) -> str:
@@ -64,11 +64,11 @@ def read_text(path: str | Path) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as broken:
-        at = Place(place.path, raw.count(b"\n", 0, broken.start) + 1)
+        at = JsonLocation(place.path, raw.count(b"\n", 0, broken.start) + 1)
         raise at.error("not UTF-8", raw[broken.start : broken.end], "save the file as UTF-8") from broken
 
 
-def _bytes(path: str | Path, place: Place) -> bytes:
+def _bytes(path: str | Path, place: JsonLocation) -> bytes:
     if str(path) == STDIN:
         return sys.stdin.buffer.read()
     try:
@@ -82,7 +82,7 @@ def _bytes(path: str | Path, place: Place) -> bytes:
         raise place.error(f"cannot be read: {reason}", hint="name a file this user may read") from trouble
 
 
-def _unpacked(raw: bytes, place: Place) -> bytes:
+def _unpacked(raw: bytes, place: JsonLocation) -> bytes:
     if not raw.startswith(_GZIP):
         return raw
     try:
@@ -121,7 +121,7 @@ class JsonText:
         self._line = first_line
 
     @classmethod
-    def lines(cls, path: str, text: str) -> Iterator[tuple[Place, Any]]:
+    def lines(cls, path: str, text: str) -> Iterator[tuple[JsonLocation, Any]]:
         """The values of JSON Lines, each with its place; blank lines are skipped."""
         # Not splitlines(): U+2028 and its kin may stand inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
@@ -130,14 +130,14 @@ class JsonText:
                 yield cursor._value()
                 cursor._end()
 
-    def array(self) -> Iterator[tuple[Place, Any]]:
+    def array(self) -> Iterator[tuple[JsonLocation, Any]]:
         """The elements of the one array the text is, each with its place."""
         for _ in self._elements("[", "]"):
             yield self._value()
 
-    def members(self) -> Iterator[tuple[str, Place, Any]]:
+    def members(self) -> Iterator[tuple[str, JsonLocation, Any]]:
         """The members of the one object the text is: name, place, value."""
-        seen: dict[str, Place] = {}
+        seen: dict[str, JsonLocation] = {}
         for _ in self._elements("{", "}"):
             if self._peek() != '"':
                 self._refuse("a name in double quotes belongs here", self._at)
@@ -159,9 +159,9 @@ class JsonText:
         self._take(closing)
         self._end()
 
-    def _value(self) -> tuple[Place, Any]:
+    def _value(self) -> tuple[JsonLocation, Any]:
         self._peek()
-        start, place = self._at, Place(self._path, self._line)
+        start, place = self._at, JsonLocation(self._path, self._line)
         try:
             value, end = _DECODER.raw_decode(self._text, start)
         except json.JSONDecodeError as broken:
@@ -202,7 +202,7 @@ class JsonText:
         line = self._line + self._text.count("\n", self._at, at)
         column = at - self._text.rfind("\n", 0, at)
         found = self._text[at:].partition("\n")[0].strip()
-        where = Place(self._path, line)
+        where = JsonLocation(self._path, line)
         raise where.error(f"not JSON at column {column}, {message[0].lower()}{message[1:]}", found or None, _HINT)
 
 
@@ -225,7 +225,7 @@ def _number(text: str) -> float:
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
 
 
-def _refuse_half_pairs(value: Any, place: Place) -> None:
+def _refuse_half_pairs(value: Any, place: JsonLocation) -> None:
     """A stack, not recursion: the value may be nested as deeply as the decoder allows."""
     waiting = [value]
     while waiting:

@@ -14,7 +14,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.bounds import LARGEST, SHORT, bounded, fits
 from ragmon.core.errors import shorten
-from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, as_label
+from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
 from ragmon.core.text import split_citations
 from ragmon.ingest.fields import (
     OUT_OF_RANGE,
@@ -29,7 +29,7 @@ from ragmon.ingest.fields import (
     as_time,
     as_type,
     as_verdicts,
-    misfit,
+    wrong_type,
 )
 
 
@@ -127,7 +127,9 @@ def _version(found: Any) -> int | None:
     if found is None or isinstance(found, str):  # other programs call their own version so, and write it as text
         return None
     if isinstance(found, bool) or found != constants.CONTRACT_VERSION:
-        raise misfit("v", f"{constants.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", found)
+        raise wrong_type(
+            "v", f"{constants.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", found
+        )
     return constants.CONTRACT_VERSION
 
 
@@ -136,7 +138,7 @@ def _source(found: AnyShape) -> str | None:
     if found.source is None and probe is not None:
         return constants.PROBE if probe else constants.LIVE
     if found.source is not None and found.source not in constants.SOURCES:
-        raise misfit("source", f"one of {', '.join(constants.SOURCES)}", found.source)
+        raise wrong_type("source", f"one of {', '.join(constants.SOURCES)}", found.source)
     return as_text(found.source, "source")
 
 
@@ -146,7 +148,7 @@ def _answer(found: AnyShape) -> tuple[Answer | None, TextFacts | None]:
         claim = as_text(found.answer_json.get("claim"), "claim")
         return Answer(claim=claim, citations=_citations(found.answer_json.get("citations"))), None
     if found.answer_json is not None:
-        raise misfit("answer_json", "an object", found.answer_json)
+        raise wrong_type("answer_json", "an object", found.answer_json)
     if isinstance(found.answer, dict):
         return _live_answer(found.answer)
     text = as_text(found.answer, "answer")
@@ -300,7 +302,7 @@ def _second_look(line: bytes, unknown: Unknown | None) -> Line:
         if found.kind == "totals":
             return _counted(_totals(line))
         if found.kind == constants.LABEL:
-            return as_label(_object(line))
+            return parse_label(_object(line))
     except _ERRORS as error:
         raise _rejection(line, error) from None
     except ValueError as error:
@@ -316,7 +318,7 @@ def _counted(line: Totals) -> Totals:
     """
     for name, n in (("calls", line.calls), ("kept", line.kept), *line.dropped.items(), *line.latency_ms.items()):
         if n > LARGEST:
-            raise misfit(f"the count of {name}", f"at most {LARGEST}", n)
+            raise wrong_type(f"the count of {name}", f"at most {LARGEST}", n)
     return line
 
 

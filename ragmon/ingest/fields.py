@@ -32,10 +32,10 @@ class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a fai
         self.lost = lost
 
 
-def misfit(name: str, expected: str, found: object) -> Rejected:
+def wrong_type(name: str, expected: str, found: object) -> Rejected:
     """A field holds what no shape allows.
 
-    >>> str(misfit("qid", "a string or an integer", True))
+    >>> str(wrong_type("qid", "a string or an integer", True))
     'qid is a string or an integer, not True'
     """
     return Rejected(constants.INVALID_SCHEMA, f"{name} is {expected}, not {shorten(found)}")
@@ -53,7 +53,7 @@ def as_text(found: Any, name: str) -> str | None:
     if found is None or isinstance(found, str):
         return found
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise misfit(name, "text", found)
+        raise wrong_type(name, "text", found)
     return str(found)
 
 
@@ -63,7 +63,7 @@ def as_id(found: Any, name: str) -> str | None:
         return found
     if isinstance(found, int) and not isinstance(found, bool):
         return str(found)
-    raise misfit(name, "a string or an integer", found)
+    raise wrong_type(name, "a string or an integer", found)
 
 
 def as_ids(found: Any, name: str) -> list[str] | None:
@@ -71,7 +71,7 @@ def as_ids(found: Any, name: str) -> list[str] | None:
     if found is None:
         return None
     if not isinstance(found, list):
-        raise misfit(name, "a list of ids", found)
+        raise wrong_type(name, "a list of ids", found)
     ids: list[Any] = found
     kinds = set(map(type, ids))
     if dict in kinds:
@@ -89,7 +89,7 @@ def as_number(found: Any, name: str) -> float | None:
     if found is None or (isinstance(found, float) and math.isfinite(found)):
         return found
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise misfit(name, "a number", found)
+        raise wrong_type(name, "a number", found)
     try:
         number = float(found)
     except OverflowError:
@@ -106,11 +106,11 @@ def as_time(found: Any, name: str) -> float | None:
         try:
             moment = datetime.fromisoformat(found)
         except ValueError:
-            raise misfit(name, "seconds since 1970 or ISO 8601", found) from None
+            raise wrong_type(name, "seconds since 1970 or ISO 8601", found) from None
         seconds = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
     number = as_number(seconds, name)
     if number is not None and not 0 <= number < LATEST:
-        raise misfit(name, "seconds (not milliseconds) since 1970, before the year 10000", found)
+        raise wrong_type(name, "seconds (not milliseconds) since 1970, before the year 10000", found)
     return number
 
 
@@ -118,7 +118,7 @@ def as_flag(found: Any, name: str) -> bool | None:
     """A JSON boolean; the string "false" is no falsehood."""
     if found is None or isinstance(found, bool):
         return found
-    raise misfit(name, "true or false", found)
+    raise wrong_type(name, "true or false", found)
 
 
 def as_object(found: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def as_tags(found: Any) -> dict[str, str]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise misfit("tags", "an object", found)
+        raise wrong_type("tags", "an object", found)
     tags = {}
     for name, tag in found.items():
         text = str(tag).lower() if isinstance(tag, bool) else as_text(tag, f"the tag {name!r}")
@@ -145,7 +145,7 @@ def as_verdicts(found: Any) -> list[bool] | None:
     if found is None:
         return None
     if not isinstance(found, list):
-        raise misfit("verdicts", "a list", found)
+        raise wrong_type("verdicts", "a list", found)
     return list(_relevance(found))
 
 
@@ -154,7 +154,7 @@ def _relevance(entries: Iterable[Any]) -> Iterable[bool]:
         verdict = entry.get("verdict") if isinstance(entry, dict) else entry
         known = _YES.get(str(verdict).strip().lower())
         if known is None:
-            raise misfit("a verdict", "yes or no", verdict)
+            raise wrong_type("a verdict", "yes or no", verdict)
         yield known
 
 

@@ -83,7 +83,7 @@ def _open(path: str) -> Iterator[Any]:
             yield file
 
 
-class Lines:
+class LineReader:
     """The non-blank lines of a stream, counted from where it stands.
 
     Args:
@@ -244,7 +244,7 @@ class Example:
 
 
 @dataclass
-class Intake:
+class ReadSummary:
     """What a reader met: how many lines, how many were no record and why.
 
     Attributes:
@@ -281,7 +281,7 @@ class Intake:
         key = f"{name}: {reason}"
         self.unknown[key] = self.unknown.get(key, 0) + n
 
-    def merge(self, other: Intake, *, lines_before: int = 0) -> None:
+    def merge(self, other: ReadSummary, *, lines_before: int = 0) -> None:
         """Add what another reader met; it may have started in the middle of a file."""
         self.lines = lines_before + other.lines
         self.read += other.read
@@ -294,7 +294,7 @@ class Intake:
                 mine[key] = mine.get(key, 0) + n
 
 
-def read_files(paths: Sequence[str], intake: Intake, progress: Progress | None = None) -> Iterator[Line]:
+def read_files(paths: Sequence[str], intake: ReadSummary, progress: Progress | None = None) -> Iterator[Line]:
     """The records of trace files, one file after the other.
 
     Args:
@@ -317,7 +317,7 @@ def _after(before: int, progress: Progress | None) -> Progress | None:
 
 
 def read_file(
-    path: str, intake: Intake, *, progress: Progress | None = None, part: tuple[int, int] | None = None
+    path: str, intake: ReadSummary, *, progress: Progress | None = None, part: tuple[int, int] | None = None
 ) -> Iterator[Line]:
     """The records of one trace file, or of the lines that start within a byte range of it.
 
@@ -334,7 +334,7 @@ def read_file(
     with open_bytes(path) as (stream, raw):
         if part is not None:
             stream.seek(part[0])
-        reader = Lines(stream, reject, length=part[1] - part[0] if part is not None else None)
+        reader = LineReader(stream, reject, length=part[1] - part[0] if part is not None else None)
         lines = iter(reader)
         first = list(islice(lines, 1))
         lines = chain(first, lines)
@@ -360,7 +360,7 @@ def read_file(
             intake.read += reader.number - reader.blank
 
 
-def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: Intake) -> Iterator[Record]:
+def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary) -> Iterator[Record]:
     """The requests of OTLP lines; each counts as one thing read, and so does a line or span that cannot be read."""
     assembly, number = Assembly(), 0
 
@@ -381,7 +381,7 @@ def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: Intake) -> 
         intake.miss("spans", TOO_MANY_SPANS, assembly.left_out)
 
 
-def _read(found: Iterable[Mapped], number: int, intake: Intake, reject: Reject) -> Iterator[Record]:
+def _read(found: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
     for mapped in found:
         intake.read += 1
         try:
@@ -394,7 +394,7 @@ def _read(found: Iterable[Mapped], number: int, intake: Intake, reject: Reject) 
         yield record
 
 
-def _queries(lines: Iterable[tuple[int, bytes]], intake: Intake, reject: Reject) -> Iterator[Record]:
+def _queries(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:
     """The queries of a TREC run; each counts as one thing read, however many lines it takes."""
     before = intake.rejections
     for record in records(lines, reject):
@@ -408,5 +408,5 @@ def splittable(path: str) -> bool:
     if not Path(path).is_file():
         return False
     with open_bytes(path) as (stream, raw):
-        first = next(iter(Lines(stream, lambda *_: None)), None)
+        first = next(iter(LineReader(stream, lambda *_: None)), None)
         return stream is raw and not (first is not None and (is_run(first) or is_export(first)))

@@ -165,7 +165,7 @@ def parse(key: str) -> Metric:
     return family(int(cut)) if cut else family()
 
 
-class Judged(Metric):
+class JudgeMetric(Metric):
     """Mean score of a judge over the requests it judged."""
 
     reads = "measures"
@@ -175,7 +175,7 @@ class Judged(Metric):
         return None if record.measures is None else record.measures.get(self.key)
 
 
-def judged(name: str) -> type[Judged]:
+def judged(name: str) -> type[JudgeMetric]:
     """The metric of the judge of this name.
 
     >>> judged("tone")().key
@@ -183,4 +183,4 @@ def judged(name: str) -> type[Judged]:
     """
     doc = f"Mean score of the judge {name} over the requests it judged."
     # One name makes one class to the registry, however often a module is loaded.
-    return type(f"Judged_{name}", (Judged,), {"name": f"{JUDGE_PREFIX}{name}", "__doc__": doc})
+    return type(f"Judged_{name}", (JudgeMetric,), {"name": f"{JUDGE_PREFIX}{name}", "__doc__": doc})

@@ -9,15 +9,15 @@ from time import monotonic
 from typing import Any, Final
 
 from ragmon.capture import runtime
-from ragmon.capture.api import DROPPED, Given, Labels
-from ragmon.capture.counters import Departed, Timings, adopt, lines, lines_of_departed
+from ragmon.capture.api import DROPPED, Given, LabelSender
+from ragmon.capture.counters import DeadProcess, Timings, lines, lines_of_departed, reap
 from ragmon.capture.exporters import base
-from ragmon.capture.trace_buffer import Requests
+from ragmon.capture.trace_buffer import RequestAssembler
 from ragmon.capture.worker import Worker
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
-from ragmon.core.record import MOST, Label, as_label
-from ragmon.export.state import Books, Captured
+from ragmon.core.record import MOST, Label, parse_label
+from ragmon.export.state import SdkStats, StageCounters
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.judges import Panel
@@ -30,7 +30,7 @@ EVERY: Final = 10.0
 """Seconds between two reports of all calls."""
 
 
-class Accounts:
+class SelfMetrics:
     """Counts of a worker and its runtime, told to whoever takes them.
 
     Args:
@@ -55,15 +55,15 @@ class Accounts:
         self._adopted: dict[str, Counter[str]] = {}
         self._due = self._labels_due = 0.0
         self.redactions: Redactions | None = None
-        self.requests: Requests | None = None
-        self.labels = Labels()
+        self.requests: RequestAssembler | None = None
+        self.labels = LabelSender()
         self.judges: Panel | None = None
 
-    def books(self) -> Books:
+    def books(self) -> StageCounters:
         """What capture took in and what became of it, and what was lost in processes that are gone."""
         counts, adopted = self._worker.counts(), sum(list(self._adopted.values()), Counter())
         ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
-        return Books(
+        return StageCounters(
             counts.received + adopted.total() + ignored.total(),
             counts.sent,
             ignored=ignored,
@@ -71,10 +71,10 @@ class Accounts:
             pending=counts.pending,
         )
 
-    def captured(self) -> Captured:
+    def captured(self) -> SdkStats:
         """What capture counted so far."""
         spans = {} if self.requests is None else dict(self.requests.gathering.dropped)
-        return Captured(
+        return SdkStats(
             books=self.books(),
             calls=self._calls.totals(),
             latency=self._latency(),
@@ -106,7 +106,7 @@ class Accounts:
         if asked or monotonic() >= self._due:
             self._due = monotonic() + EVERY
             self._report()
-            adopt(self._folder, self._tell)
+            reap(self._folder, self._tell)
 
     def _hand_on_labels(self, asked: bool) -> None:
         """Hand on what people say of answers; what cannot be handed on now is tried again."""
@@ -136,7 +136,7 @@ class Accounts:
             if isinstance(ids, str):
                 raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one way for all that is wrong
             named = None if ids is None else [str(one) for one in islice(ids, MOST + 1)]
-            label = as_label({**told, "relevant_ids": named})
+            label = parse_label({**told, "relevant_ids": named})
         except (ValueError, TypeError) as error:
             self.labels.lost[REJECTED] += 1
             warn_once(f"ragmon.label was given what is no label: {error}")
@@ -155,7 +155,7 @@ class Accounts:
         if told:
             base.report(self._sink, told)
 
-    def _tell(self, lost: Departed) -> bool:
+    def _tell(self, lost: DeadProcess) -> bool:
         """Count and tell what was lost in a process that is gone; returns whether it could be told."""
         dropped = Counter(lost.dropped) + self._missing(lost)
         told = base.report(self._sink, lines_of_departed(lost, dropped))
@@ -163,7 +163,7 @@ class Accounts:
             self._adopted[lost.instance] = dropped
         return told
 
-    def _missing(self, lost: Departed) -> Counter[str]:
+    def _missing(self, lost: DeadProcess) -> Counter[str]:
         """Records of a process nobody else counted; one that was being written when it ended may have arrived."""
         missing, doubtful = lost.missing, lost.doubtful
         arrived = base.holds(self._sink, lost.doubt) if lost.doubt else None

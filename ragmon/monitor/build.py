@@ -21,14 +21,14 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ragmon.alarms import Alarms, AlarmTerms, index_terms, plan
+from ragmon.alarms import AlarmEngine, AlarmTerms, index_terms, plan
 from ragmon.alarms.frozen import LEARN, VERSION, FrozenPipeline, version
 from ragmon.capture.pii import redact
 from ragmon.capture.redaction import Redaction
-from ragmon.capture.runtime import Terms
-from ragmon.capture.trace_buffer import Asked
+from ragmon.capture.runtime import CaptureSettings
+from ragmon.capture.trace_buffer import SpanSettings
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
-from ragmon.config.tables import Capture
+from ragmon.config.tables import CaptureTable
 from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.errors import ConfigError, RagmonError
 from ragmon.core.paths import parse
@@ -39,7 +39,7 @@ from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.freeze import check, read_frozen
 from ragmon.metrics.facts import FactReader
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.scorer import Rules, Scorer
+from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 
 TERMS: Final = 1024
@@ -49,7 +49,7 @@ KIND: Final = "ragmon-baseline"
 _HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
-def arm(settings: Settings, table: ScoreTable) -> Alarms:
+def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     """The alarms of a configuration, silent and without a past.
 
     Args:
@@ -64,7 +64,7 @@ def arm(settings: Settings, table: ScoreTable) -> Alarms:
     frozen = {path: _read(path) for path in files}
     slices = frozenset(gate.where for one in shared for gate in one.gates if gate.where)
     remembered = lru_cache(TERMS)  # names come and go
-    return Alarms(table, remembered(lambda name: _alarm_terms(settings.of(name), settings, table, frozen)), slices)
+    return AlarmEngine(table, remembered(lambda name: _alarm_terms(settings.of(name), settings, table, frozen)), slices)
 
 
 def _alarm_terms(
@@ -210,9 +210,9 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", found)
 
 
-def rules(pipeline: PipelineSettings) -> Rules:
+def rules(pipeline: PipelineSettings) -> ReductionRules:
     """How one pipeline's records are reduced."""
-    return Rules(
+    return ReductionRules(
         facts=FactReader(pipeline.refusal, pipeline.metrics.answered_within_ms),
         grounded_threshold=pipeline.metrics.grounded_threshold,
         slices=pipeline.slices,
@@ -317,7 +317,7 @@ class Redactions:
         return GoldSet.load(path) if spec is None else read_gold(spec)
 
 
-def probe_key(capture: Capture) -> bytes | None:
+def probe_key(capture: CaptureTable) -> bytes | None:
     """What proves that a request is a probe: derived from the configured key, so that neither use tells of the other.
 
     Args:
@@ -330,7 +330,7 @@ def probe_key(capture: Capture) -> bytes | None:
     return None if path is None else hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")
 
 
-def terms(settings: Settings) -> Callable[[str], Terms]:
+def terms(settings: Settings) -> Callable[[str], CaptureSettings]:
     """What is asked of decorated functions, found before the first call needs it.
 
     Raises:
@@ -341,9 +341,9 @@ def terms(settings: Settings) -> Callable[[str], Terms]:
     return lambda pipeline: found.get(pipeline, common)
 
 
-def _capture_settings(pipeline: PipelineSettings) -> Terms:
+def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
     id_from = pipeline.capture.id_from
-    return Terms(
+    return CaptureSettings(
         rate=pipeline.sampling.rate,
         keep=pipeline.sampling.keep.model_dump(),
         time_all=pipeline.sampling.latency == "all",
@@ -356,10 +356,10 @@ def _capture_settings(pipeline: PipelineSettings) -> Terms:
     )
 
 
-def asked(settings: Settings) -> Asked:
+def span_settings(settings: Settings) -> SpanSettings:
     """What is asked of requests nobody decorated: what is asked of the pipeline that has no name of its own."""
     found = _capture_settings(settings.of(settings.pipeline))
-    return Asked(
+    return SpanSettings(
         rate=found.rate,
         keep=found.keep,
         slow_above=float("inf") if found.slow_above is None else found.slow_above,

@@ -19,7 +19,7 @@ from wsgiref.simple_server import WSGIServer
 from prometheus_client import CollectorRegistry, make_wsgi_app, start_http_server
 from pydantic_core import PydanticCustomError
 
-from ragmon.alarms import Edge
+from ragmon.alarms import AlarmTransition
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
@@ -27,12 +27,12 @@ from ragmon.config.types import address as parse_address
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError, UnknownNameError, shorten
-from ragmon.core.net import is_plain
+from ragmon.core.net import is_ip_or_localhost
 from ragmon.core.policy import Outcome
 from ragmon.core.record import Label, Record, Totals
 from ragmon.export.prometheus import Collector
-from ragmon.export.state import Books, Captured, Reading
-from ragmon.monitor.engine import Live
+from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.monitor.engine import Engine
 
 ACKS_PATH: Final = "/v1/ack"
 LONGEST: Final = 64 << 10
@@ -119,7 +119,7 @@ def _asked(environ: dict[str, Any]) -> tuple[str, str, str]:
 
 def _asked_for_us(environ: dict[str, Any]) -> bool:
     """Whether a request was meant for this monitor: a web page's says where it comes from, or asks for its own name."""
-    return "HTTP_ORIGIN" not in environ and is_plain(str(environ.get("HTTP_HOST", "")))
+    return "HTTP_ORIGIN" not in environ and is_ip_or_localhost(str(environ.get("HTTP_HOST", "")))
 
 
 def _from_here(address: str) -> bool:
@@ -183,9 +183,9 @@ class Monitor:
 
     def __init__(self, config: str | Path | Settings | None = None, *, clock: Callable[[], float] = time) -> None:
         self.settings = config if isinstance(config, Settings) else load(config)
-        self.captured: Callable[[], Captured] | None = None
+        self.captured: Callable[[], SdkStats] | None = None
         self._clock = clock
-        self._live = Live(self.settings, answers=ANSWERS)
+        self._live = Engine(self.settings, answers=ANSWERS)
         self._lock = Lock()
         self._received = self._changes = 0
         self._server: tuple[WSGIServer, Thread] | None = None
@@ -212,20 +212,20 @@ class Monitor:
                 self._live.take(line, self._clock())
         return True
 
-    def reading(self) -> Reading:
+    def reading(self) -> MonitorSnapshot:
         """This moment: metrics of every window, gates, and the books."""
-        captured = Captured() if self.captured is None else self.captured()
+        captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             live, now = self._live, self._clock()
             live.advance(now)
-            books = {"score": Books(self._received, live.scorer.scored, dropped=dict(live.scorer.dropped))}
+            books = {"score": StageCounters(self._received, live.scorer.scored, dropped=dict(live.scorer.dropped))}
             if self.captured is not None:
                 books["capture"] = captured.books
             return live.reading(now, books, live.within(captured))
 
     def _moment(self) -> object:
         """What `reading` depends on."""
-        captured = Captured() if self.captured is None else self.captured()
+        captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._live.advance(self._clock())
             closed = self._live.alarms.steps.closed
@@ -235,7 +235,7 @@ class Monitor:
         """The gates at this moment."""
         return list(self.reading().outcomes)
 
-    def edges(self) -> list[Edge]:
+    def edges(self) -> list[AlarmTransition]:
         """The alarms that began or ended lately, in the order of time."""
         with self._lock:
             self._live.advance(self._clock())

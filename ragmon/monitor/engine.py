@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ragmon.alarms import Edge
+from ragmon.alarms import AlarmTransition
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import HOUR
@@ -22,13 +22,13 @@ from ragmon.core.escaping import printable
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
-from ragmon.export.state import Books, Captured, Reading
+from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.evaluate import evaluate
-from ragmon.monitor.build import ScorerPlan, arm, load_gold
+from ragmon.monitor.build import ScorerPlan, build_alarms, load_gold
 from ragmon.monitor.series_budget import BUILDS, CODES, budget
 from ragmon.scoring.calls import Exemplars
-from ragmon.scoring.cardinality import Admission
-from ragmon.scoring.labels import Hearing
+from ragmon.scoring.cardinality import CardinalityLimiter
+from ragmon.scoring.labels import LabelJoiner
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.snapshot import ALL, Snapshot, retrieved
 from ragmon.scoring.windows import State
@@ -39,7 +39,7 @@ EDGES: Final = 1000
 """Beginnings and ends of alarms that are remembered."""
 
 
-class Live:
+class Engine:
     """Records in, gates judged.
 
     Args:
@@ -62,11 +62,11 @@ class Live:
 
     def __init__(self, settings: Settings, *, edges: int | None = EDGES, answers: int = 0) -> None:
         self.settings = settings
-        self.edges: deque[Edge] = deque(maxlen=edges)
+        self.edges: deque[AlarmTransition] = deque(maxlen=edges)
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
-        self._admission = Admission(settings.pipelines, budget(settings))
+        self._admission = CardinalityLimiter(settings.pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         shared = (settings.common, *settings.pipelines.values())
@@ -76,9 +76,9 @@ class Live:
         retention = max(settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
         self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
-        self.alarms = arm(settings, self.scorer.table)
+        self.alarms = build_alarms(settings, self.scorer.table)
         self.scorer.steps = self.alarms.steps
-        self.labels = Hearing(self.scorer, self._admit, answers=answers)
+        self.labels = LabelJoiner(self.scorer, self._admit, answers=answers)
 
     def observe(self, record: Record, now: float) -> bool:
         """Score a record.
@@ -145,7 +145,7 @@ class Live:
         """Whether a pipeline has series of its own: none of those that found no place, or gave theirs back."""
         return self._admission.shows(pipeline)
 
-    def within(self, captured: Captured) -> Captured:
+    def within(self, captured: SdkStats) -> SdkStats:
         """What capture counted of the pipelines that have series, and of new ones as far as there is room for them."""
         return captured.of(self._admission.shown(captured.pipelines))
 
@@ -180,7 +180,7 @@ class Live:
             self._now = now
             self._tell(self.alarms.advance(now))
 
-    def _tell(self, edges: Sequence[Edge]) -> None:
+    def _tell(self, edges: Sequence[AlarmTransition]) -> None:
         """Remember and log that alarms began or ended."""
         self.edges += edges
         for edge in edges:
@@ -221,10 +221,12 @@ class Live:
         """The metrics of every window and over all time."""
         return self.scorer.snapshot(now=now, windows=self._windows, gated=self._gated)
 
-    def reading(self, now: float, books: Mapping[str, Books], captured: Captured | None = None) -> Reading:
+    def reading(
+        self, now: float, books: Mapping[str, StageCounters], captured: SdkStats | None = None
+    ) -> MonitorSnapshot:
         """This moment: metrics of every window, gates, and the books."""
-        snapshot, captured = self.snapshot(now), captured or Captured()
-        return Reading(
+        snapshot, captured = self.snapshot(now), captured or SdkStats()
+        return MonitorSnapshot(
             snapshot=snapshot,
             outcomes=self.judge(snapshot),
             books=books,
@@ -295,12 +297,12 @@ class Live:
         self._admission.load(data["admission"], data["last_scored"] or 0.0)
         self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
         self.last_scored = data["last_scored"]
-        self.edges = deque((msgspec.convert(edge, Edge) for edge in data["edges"]), maxlen=self.edges.maxlen)
+        self.edges = deque((msgspec.convert(edge, AlarmTransition) for edge in data["edges"]), maxlen=self.edges.maxlen)
         if "labels" in data:
             self.labels.book.load(data["labels"])
 
 
-def _log_edge(edge: Edge) -> None:
+def _log_edge(edge: AlarmTransition) -> None:
     """Log that an alarm began or ended: a page that begins is a warning."""
     level = logging.WARNING if (edge.severity, edge.state) == (constants.PAGE, "firing") else logging.INFO
     _log.log(level, "alarm %s (%s): %s", _named(edge.pipeline, edge.alert), edge.severity, edge.state)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ragmon.capture.exporters.base import BatchSink, Before, Sink
+from ragmon.capture.exporters.base import BatchExporter, Exporter, ForwardingExporter
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
@@ -42,7 +42,7 @@ from ragmon.gold.embeddings import Nearest
 from ragmon.monitor.build import function_at
 
 
-class Feedback(Before):
+class ScoreExporting(ForwardingExporter):
     """Hands records on, then tells the backend what gated metrics say of those whose traces it keeps.
 
     What becomes of the scores is no matter of the records: a backend that is down is said once in the log.
@@ -55,7 +55,7 @@ class Feedback(Before):
     """
 
     def __init__(
-        self, sink: Sink | BatchSink, backend: ScoreSink, scorer: Scorer, gated: Callable[[str], frozenset[str]]
+        self, sink: Exporter | BatchExporter, backend: ScoreSink, scorer: Scorer, gated: Callable[[str], frozenset[str]]
     ) -> None:
         super().__init__(sink)
         self._backend = backend
@@ -89,9 +89,9 @@ class Feedback(Before):
         self._backend.close()
 
 
-def hand_on(sink: Sink | BatchSink, records: Sequence[Record]) -> Mapping[str, int]:
+def hand_on(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mapping[str, int]:
     """Deliver records to a sink of either kind; returns how many were lost, by reason."""
-    if isinstance(sink, BatchSink):
+    if isinstance(sink, BatchExporter):
         return sink.deliver(records)
     failed = 0
     for record in records:
@@ -130,7 +130,7 @@ class Redacting:
         return self._sink.deliver([self._redact(record) for record in records])
 
 
-def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchSink | None:
+def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporter | None:
     """The server the configuration names.
 
     Raises:
@@ -148,7 +148,7 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchSink | 
     return Redacting(sink, redact())
 
 
-def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSink:
+def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
     """The sink, and beside it the tracing backend that gets the scores, where the configuration names one."""
     if settings.export.scores is None:
         return sink
@@ -156,10 +156,10 @@ def with_feedback(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSin
 
     backend = ScoreSink(str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans)
     gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))
-    return Feedback(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
+    return ScoreExporting(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
 
 
-def with_embeddings(settings: Settings, sink: Sink | BatchSink) -> Sink | BatchSink:
+def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
     """The sink, and before it what matches questions by meaning, where a gold set names an embedder."""
     if not any(spec.embed is not None for spec in settings.gold):
         return sink
@@ -190,13 +190,13 @@ def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlSink
     return JsonlSink(export.jsonl, redact(), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync)
 
 
-def together(target: Sink | BatchSink | None, log: Sink | None) -> Sink | BatchSink:
+def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Exporter | BatchExporter:
     """One sink of both."""
     if log is None:
         return Tee() if target is None else target
     if target is None:
         return log
-    return BatchTee(target, log) if isinstance(target, BatchSink) else Tee(target, log)
+    return BatchTee(target, log) if isinstance(target, BatchExporter) else Tee(target, log)
 
 
 def identity(settings: Settings) -> str:
@@ -275,7 +275,7 @@ class Embeddings:
             yield self(record) if isinstance(record, Record) else record
 
 
-class Matching(Before):
+class Matching(ForwardingExporter):
     """Matches records by meaning on their way to a sink, in the worker's thread.
 
     Args:
@@ -283,7 +283,7 @@ class Matching(Before):
         match: Gives a record the qid of the item it means.
     """
 
-    def __init__(self, sink: Sink | BatchSink, match: Embeddings) -> None:
+    def __init__(self, sink: Exporter | BatchExporter, match: Embeddings) -> None:
         super().__init__(sink)
         self._match = match
 

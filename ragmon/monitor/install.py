@@ -23,18 +23,26 @@ from ragmon.capture import api, runtime
 from ragmon.capture.call import active, here
 from ragmon.capture.convert import to_record
 from ragmon.capture.exporters import base
-from ragmon.capture.exporters.base import BatchSink, Forked, Sink
-from ragmon.capture.trace_buffer import Requests
+from ragmon.capture.exporters.base import BatchExporter, DroppingExporter, Exporter
+from ragmon.capture.trace_buffer import RequestAssembler
 from ragmon.capture.worker import Worker
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.private_files import default_folder
-from ragmon.export.state import Books
-from ragmon.monitor.accounting import Accounts
-from ragmon.monitor.build import Redactions, asked, terms
+from ragmon.export.state import StageCounters
+from ragmon.monitor.accounting import SelfMetrics
+from ragmon.monitor.build import Redactions, span_settings, terms
 from ragmon.monitor.embedded import Monitor
-from ragmon.monitor.exporting import Feedback, identity, server, together, trace_log, with_embeddings, with_feedback
+from ragmon.monitor.exporting import (
+    ScoreExporting,
+    combine,
+    identity,
+    server,
+    trace_log,
+    with_embeddings,
+    with_feedback,
+)
 from ragmon.monitor.judges import Panel
 
 if TYPE_CHECKING:
@@ -103,7 +111,7 @@ class Installation:
     def __init__(
         self,
         settings: Settings,
-        sink: Sink | BatchSink | None = None,
+        sink: Exporter | BatchExporter | None = None,
         *,
         keep_all: bool = False,
         folder: Path | None = None,
@@ -123,8 +131,8 @@ class Installation:
             self._mine = [one for one in (there, self._log) if one is not None]
         target = self._own if sink is None else sink
         self.monitor = target if isinstance(target, Monitor) else None
-        told = with_feedback(settings, together(target, self._log))
-        self._mine += [told] if isinstance(told, Feedback) else []
+        told = with_feedback(settings, combine(target, self._log))
+        self._mine += [told] if isinstance(told, ScoreExporting) else []
         self._sink = told if settings.disabled else with_embeddings(settings, told)
         self._folder = folder
         self._worker = Worker(
@@ -141,15 +149,15 @@ class Installation:
             terms=terms(settings),
             keep_all=keep_all,
         )
-        self._labels = api.Labels(taken=not settings.disabled)
+        self._labels = api.LabelSender(taken=not settings.disabled)
         self._accounts = self._open_accounts()
-        self._requests: Requests | None = None
+        self._requests: RequestAssembler | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
         self._ends_with_children = False
 
-    def _open_accounts(self) -> Accounts:
-        found = Accounts(self._worker, self._runtime, self._sink, self._folder)
+    def _open_accounts(self) -> SelfMetrics:
+        found = SelfMetrics(self._worker, self._runtime, self._sink, self._folder)
         found.redactions, found.judges, found.labels = self._redact, self.judges, self._labels
         return found
 
@@ -200,13 +208,13 @@ class Installation:
         )
 
         if self._requests is None:
-            self._requests = self._accounts.requests = Requests(self._worker, asked(self.settings))
+            self._requests = self._accounts.requests = RequestAssembler(self._worker, span_settings(self.settings))
             self._runtime.claim = self._requests.claim
         processor = RagmonSpanProcessor(requests=self._requests)
         provider.add_span_processor(processor)
         self._watched.append((weakref.ref(provider), processor))
 
-    def books(self) -> Books:
+    def books(self) -> StageCounters:
         """What capture took in and what became of it."""
         return self._accounts.books()
 
@@ -250,11 +258,11 @@ class Installation:
         self._ends_with_children = False
         if self.monitor is not None:  # whoever reads it reads the parent's
             self._own = self.monitor = None
-            self._sink = Forked() if self._log is None else self._log
+            self._sink = DroppingExporter() if self._log is None else self._log
         if self.judges is not None:
             self.judges.begin_again()
         # What nobody will see is not judged.
-        self._worker.begin_again(self._sink, None if isinstance(self._sink, Forked) else self.judges)
+        self._worker.begin_again(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
         self._labels = api.renew(self._labels)
@@ -293,7 +301,7 @@ _installing = Lock()
 
 
 def install(
-    config: str | Path | Settings | None = None, *, provider: Any = None, sink: Sink | BatchSink | None = None
+    config: str | Path | Settings | None = None, *, provider: Any = None, sink: Exporter | BatchExporter | None = None
 ) -> Installation:
     """Start capturing decorated calls. A second call changes nothing and returns the first one's installation.
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from ragmon.capture.judges.endpoint import Breaker, Endpoint, read_key
-from ragmon.capture.judges.judge import Judge, Terms
+from ragmon.capture.judges.endpoint import Breaker, ModelEndpoint, read_key
+from ragmon.capture.judges.judge import Judge, JudgeSettings
 from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION
 from ragmon.capture.judges.results import Judgement, functions
-from ragmon.capture.judges.worker import Seat, Ticket
-from ragmon.config.services import Judge as Table
+from ragmon.capture.judges.worker import JudgeTask, JudgeWorkers
+from ragmon.config.services import JudgeTable as Table
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.quota import Budget
+from ragmon.core.quota import JudgeBudget
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader
@@ -39,7 +39,7 @@ from ragmon.core.constants import QUEUE_FULL, SKIPPED, TIMEOUT
 from ragmon.core.log import warn_once, whereabouts
 
 
-class Court:
+class JudgeFactory:
     """Seats judges, and knows what they need to know of a request besides its texts.
 
     Pipelines that share a table share the judge, its queue and its budget.
@@ -58,7 +58,7 @@ class Court:
     def __init__(
         self,
         settings: Settings,
-        tell: Callable[[Ticket, Judgement], None],
+        tell: Callable[[JudgeTask, Judgement], None],
         *,
         folder: Path | None,
         clock: Callable[[], float],
@@ -68,15 +68,15 @@ class Court:
         self._folder = folder
         self._clock = clock
         self._lock = Lock()
-        self._seats: dict[tuple[str, Table, bool], Seat] = {}
-        self._budgets: list[Budget] = []
+        self._seats: dict[tuple[str, Table, bool], JudgeWorkers] = {}
+        self._budgets: list[JudgeBudget] = []
         tables = [item for one in (settings.common, *settings.pipelines.values()) for item in one.judges.items()]
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
         self._about: dict[str, tuple[GoldIndex, FactReader]] = {}
         self._redact = Redactions(settings) if tables and _redacts(settings) else None
 
-    def seats(self, pipeline: str) -> tuple[Seat, ...]:
+    def seats(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
         """The judges of a pipeline: those of its tables, and functions no table names.
 
         Raises:
@@ -129,7 +129,7 @@ class Court:
             return self._gold
         return GoldIndex(GoldSet.load(capture.gold))
 
-    def _seat(self, name: str, table: Table) -> Seat:
+    def _seat(self, name: str, table: Table) -> JudgeWorkers:
         function = functions().get(name)
         key = name, table, function is not None
         seat = self._seats.get(key)
@@ -137,10 +137,10 @@ class Court:
             path = self._settings.path
             place = "" if path is None else str(path.resolve())  # two applications may have judges of one name
             mark = sha256(f"{place}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
-            budget = Budget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{mark}")
+            budget = JudgeBudget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{mark}")
             self._budgets.append(budget)
             judge = _judge(name, table, budget)
-            seat = self._seats[key] = Seat(judge, table.concurrency, self._tell)
+            seat = self._seats[key] = JudgeWorkers(judge, table.concurrency, self._tell)
         return seat
 
 
@@ -149,13 +149,13 @@ def _redacts(settings: Settings) -> bool:
     return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
 
 
-def _judge(name: str, table: Table, budget: Budget) -> Judge:
+def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
     """A judge as its table describes it.
 
     Raises:
         RagmonError: Its key cannot be read, httpx is not installed, or two things have its name.
     """
-    terms = Terms(
+    terms = JudgeSettings(
         sample=table.sample,
         threshold=table.threshold,
         include_reason=table.include_reason,
@@ -171,7 +171,7 @@ def _judge(name: str, table: Table, budget: Budget) -> Judge:
         hint = f"rename one of them, or leave url and model out of [judges.{name}]"
         raise RagmonError(f"judge {name} is a function and a model", hint=hint)
     key = None if table.api_key_file is None else read_key(table.api_key_file, f"check `[judges.{name}] api_key_file`")
-    endpoint = Endpoint(
+    endpoint = ModelEndpoint(
         table.url, table.model, key=key, spend=budget.spend, give_back=budget.give_back, breaker=Breaker()
     )
     return Judge(name, terms, (endpoint, kind))
@@ -204,8 +204,8 @@ class Panel:
     """
 
     def __init__(self, settings: Settings, *, folder: Path | None = None, clock: Callable[[], float] = time) -> None:
-        self._court = Court(settings, self._tell, folder=folder, clock=clock)
-        self._seats: dict[str, tuple[Seat, ...]] = {}
+        self._court = JudgeFactory(settings, self._tell, folder=folder, clock=clock)
+        self._seats: dict[str, tuple[JudgeWorkers, ...]] = {}
         self._known: tuple[str, ...] = ()
         for pipeline in settings.pipelines:
             self._seats[pipeline] = self._court.seats(pipeline)
@@ -214,7 +214,7 @@ class Panel:
 
     def _begin(self) -> None:
         self._lock = Lock()
-        self._held: set[Ticket] = set()
+        self._held: set[JudgeTask] = set()
         self._weight = 0
 
     def begin_again(self) -> None:
@@ -311,13 +311,13 @@ class Panel:
         self._weight -= sum(ticket.weight for ticket in back)
         return [ticket.judged for ticket in back]
 
-    def _chosen(self, record: Record) -> tuple[Seat, ...]:
+    def _chosen(self, record: Record) -> tuple[JudgeWorkers, ...]:
         if (known := tuple(functions())) != self._known:
             self._known = known
             self._seats.clear()
         return self._seats_of(record.pipeline or DEFAULT_PIPELINE)
 
-    def _seats_of(self, pipeline: str) -> tuple[Seat, ...]:
+    def _seats_of(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
         seats = self._seats.get(pipeline)
         if seats is None:
             try:
@@ -328,35 +328,35 @@ class Panel:
             self._seats[pipeline] = seats
         return seats
 
-    def _ticket(self, record: Record, seats: Sequence[Seat], now: float) -> Ticket:
+    def _ticket(self, record: Record, seats: Sequence[JudgeWorkers], now: float) -> JudgeTask:
         deadline = now + PATIENCE * max(seat.judge.terms.timeout for seat in seats)
         item, reader = self._court.about(record)
         names = {seat.judge.name for seat in seats}
-        return Ticket(record, self._court.shown(record), item, reader, deadline, _weight(record), names)
+        return JudgeTask(record, self._court.shown(record), item, reader, deadline, _weight(record), names)
 
-    def _put(self, ticket: Ticket, seats: Sequence[Seat]) -> None:
+    def _put(self, ticket: JudgeTask, seats: Sequence[JudgeWorkers]) -> None:
         for seat in seats:
             if not seat.put(ticket):
                 self._close(ticket, seat.judge.name, QUEUE_FULL)
 
-    def _tell(self, ticket: Ticket, judgement: Judgement) -> None:
+    def _tell(self, ticket: JudgeTask, judgement: Judgement) -> None:
         """What one judge says; too late counts as what it was given up for."""
         with self._lock:
             if judgement.judge in ticket.open:
                 ticket.judgements.append(judgement)
                 self._settle(ticket, judgement.judge, judgement.result)
 
-    def _close(self, ticket: Ticket, name: str, result: str) -> None:
+    def _close(self, ticket: JudgeTask, name: str, result: str) -> None:
         with self._lock:
             if name in ticket.open:
                 self._settle(ticket, name, result)
 
-    def _give_up(self, ticket: Ticket, result: str) -> None:
+    def _give_up(self, ticket: JudgeTask, result: str) -> None:
         with self._lock:
             for name in list(ticket.open):
                 self._settle(ticket, name, result)
 
-    def _settle(self, ticket: Ticket, name: str, result: str) -> None:
+    def _settle(self, ticket: JudgeTask, name: str, result: str) -> None:
         ticket.open.discard(name)
         self._calls[name, result] += 1
         if not ticket.open:

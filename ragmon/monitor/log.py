@@ -18,7 +18,7 @@ PAUSE: Final = 60.0
 _log = logging.getLogger("ragmon.server")
 
 
-class Complaints:
+class RateLimitedLog:
     """Logs errors by where they were raised: an error's message may quote a user and is not shown.
 
     Args:
@@ -49,4 +49,4 @@ class Complaints:
         _log.error("%s%s", line, f" (and {unsaid} times before)" if unsaid else "")
 
 
-complain: Final = Complaints()
+complain: Final = RateLimitedLog()

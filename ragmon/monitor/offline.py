@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ragmon.alarms import Alarms, Edge, plain
+from ragmon.alarms import AlarmEngine, AlarmTransition, plain
 from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH
 from ragmon.alarms.engine import PipelineAlarms
 from ragmon.alarms.frozen import freeze
@@ -26,9 +26,9 @@ from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
-from ragmon.gates.compare import Drop, Judged, by_value, compare, items_of
+from ragmon.gates.compare import Drop, EvaluatedRun, by_value, compare, items_of
 from ragmon.gates.releases import By, Clusters, Release, part
-from ragmon.monitor.build import ScorerPlan, arm, frozen_file
+from ragmon.monitor.build import ScorerPlan, build_alarms, frozen_file
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 
@@ -37,7 +37,7 @@ _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True)
-class Baseline:
+class BaselineRun:
     """An earlier run, from its report or from its traces.
 
     Args:
@@ -51,7 +51,7 @@ class Baseline:
     run: Run | None
 
     @classmethod
-    def read(cls, path: str, score: Callable[[Sequence[str]], Run]) -> Baseline:
+    def read(cls, path: str, score: Callable[[Sequence[str]], Run]) -> BaselineRun:
         """Read a report in JSON, or score a trace file.
 
         Args:
@@ -80,7 +80,7 @@ class Baseline:
         return {name: float(ms) for name, ms in found.items() if isinstance(ms, int | float)}
 
 
-def against(report: Report, run: Run, baseline: Baseline, policy: Policy, *, max_drop: float) -> Report:
+def against(report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float) -> Report:
     """The report with the comparison, and with every gate failed that dropped too far.
 
     Args:
@@ -99,8 +99,8 @@ def against(report: Report, run: Run, baseline: Baseline, policy: Policy, *, max
         drops = [drop for outcome in report.outcomes if (drop := by_value(outcome, _value(earlier, outcome)))]
         notes = [*report.notes, *_other_gold(earlier, report)]
     else:
-        then = Judged(items_of(before.scorer.state), before.report(policy, questions=False).outcomes)
-        drops = compare(then, Judged(items_of(run.scorer.state), report.outcomes), run.scorer.table)
+        then = EvaluatedRun(items_of(before.scorer.state), before.report(policy, questions=False).outcomes)
+        drops = compare(then, EvaluatedRun(items_of(run.scorer.state), report.outcomes), run.scorer.table)
         notes = [*report.notes]
     if not drops and not policy.baseline_p95_ms:
         hint = "it needs a value for at least one of the gates that are judged now"
@@ -161,7 +161,7 @@ def _other_gold(earlier: Mapping[str, Any], report: Report) -> list[str]:
     ]
 
 
-class Releases:
+class ReleaseSplitter:
     """Follows the records of some releases; those of others are scored, and no more.
 
     Args:
@@ -224,7 +224,7 @@ class _Minutes(ABC):
     def __init__(self, settings: Settings, scorer: Scorer) -> None:
         self.scorer = scorer
         self.untimed = 0
-        self._alarms: Alarms = arm(settings, scorer.table)
+        self._alarms: AlarmEngine = build_alarms(settings, scorer.table)
         scorer.steps = self._alarms.steps
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
@@ -250,7 +250,7 @@ class _Minutes(ABC):
         """Take in the minutes that ended before a time."""
 
 
-class Watching(_Minutes):
+class AlarmReplay(_Minutes):
     """Alarms that follow a replay.
 
     Attributes:
@@ -259,7 +259,7 @@ class Watching(_Minutes):
 
     def __init__(self, settings: Settings, scorer: Scorer) -> None:
         super().__init__(settings, scorer)
-        self.edges: list[Edge] = []
+        self.edges: list[AlarmTransition] = []
 
     def _until(self, now: float) -> None:
         self.edges += self._alarms.advance(now)
@@ -279,7 +279,7 @@ class Watching(_Minutes):
         return "".join(printable_json(json.dumps(plain(edge), ensure_ascii=False)) + "\n" for edge in self.edges)
 
 
-class Freezing(_Minutes):
+class BaselineRecorder(_Minutes):
     """Baselines taken from a release run: everything in it is what all is well looks like."""
 
     def _until(self, now: float) -> None:

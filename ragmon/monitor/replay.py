@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ragmon.alarms import Reach
+from ragmon.alarms import Detectability
 from ragmon.alarms.plan import reach
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
@@ -31,8 +31,8 @@ from ragmon.gates.evaluate import evaluate
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.files import Intake, Progress, byte_ranges, read_file, read_files, splittable
-from ragmon.scoring.labels import Labelled, Settled
+from ragmon.ingest.files import Progress, ReadSummary, byte_ranges, read_file, read_files, splittable
+from ragmon.scoring.labels import FinalLabels, Labelled
 from ragmon.scoring.predictions import Prediction, predictions
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot
@@ -92,7 +92,7 @@ class Counted:
     scored: int
     unmatched: int
     dropped: dict[str, int]
-    intake: Intake
+    intake: ReadSummary
     labels: list[Label]
 
 
@@ -110,9 +110,9 @@ class Run:
         predictions: What labels and proxies say together.
     """
 
-    def __init__(self, scorer: Scorer, intake: Intake | None = None, duplicates: Duplicates = "all") -> None:
+    def __init__(self, scorer: Scorer, intake: ReadSummary | None = None, duplicates: Duplicates = "all") -> None:
         self.scorer = scorer
-        self.intake = intake or Intake()
+        self.intake = intake or ReadSummary()
         self._counts_itself = intake is None
         self._duplicates = duplicates
         self._held: dict[tuple[str | None, ...], Record] = {}
@@ -156,7 +156,7 @@ class Run:
         self._held[key] = record
         return True
 
-    def settle(self, labels: Settled, proxy: Callable[[str], str]) -> None:
+    def settle(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
         """Count labels at the time of their answers, in place of those that were counted as they came.
 
         Args:
@@ -226,7 +226,7 @@ class Run:
         )
 
 
-def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Reach]:
+def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:
     """What live alarms on these gates would find, at the rate of this run; nothing where the run has no times."""
     steps = [
         start for series in scorer.state.series.values() for start in (*series.fresh, *series.folded) if start >= 0
@@ -300,7 +300,7 @@ def run_files(
         progress: Told the bytes read, with one job.
         follow: Is handed every record on its way to the scorer, with one job.
     """
-    intake = Intake()
+    intake = ReadSummary()
     run = Run(make_scorer(), intake, duplicates)
     tasks = _tasks(paths, jobs) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
@@ -339,7 +339,7 @@ def _tasks(paths: Sequence[str], jobs: int) -> list[Task]:
 def _score(task: Task, make_scorer: MakeScorer) -> Counted:
     """One process's work."""
     gc.disable()
-    intake = Intake()
+    intake = ReadSummary()
     run = Run(make_scorer(), intake)
     run.feed(read_file(task.path, intake, part=task.part))
     return run.counted()

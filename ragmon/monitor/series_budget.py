@@ -8,7 +8,7 @@ from ragmon.alarms import plan
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core import constants
 from ragmon.core.policy import LABELLED
-from ragmon.scoring.cardinality import Budget
+from ragmon.scoring.cardinality import SeriesBudget
 from ragmon.scoring.minutes import SHAPES
 
 GAUGES: Final = 4
@@ -61,14 +61,14 @@ def expected_series(settings: Settings) -> int:
     return sum(_pipeline(one, settings, len(metrics)) for one in settings.pipelines.values()) + _beside(settings)
 
 
-def budget(settings: Settings) -> Budget:
+def budget(settings: Settings) -> SeriesBudget:
     """What pipelines nobody configured may share of `[serve] max_series`, and what each takes of it at most.
 
     Configured pipelines, `__other__` and what the monitor says of itself have their place before all others.
     """
     pipeline, sources = _stranger(settings), {source: _source(source, settings) for source in constants.SOURCES}
     reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
-    return Budget(max(0, settings.serve.max_series - reserved), pipeline, sources)
+    return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
 
 
 def _beside(settings: Settings) -> int:

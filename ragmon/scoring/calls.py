@@ -106,7 +106,7 @@ class Count(NamedTuple):
 NOTHING: Final = Count()
 
 
-class Told:
+class CounterSeries:
     """What one producer told of one key.
 
     Attributes:
@@ -147,11 +147,11 @@ class Told:
         self._times.clear()
 
 
-class Calls:
+class CallTotals:
     """Cumulative counts of calls, by producer and time step; two of them merge by taking the larger count."""
 
     def __init__(self) -> None:
-        self._told: dict[Producer, dict[CallKey, Told]] = {}
+        self._told: dict[Producer, dict[CallKey, CounterSeries]] = {}
 
     def see(self, line: Totals) -> None:
         """Take in what a producer tells; a line about losses alone counts no calls."""
@@ -164,7 +164,7 @@ class Calls:
         keys = self._told.setdefault(producer, {})
         told = keys.get(key)
         if told is None:
-            keys[key] = Told(step, count)
+            keys[key] = CounterSeries(step, count)
         else:
             told.put(step, count)
 
@@ -218,17 +218,17 @@ class Calls:
                 for key, told in self._told.pop(producer).items():
                     held = self._told.setdefault(GONE, {}).get(key)
                     count = told.at(oldest).plus(NOTHING if held is None else held.steps[0])
-                    self._told[GONE][key] = Told(0, count)
+                    self._told[GONE][key] = CounterSeries(0, count)
 
-    def merge(self, other: Calls) -> None:
+    def merge(self, other: CallTotals) -> None:
         """Add what was told elsewhere."""
         for producer, key, told in other:
-            mine = self._told.setdefault(producer, {}).setdefault(key, Told(*told.first))
+            mine = self._told.setdefault(producer, {}).setdefault(key, CounterSeries(*told.first))
             mine.first = min(mine.first, told.first)
             for step, count in told.steps.items():
                 mine.put(step, count)
 
-    def __iter__(self) -> Iterator[tuple[Producer, CallKey, Told]]:
+    def __iter__(self) -> Iterator[tuple[Producer, CallKey, CounterSeries]]:
         for producer, keys in self._told.items():
             for key, told in keys.items():
                 yield producer, key, told
@@ -241,11 +241,11 @@ class Calls:
         ]
 
     @classmethod
-    def load(cls, data: list[Any]) -> Calls:
+    def load(cls, data: list[Any]) -> CallTotals:
         """What `dump` wrote."""
         calls = cls()
         for instance, started, pipeline, source, stratum, (first, *count), steps in data:
-            told = Told(first, Count(*count))
+            told = CounterSeries(first, Count(*count))
             told.steps = {int(step): Count(*held) for step, held in steps.items()}
             calls._told.setdefault(Producer(instance, started), {})[CallKey(pipeline, source, stratum)] = told
         return calls

@@ -113,7 +113,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Budget:
+class SeriesBudget:
     """How many Prometheus series there may be of what nobody configured.
 
     Attributes:
@@ -140,7 +140,7 @@ class _Held:
     sources: set[str] = field(default_factory=set)
 
 
-class Admission:
+class CardinalityLimiter:
     """Gives records the names they are counted under.
 
     Args:
@@ -152,7 +152,7 @@ class Admission:
         overflow: How often a name came that is not kept apart, by kind (`ragmon.core.constants.NAME_KINDS`).
     """
 
-    def __init__(self, configured: Collection[str], budget: Budget) -> None:
+    def __init__(self, configured: Collection[str], budget: SeriesBudget) -> None:
         self.retired: list[tuple[str, str, str]] = []
         self.overflow: Counter[str] = Counter()
         self._configured = frozenset(configured)

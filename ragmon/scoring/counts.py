@@ -26,7 +26,7 @@ Sums = list[int]
 """`[n, sum, sum of squares]` of a measure, in micro-units."""
 
 
-class Row:
+class WindowBucket:
     """Counts of one time step of one series; two rows add up in any order.
 
     Attributes:
@@ -72,7 +72,7 @@ class Row:
                 add_counts(self._latency.setdefault(stage, {}), buckets(known))
         self._pending.clear()
 
-    def merge(self, other: Row) -> None:
+    def merge(self, other: WindowBucket) -> None:
         """Add another row's counts to this one."""
         # Readers add up tens of thousands of rows of a few entries: a call for each of their parts is half of the work.
         cells = self.cells
@@ -114,7 +114,7 @@ class Row:
         return {name: part for name, part in parts.items() if part}
 
     @classmethod
-    def load(cls, data: Mapping[str, Any]) -> Row:
+    def load(cls, data: Mapping[str, Any]) -> WindowBucket:
         """The row that `dump` wrote."""
         row = cls()
         row.cells = {text_key(key): n for key, n in data.get("cells", {}).items()}
@@ -167,7 +167,7 @@ Table = dict[str, dict[Key, int]]
 """Facts by gold item."""
 
 
-class ItemTables:
+class ItemCounts:
     """The item tables of one series.
 
     Attributes:
@@ -199,7 +199,7 @@ class ItemTables:
         for hour in [h for h in self.hours if (h + 1) * HOUR < before]:
             del self.hours[hour]
 
-    def merge(self, other: ItemTables) -> None:
+    def merge(self, other: ItemCounts) -> None:
         """Add another series' tables."""
         for mine, theirs in ((self.steps, other.steps), (self.hours, other.hours)):
             for place, table in theirs.items():
@@ -236,7 +236,7 @@ class ItemTables:
         }
 
     @classmethod
-    def load(cls, data: Mapping[str, Any]) -> ItemTables:
+    def load(cls, data: Mapping[str, Any]) -> ItemCounts:
         """The tables `dump` wrote."""
         tables = cls()
         tables.steps = {int(start): _load(table) for start, table in data["steps"].items()}

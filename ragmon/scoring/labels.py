@@ -19,13 +19,13 @@ import msgspec
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import FIELDS, Label, Line, Record, joins
-from ragmon.gold.labels.ratings import PROBED, Book, Verdict, Words, dated, together
+from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, dated, together
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats.detection import Delays
 
 
-def labelled(answer: Record, verdict: Verdict, ts: float | None) -> Record:
+def labelled(answer: Record, verdict: Consensus, ts: float | None) -> Record:
     """The record of a labelled answer.
 
     Args:
@@ -40,7 +40,7 @@ def labelled(answer: Record, verdict: Verdict, ts: float | None) -> Record:
     return msgspec.structs.replace(answer, source=LABEL, ts=ts, measures=measures or None)
 
 
-def gold_item(trace_id: str, verdict: Verdict) -> GoldItem | None:
+def gold_item(trace_id: str, verdict: Consensus) -> GoldItem | None:
     """The gold that is in a verdict; None where it says neither whether nor where the answer is.
 
     A question of which somebody names documents has an answer, and one for which none is relevant has none, unless
@@ -59,7 +59,7 @@ def gold_item(trace_id: str, verdict: Verdict) -> GoldItem | None:
     )
 
 
-class Hearing:
+class LabelJoiner:
     """Joins labels to answers, whichever comes first.
 
     Args:
@@ -73,7 +73,7 @@ class Hearing:
     """
 
     def __init__(self, scorer: Scorer, admit: Callable[[Record, float], Record], *, answers: int = 0) -> None:
-        self.book = Book()
+        self.book = LabelStore()
         self.heard: Callable[[Label, Record, float], None] | None = None
         self._scorer = scorer
         self._admit = admit
@@ -170,7 +170,7 @@ class _Said:
     answer: Record | None = None
     first: float | None = None
     labels: int = 0
-    raters: dict[str, Words] = field(default_factory=dict)
+    raters: dict[str, Rating] = field(default_factory=dict)
 
     @property
     def at_odds(self) -> bool:
@@ -179,7 +179,7 @@ class _Said:
         return any(len(values) > 1 for values in told)
 
 
-class Settled:
+class FinalLabels:
     """What people say of answers once nobody changes their mind any more: the order of labels plays no part.
 
     Attributes:
@@ -205,7 +205,7 @@ class Settled:
         at = dated(label, self._now if came is None else came)
         at = came or 0.0 if at is None else at
         said.labels += 1
-        said.raters.setdefault(label.rater, Words()).hear(label, at)
+        said.raters.setdefault(label.rater, Rating()).hear(label, at)
         said.first = at if said.first is None else min(said.first, at)
         said.answer = answer or said.answer
 

@@ -29,7 +29,7 @@ SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
 _NONE: Final[Counter[int]] = Counter()
 
 
-class Place(NamedTuple):
+class CountedRecord(NamedTuple):
     """Where a record was counted."""
 
     source: str
@@ -53,14 +53,14 @@ class Step:
     """
 
     minute: int
-    facts: dict[Place, dict[str, dict[Key, int]]] = field(default_factory=dict)
-    measures: dict[tuple[Place, str], dict[str, list[int]]] = field(default_factory=dict)
+    facts: dict[CountedRecord, dict[str, dict[Key, int]]] = field(default_factory=dict)
+    measures: dict[tuple[CountedRecord, str], dict[str, list[int]]] = field(default_factory=dict)
     latency: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     shapes: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
     values: dict[tuple[str, str], list[float]] = field(default_factory=dict)
     indexes: set[tuple[str, str]] = field(default_factory=set)
 
-    def count(self, place: Place, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
+    def count(self, place: CountedRecord, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
         """Add one request where it was counted."""
         clusters = self.facts.get(place)
         if clusters is None:
@@ -117,10 +117,12 @@ class Step:
         return cls(
             data["minute"],
             {
-                Place(*place): {c: {text_key(key): n for key, n in held.items()} for c, held in clusters.items()}
+                CountedRecord(*place): {
+                    c: {text_key(key): n for key, n in held.items()} for c, held in clusters.items()
+                }
                 for *place, clusters in data["facts"]
             },
-            {(Place(*place), name): clusters for *place, name, clusters in data["measures"]},
+            {(CountedRecord(*place), name): clusters for *place, name, clusters in data["measures"]},
             data["latency"],
             {(source, name): _counter(counts) for source, name, counts in data["shapes"]},
             indexes={(build, index) for build, index in data["indexes"]},
@@ -177,7 +179,7 @@ def _digest(kind: str, text: str) -> str:
     return blake2b(f"{kind}{text}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-class Steps:
+class MinuteBatches:
     """Steps that are still open, of all pipelines.
 
     Args:
@@ -227,10 +229,10 @@ class Steps:
             self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
-        step.count(Place(source, gold, version), cluster, key, measured)
+        step.count(CountedRecord(source, gold, version), cluster, key, measured)
         for where in slices:
             if where in self._slices:
-                step.count(Place(source, gold, version, where), cluster, key, measured)
+                step.count(CountedRecord(source, gold, version, where), cluster, key, measured)
         if source not in AGAIN:
             step.look(source, cluster, record)
 

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.metrics.facts import OUTCOME_UNKNOWN
-from ragmon.scoring.counts import Row
+from ragmon.scoring.counts import WindowBucket
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.windows import State
-from ragmon.stats.prediction import FEWEST, Part, Predicted, Stratified, Sums, predicted, stratified
+from ragmon.stats.prediction import FEWEST, Predicted, Stratified, StratumSample, Sums, predicted, stratified
 
 METRIC: Final = AnswerCorrect.name
 """The metric whose labels are made more certain."""
@@ -50,7 +50,7 @@ def pairs(measured: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def sums_of(labelled: Row, answers: Row, proxy: str, table: ScoreTable) -> Sums:
+def sums_of(labelled: WindowBucket, answers: WindowBucket, proxy: str, table: ScoreTable) -> Sums:
     """Labels and proxies of labelled answers, and the proxies of all.
 
     Args:
@@ -67,7 +67,7 @@ def sums_of(labelled: Row, answers: Row, proxy: str, table: ScoreTable) -> Sums:
     return Sums(n, y, yy, f, ff, (both - yy - ff) // 2, records, proxies)
 
 
-def _sums(row: Row, name: str) -> tuple[int, int, int]:
+def _sums(row: WindowBucket, name: str) -> tuple[int, int, int]:
     found = [0, 0, 0]
     for held in row.measures.get(name, {}).values():
         found = [mine + other for mine, other in zip(found, held, strict=True)]
@@ -102,12 +102,14 @@ def predictions(
     return found
 
 
-def _parts(state: State, table: ScoreTable, pipeline: str, proxy: str, span: int | None, now: float) -> list[Part]:
+def _parts(
+    state: State, table: ScoreTable, pipeline: str, proxy: str, span: int | None, now: float
+) -> list[StratumSample]:
     """What is known of each stratum in one window."""
-    rows: dict[str, dict[str, Row]] = {}
+    rows: dict[str, dict[str, WindowBucket]] = {}
     for key, series in state.series.items():
         if key.pipeline == pipeline and key.source in _SOURCES and key.drawn and not key.slice:
-            row = rows.setdefault(key.stratum, {source: Row() for source in _SOURCES})[key.source]
+            row = rows.setdefault(key.stratum, {source: WindowBucket() for source in _SOURCES})[key.source]
             for found in state.window(series, span, now):
                 row.merge(found)
     parts = []
@@ -115,5 +117,5 @@ def _parts(state: State, table: ScoreTable, pipeline: str, proxy: str, span: int
         answers = by_source[constants.LIVE]
         sums = sums_of(by_source[constants.LABEL], answers, proxy, table)
         known = sum(n for facts, n in answers.cells.items() if not facts[0] & OUTCOME_UNKNOWN)
-        parts.append(Part(stratum, answers.count, max(known, sums.records, sums.labels), sums))
+        parts.append(StratumSample(stratum, answers.count, max(known, sums.records, sums.labels), sums))
     return [part for part in parts if part.total or part.sums.labels]

@@ -14,7 +14,7 @@ from ragmon.core import constants
 from ragmon.core.errors import Unassessed
 from ragmon.metrics.base import Metric
 from ragmon.metrics.facts import Facts, Key
-from ragmon.scoring.counts import Row
+from ragmon.scoring.counts import WindowBucket
 from ragmon.stats.strata import Estimate, Stratum, post_stratified
 
 MEMORY: Final = 65_536
@@ -109,7 +109,7 @@ class ScoreTable:
         found = zip(self.metrics, self.scores(key), strict=True)
         return {name: measured[name] for name, score in found if name in measured and isinstance(score, int)}
 
-    def of(self, row: Row) -> dict[str, Stat]:
+    def of(self, row: WindowBucket) -> dict[str, Stat]:
         """Every metric of one row."""
         tallies = {name: _Tally() for name in self.metrics}
         measured = [row.measures.get(name, {}) if metric.measured else None for name, metric in self.metrics.items()]
@@ -132,7 +132,7 @@ class ScoreTable:
                 tallies[name].add(*sums)
         return {name: tally.stat() for name, tally in tallies.items()}
 
-    def spill(self, row: Row, key: Key, measured: Mapping[str, int]) -> None:
+    def spill(self, row: WindowBucket, key: Key, measured: Mapping[str, int]) -> None:
         """Add a request to a row that is full: its scores are kept, its facts are not."""
         row.spilled += 1
         for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
@@ -156,7 +156,7 @@ def _score(metric: Metric, facts: Facts) -> Score:
     return None if score is None else stats.micro(score)
 
 
-def weighted(rows: Mapping[str, Row], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
+def weighted(rows: Mapping[str, WindowBucket], calls: Mapping[str, int], table: ScoreTable) -> dict[str, Estimate]:
     """Every metric over all calls.
 
     Args:

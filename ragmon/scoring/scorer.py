@@ -20,15 +20,15 @@ from ragmon.metrics.base import Metric, build
 from ragmon.metrics.facts import SHIPPED, FactReader, Key
 from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 from ragmon.scoring.counts import CELLS
-from ragmon.scoring.minutes import Steps
+from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, Snapshot, take
-from ragmon.scoring.windows import Series, SeriesKey, State
+from ragmon.scoring.windows import SeriesKey, State, WindowSeries
 
 
 @dataclass(frozen=True)
-class Rules:
+class ReductionRules:
     """How the records of a pipeline are reduced.
 
     Args:
@@ -43,7 +43,7 @@ class Rules:
 
 
 @dataclass
-class Stream:
+class StreamCache:
     """Records that share pipeline, source, build and index, and everything that follows from those.
 
     Attributes:
@@ -54,9 +54,9 @@ class Stream:
     source: str
     build: str
     index_hash: str
-    rules: Rules
+    rules: ReductionRules
     items: Items
-    series: dict[tuple[str, str, str, bool, str], Series] = field(default_factory=dict)
+    series: dict[tuple[str, str, str, bool, str], WindowSeries] = field(default_factory=dict)
 
 
 _KEPT_ALL = Sampling()
@@ -99,11 +99,11 @@ class Scorer:
         gold: GoldIndex | GoldSet | None = None,
         *,
         metrics: Mapping[str, Metric] | None = None,
-        rules: Rules | None = None,
-        by_pipeline: Mapping[str, Rules] | None = None,
+        rules: ReductionRules | None = None,
+        by_pipeline: Mapping[str, ReductionRules] | None = None,
         state: State | None = None,
         clock: Callable[[], float] | None = None,
-        steps: Steps | None = None,
+        steps: MinuteBatches | None = None,
     ) -> None:
         self.gold = gold if isinstance(gold, GoldIndex) else GoldIndex(gold or ())
         self.table = ScoreTable(metrics if metrics is not None else build())
@@ -111,14 +111,14 @@ class Scorer:
         self.dropped: dict[str, int] = {}
         self.scored = 0
         self.unmatched = 0
-        self._rules = rules or Rules()
+        self._rules = rules or ReductionRules()
         self._by_pipeline = dict(by_pipeline or {})
         self._clock = clock
         self.steps = steps
         self.watch: Watch | None = None
         self._measured = [m for m in self.table.metrics.values() if m.measured]
         self._always = any(metric.reads not in ("contexts", "measures") for metric in self._measured)
-        self._streams: dict[tuple[str | None, ...], Stream] = {}
+        self._streams: dict[tuple[str | None, ...], StreamCache] = {}
 
     def observe(self, record: Record) -> bool:
         """Score one record.
@@ -183,10 +183,10 @@ class Scorer:
         told = {name: measured.get(name) if metric.measured else score for (name, metric), score in found}
         return {name: score / stats.MICRO for name, score in told.items() if isinstance(score, int)}
 
-    def _stream(self, record: Record) -> Stream:
+    def _stream(self, record: Record) -> StreamCache:
         """The stream a record belongs to, opened when it is the first of it."""
         rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
-        stream = Stream(
+        stream = StreamCache(
             pipeline=record.pipeline or constants.DEFAULT_PIPELINE,
             source=record.source or constants.REPLAY,
             build=record.build or "",
@@ -230,7 +230,7 @@ class Scorer:
 
     def _count(
         self,
-        stream: Stream,
+        stream: StreamCache,
         source: str,
         record: Record,
         item: GoldItem | None,
@@ -256,7 +256,7 @@ class Scorer:
 
     def _add(  # one place for everything a request adds to a series
         self,
-        stream: Stream,
+        stream: StreamCache,
         source: str,
         where: str,
         record: Record,
@@ -292,7 +292,9 @@ class Scorer:
             self.state.count_item(series, ts, item.qid, key)
         return True
 
-    def _series(self, stream: Stream, source: str, item: GoldItem | None, where: str, sampling: Sampling) -> Series:
+    def _series(
+        self, stream: StreamCache, source: str, item: GoldItem | None, where: str, sampling: Sampling
+    ) -> WindowSeries:
         """The series of a stream that a record is counted in, found for the first time."""
         name, version = ("", "") if item is None else (item.set_name, item.set_version)
         audit, stratum = sampling.audit, sampling.stratum

@@ -18,7 +18,7 @@ from ragmon.core.constants import AGAIN, ALL_CALLS, EXPORTED_TRAFFIC, GONE, LIVE
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS, Key
 from ragmon.scoring.calls import CallKey, Count, by_stratum
-from ragmon.scoring.counts import Row, Table, add_table
+from ragmon.scoring.counts import Table, WindowBucket, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.windows import Rows, SeriesKey, State, Sums, Window, kind_of, of_window, old, with_fresh
 from ragmon.stats.strata import Estimate
@@ -188,7 +188,7 @@ class _Group(NamedTuple):
 class _Part:
     """What was counted for one gold set of a group, or without any."""
 
-    row: Row = field(default_factory=Row)
+    row: WindowBucket = field(default_factory=WindowBucket)
     items: Table = field(default_factory=dict)
 
 
@@ -263,12 +263,12 @@ class _Reader:
 
     def _parts(
         self, group: _Group, keys: Sequence[SeriesKey], window: Window, rows: Rows
-    ) -> tuple[dict[tuple[str, str], _Part], dict[str, Row]]:
+    ) -> tuple[dict[tuple[str, str], _Part], dict[str, WindowBucket]]:
         """What one window holds, by gold set and version, and by stratum.
 
         Parts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
         """
-        parts, strata = {("", ""): _Part()}, dict[str, Row]()
+        parts, strata = {("", ""): _Part()}, dict[str, WindowBucket]()
         for kind in dict.fromkeys(map(kind_of, keys)):
             row = rows.get(kind)
             if kind.drawn:
@@ -276,7 +276,7 @@ class _Reader:
                 if row is not None:
                     part.row.merge(row)
             if row is not None and group.source == LIVE:
-                strata.setdefault(kind.stratum, Row()).merge(row)
+                strata.setdefault(kind.stratum, WindowBucket()).merge(row)
         for key in keys:
             if key.drawn and key.gold:
                 for items in self._state.items(self._state.series[key], window.span, window.now):
@@ -304,7 +304,11 @@ class _Traffic(NamedTuple):
 
 
 def _traffic(
-    group: _Group, rows: Mapping[str, Row], calls: Mapping[str, Count], since: Mapping[str, Count], table: ScoreTable
+    group: _Group,
+    rows: Mapping[str, WindowBucket],
+    calls: Mapping[str, Count],
+    since: Mapping[str, Count],
+    table: ScoreTable,
 ) -> _Traffic:
     """What is known of all calls of user traffic: no estimates where nobody counted them, or all were drawn alike.
 
@@ -353,7 +357,7 @@ def _read(
     traffic: _Traffic,
 ) -> Iterator[SeriesStats]:
     """The series of a group: one over every request, and one per gold set version over its requests alone."""
-    whole = Row()
+    whole = WindowBucket()
     for part in parts.values():
         whole.merge(part.row)
     for (gold, version), part in sorted(parts.items()):
@@ -376,7 +380,7 @@ def _read(
             )
 
 
-def _over_all(whole: Row, without_gold: Row, table: ScoreTable) -> dict[str, Stat]:
+def _over_all(whole: WindowBucket, without_gold: WindowBucket, table: ScoreTable) -> dict[str, Stat]:
     """The metrics over all requests. Gold sets are never pooled: what needs gold counts those without a gold item."""
     everything, rest = table.of(whole), table.of(without_gold)
     return {name: rest[name] if metric.needs_gold else everything[name] for name, metric in table.metrics.items()}

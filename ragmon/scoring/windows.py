@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from ragmon.core.constants import FOLDED, FRESH, GONE, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
 from ragmon.metrics.facts import Key
-from ragmon.scoring.calls import CallKey, Calls, Count
-from ragmon.scoring.counts import ItemTables, Row, Table
+from ragmon.scoring.calls import CallKey, CallTotals, Count
+from ragmon.scoring.counts import ItemCounts, Table, WindowBucket
 
 UNTIMED: Final = -1
 """The step of records that carry no time: in the totals, in no window."""
@@ -44,7 +44,7 @@ class SeriesKey(NamedTuple):
         return self.audit and self.stratum != UNKNOWN_WEIGHT
 
 
-class Series:
+class WindowSeries:
     """The rows of one series key.
 
     Attributes:
@@ -59,16 +59,16 @@ class Series:
 
     def __init__(self) -> None:
         self.changed = self.old_changed = 0
-        self.fresh: dict[int, Row] = {}
-        self.folded: dict[int, Row] = {}
-        self.past = Row()
-        self.items = ItemTables()
+        self.fresh: dict[int, WindowBucket] = {}
+        self.folded: dict[int, WindowBucket] = {}
+        self.past = WindowBucket()
+        self.items = ItemCounts()
 
-    def merge(self, other: Series) -> None:
+    def merge(self, other: WindowSeries) -> None:
         """Add another series' counts to this one."""
         for mine, theirs in ((self.fresh, other.fresh), (self.folded, other.folded)):
             for start, row in theirs.items():
-                mine.setdefault(start, Row()).merge(row)
+                mine.setdefault(start, WindowBucket()).merge(row)
         self.past.merge(other.past)
         self.items.merge(other.items)
 
@@ -86,24 +86,24 @@ class State:
     """
 
     def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
-        self.series: dict[SeriesKey, Series] = {}
+        self.series: dict[SeriesKey, WindowSeries] = {}
         self.retention = retention
         self.timed_items = timed_items
         self.newest = 0.0
-        self.calls = Calls()
+        self.calls = CallTotals()
         self.matched: Counter[tuple[str, str]] = Counter()
         self.remembered: dict[Any, Any] = {}
         self._fold_due = 0.0
         self._changes = 0
 
-    def at(self, key: SeriesKey) -> Series:
+    def at(self, key: SeriesKey) -> WindowSeries:
         """The series of a key, made when it is new."""
         series = self.series.get(key)
         if series is None:
-            series = self.series[key] = Series()
+            series = self.series[key] = WindowSeries()
         return series
 
-    def row(self, series: Series, ts: float | None) -> Row | None:
+    def row(self, series: WindowSeries, ts: float | None) -> WindowBucket | None:
         """The row an event time belongs to.
 
         Args:
@@ -116,7 +116,7 @@ class State:
         self._changes = series.changed = self._changes + 1
         if ts is None:
             series.old_changed = self._changes
-            return series.folded.setdefault(UNTIMED, Row())
+            return series.folded.setdefault(UNTIMED, WindowBucket())
         if ts > self.newest:
             self.newest = ts
             if ts > self._fold_due:
@@ -130,10 +130,10 @@ class State:
             rows, start = series.fresh, int(ts) // STEP * STEP
         row = rows.get(start)
         if row is None:
-            row = rows[start] = Row()
+            row = rows[start] = WindowBucket()
         return row
 
-    def count_item(self, series: Series, ts: float | None, qid: str, key: Key) -> None:
+    def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key) -> None:
         """Add one request to the tables of gold items."""
         items = series.items
         table = items.whole if not self.timed_items or ts is None else items.at(ts, fresh_from=self.newest - FRESH)
@@ -143,7 +143,7 @@ class State:
         else:
             facts[key] = facts.get(key, 0) + 1
 
-    def _change(self, series: Series) -> None:
+    def _change(self, series: WindowSeries) -> None:
         """Let readers know that what they remember of a series is of another time."""
         self._changes = series.changed = series.old_changed = self._changes + 1
 
@@ -154,7 +154,7 @@ class State:
         for series in self.series.values():
             self._change(series)
             for start in [s for s in series.fresh if s < now - FRESH]:
-                series.folded.setdefault(start // FOLDED * FOLDED, Row()).merge(series.fresh.pop(start))
+                series.folded.setdefault(start // FOLDED * FOLDED, WindowBucket()).merge(series.fresh.pop(start))
             series.items.fold(now - FRESH)
             if self.retention is not None:
                 for start in [s for s in series.folded if s != UNTIMED and s + FOLDED < now - self.retention]:
@@ -193,7 +193,7 @@ class State:
         for gone, how in [held for held in self.matched if held[0] == pipeline]:
             self.matched[GONE, how] += self.matched.pop((gone, how))
 
-    def window(self, series: Series, span: int | None, now: float) -> Iterator[Row]:
+    def window(self, series: WindowSeries, span: int | None, now: float) -> Iterator[WindowBucket]:
         """The rows of a window that ends at the first step edge after now.
 
         Args:
@@ -215,7 +215,7 @@ class State:
         """All calls of a window, sampled or not, as far as producers told, by the same edges."""
         return self.calls.since(*edges(span, now))
 
-    def items(self, series: Series, span: int | None, now: float) -> Iterator[Table]:
+    def items(self, series: WindowSeries, span: int | None, now: float) -> Iterator[Table]:
         """The item tables of a window, by the same edges; of a longer one, hours that reach into it count whole."""
         if span is None:
             return series.items.all()
@@ -226,10 +226,10 @@ class State:
         """Every row, folded, as plain data in canonical order; two equal states give equal lists."""
         rows: list[dict[str, Any]] = []
         for key in sorted(self.series):
-            series, folded = self.series[key], dict[int, Row]()
+            series, folded = self.series[key], dict[int, WindowBucket]()
             for start, row in (*series.folded.items(), *series.fresh.items()):
                 step = start if start == UNTIMED else start // FOLDED * FOLDED
-                folded.setdefault(step, Row()).merge(row)
+                folded.setdefault(step, WindowBucket()).merge(row)
             rows += [{"series": list(key), "step": step, **folded[step].dump()} for step in sorted(folded)]
             if series.past.count:
                 rows.append({"series": list(key), "step": None, **series.past.dump()})
@@ -262,7 +262,7 @@ class State:
         state = cls(retention=data["retention"], timed_items=data["timed_items"])
         state.newest = data["newest"]
         state._fold_due = data.get("fold_due", 0.0)
-        state.calls = Calls.load(data["calls"])
+        state.calls = CallTotals.load(data["calls"])
         state.matched = Counter({(pipeline, how): n for pipeline, how, n in data.get("matched", ())})
         for entry in data["series"]:
             state.series[SeriesKey(*entry["key"])] = _load(entry)
@@ -281,7 +281,7 @@ def edges(span: int, now: float) -> tuple[int, int]:
     return max(0, end - span), end
 
 
-def _dump(series: Series) -> dict[str, Any]:
+def _dump(series: WindowSeries) -> dict[str, Any]:
     return {
         "fresh": {str(start): row.dump() for start, row in series.fresh.items()},
         "folded": {str(start): row.dump() for start, row in series.folded.items()},
@@ -290,12 +290,12 @@ def _dump(series: Series) -> dict[str, Any]:
     }
 
 
-def _load(data: Mapping[str, Any]) -> Series:
-    series = Series()
-    series.fresh = {int(start): Row.load(row) for start, row in data["fresh"].items()}
-    series.folded = {int(start): Row.load(row) for start, row in data["folded"].items()}
-    series.past = Row.load(data["past"])
-    series.items = ItemTables.load(data["items"])
+def _load(data: Mapping[str, Any]) -> WindowSeries:
+    series = WindowSeries()
+    series.fresh = {int(start): WindowBucket.load(row) for start, row in data["fresh"].items()}
+    series.folded = {int(start): WindowBucket.load(row) for start, row in data["folded"].items()}
+    series.past = WindowBucket.load(data["past"])
+    series.items = ItemCounts.load(data["items"])
     return series
 
 
@@ -308,8 +308,8 @@ class Kind(NamedTuple):
     drawn: bool
 
 
-Rows = dict[Kind, Row]
-Held = Sequence[tuple[Kind, Series]]
+Rows = dict[Kind, WindowBucket]
+Held = Sequence[tuple[Kind, WindowSeries]]
 """Series and their kinds."""
 
 
@@ -377,7 +377,7 @@ def with_fresh(sums: Sums, series: Held, windows: Sequence[Window]) -> Sums:
     return found
 
 
-def _add(sums: Sums, mask: int, kind: Kind, row: Row) -> None:
+def _add(sums: Sums, mask: int, kind: Kind, row: WindowBucket) -> None:
     if mask:
         rows = sums.setdefault(mask, {})
         held = rows.get(kind)
@@ -387,8 +387,8 @@ def _add(sums: Sums, mask: int, kind: Kind, row: Row) -> None:
             held.merge(row)
 
 
-def _copied(row: Row) -> Row:
-    found = Row()
+def _copied(row: WindowBucket) -> WindowBucket:
+    found = WindowBucket()
     found.merge(row)
     return found
 
@@ -399,7 +399,7 @@ def of_window(sums: Sums, place: int) -> Rows:
     for mask, rows in sums.items():
         if mask >> place & 1:
             for kind, row in rows.items():
-                found.setdefault(kind, Row()).merge(row)
+                found.setdefault(kind, WindowBucket()).merge(row)
     return found
 
 

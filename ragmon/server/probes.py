@@ -11,7 +11,7 @@ from threading import Thread
 from time import monotonic
 from typing import Final, NamedTuple
 
-from ragmon.alarms import Edge
+from ragmon.alarms import AlarmTransition
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
@@ -19,13 +19,13 @@ from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.log import complain
-from ragmon.monitor.probes.client import Asker, Capture
+from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.plan import budget_in, key_of, questions
-from ragmon.monitor.probes.prober import Budget, Looks, Prober
-from ragmon.monitor.probes.question import Counts, Sending
+from ragmon.monitor.probes.prober import Prober, QuestionBudget, SweepTrigger
+from ragmon.monitor.probes.question import InFlight, ProbeCounts
 from ragmon.monitor.probes.runner import GRACE
 from ragmon.server.pipeline.probe_replies import WAIT
-from ragmon.server.pipeline.writer import Keeper
+from ragmon.server.pipeline.writer import JournalWriter
 
 LOOK: Final = 1.0
 """Seconds between two looks at the alarms."""
@@ -42,7 +42,7 @@ class _Basis(NamedTuple):
     pipeline: PipelineSettings
 
 
-class Probing:
+class ProbeSupervisor:
     """Runs the probes of a configuration, in a thread of its own: what it probes is foreign code and may take its time.
 
     Args:
@@ -54,15 +54,15 @@ class Probing:
         troubles: Why a probe does not run, by its name.
     """
 
-    def __init__(self, keeper: Keeper, folder: Path, *, wait: float = WAIT) -> None:
+    def __init__(self, keeper: JournalWriter, folder: Path, *, wait: float = WAIT) -> None:
         self.troubles: dict[str, RagmonError] = {}
         self._keeper = keeper
         self._folder = folder
         self._wait = wait
-        self._counts = Counts()
-        self._budgets: dict[str, Budget] = {}
+        self._counts = ProbeCounts()
+        self._budgets: dict[str, QuestionBudget] = {}
         self._running: dict[str, tuple[_Basis, Prober]] = {}
-        self._capture: Capture | None = None
+        self._capture: ProbeCapture | None = None
         self._wanted: SimpleQueue[Settings | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="ragmon-probing", daemon=True)
 
@@ -90,7 +90,7 @@ class Probing:
         return {} if self._capture is None else self._capture.judged()
 
     def _work(self) -> None:
-        looks = Looks(self._edges())
+        looks = SweepTrigger(self._edges())
         while True:
             try:
                 for wanted in self._next():
@@ -132,7 +132,7 @@ class Probing:
     def _run_all(self, settings: Settings, troubles: dict[str, RagmonError]) -> None:
         redact = Redactions(settings)
         if self._capture is None:
-            self._capture = Capture(settings)
+            self._capture = ProbeCapture(settings)
         else:
             self._capture.go_on_with(settings)
         golds = {gold.name: gold for gold in self._keeper.ledger.live.scorer.gold.sets}
@@ -152,9 +152,9 @@ class Probing:
             _log.info("probe %s asks %s, a question every %.3g s", spec.name, spec.asks, prober.interval)
 
     def _prober(
-        self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: Capture
+        self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: ProbeCapture
     ) -> Prober:
-        asker = Asker.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
+        asker = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
         budget = self._budgets.setdefault(spec.name, budget_in(self._folder, spec))
         budget.most = spec.max_per_day
         take = partial(self._take, redact, self._wait if asker.far else 0.0)
@@ -163,7 +163,7 @@ class Probing:
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
         return self._keeper.reply(redact(record), wait)
 
-    def _expect(self, spec: ProbeSpec, sending: Sending) -> None:
+    def _expect(self, spec: ProbeSpec, sending: InFlight) -> None:
         """Say that a question is under way, before it is: the application may tell of it first."""
         begun = Record(trace_id=sending.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=sending.qid)
         self._keeper.reply(begun, spec.timeout + GRACE + self._wait, came=False)
@@ -172,7 +172,7 @@ class Probing:
         for name in list(which):
             self._running.pop(name)[1].stop()
 
-    def _edges(self) -> list[Edge]:
+    def _edges(self) -> list[AlarmTransition]:
         with self._keeper.lock:
             return list(self._keeper.ledger.live.edges)
 

@@ -9,18 +9,18 @@ from os import stat_result
 from pathlib import Path
 from typing import Final
 
-from ragmon.alarms import Watch
+from ragmon.alarms import AlarmRule
 from ragmon.config.load import load
-from ragmon.config.services import Serve
+from ragmon.config.services import ServeTable
 from ragmon.config.settings import Settings
 from ragmon.config.sources import chain
 from ragmon.core.errors import GoldError, RagmonError
-from ragmon.monitor.engine import Live
+from ragmon.monitor.engine import Engine
 from ragmon.monitor.log import complain
-from ragmon.server.journal import Limits
-from ragmon.server.pipeline.state import Ledger
-from ragmon.server.pipeline.writer import Keeper
-from ragmon.server.probes import Probing
+from ragmon.server.journal import RetentionLimits
+from ragmon.server.pipeline.state import ServerState
+from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.server.probes import ProbeSupervisor
 
 FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir")
 """Keys of `[serve]` that hold until the server is started again."""
@@ -29,7 +29,7 @@ _log = logging.getLogger("ragmon.server")
 Signature = dict[Path, tuple[str, int, int, int] | None]
 
 
-class Reloading:
+class ConfigReloader:
     """Keeps the configuration in force in step with the one on disk.
 
     Files are told apart by what their names lead to, so that a swapped symbolic link counts as a change: that is how
@@ -47,7 +47,7 @@ class Reloading:
         hint: What would be right.
     """
 
-    def __init__(self, settings: Settings, keeper: Keeper, probing: Probing) -> None:
+    def __init__(self, settings: Settings, keeper: JournalWriter, probing: ProbeSupervisor) -> None:
         self.broken = self.hint = ""
         self.since: float | None = None
         self._settings = self._read = settings
@@ -79,7 +79,7 @@ class Reloading:
         try:
             settings = self._read = load(self._settings.path)
             self._before = {**self._signature(), **self._before}  # before the gold it names is read, which may come now
-            ledger = Ledger(settings)
+            ledger = ServerState(settings)
             self._keeper.errand(lambda: self._go_on_with(ledger)).result()
             self.probing.configure(settings)
         except RagmonError as error:
@@ -104,7 +104,7 @@ class Reloading:
         self.since = self.since or self._keeper.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
 
-    def _go_on_with(self, ledger: Ledger) -> None:
+    def _go_on_with(self, ledger: ServerState) -> None:
         """Put a configuration in force between two rows."""
         keeper = self._keeper
         with keeper.lock:
@@ -123,12 +123,12 @@ def _of_gold(error: GoldError) -> str:
     return f"{place}: the gold file is refused, the log says why"
 
 
-def limits(serve: Serve) -> Limits:
+def limits(serve: ServeTable) -> RetentionLimits:
     """How much a journal holds."""
-    return Limits(retention=float(serve.retention), size=int(serve.max_size))
+    return RetentionLimits(retention=float(serve.retention), size=int(serve.max_size))
 
 
-def start_anew(before: Live, now: Live) -> None:
+def start_anew(before: Engine, now: Engine) -> None:
     """Silence the alarms that guard something else than they did: what they saw so far proves nothing of it.
 
     Args:
@@ -142,7 +142,7 @@ def start_anew(before: Live, now: Live) -> None:
                 now.acknowledge(name, alert, "it guards something else now")
 
 
-def _guarded(watch: Watch) -> Watch:
+def _guarded(watch: AlarmRule) -> AlarmRule:
     """What an alarm is about; how urgent it is and how much proof it takes may change while it fires."""
     return replace(watch, severity="", threshold=0.0)
 

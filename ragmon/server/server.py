@@ -10,29 +10,29 @@ from threading import Thread
 from types import TracebackType
 from typing import Final, Self
 
-from ragmon.config.services import Tls
+from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address
 from ragmon.core.net import own_names
 from ragmon.scoring.minutes import STEP
 from ragmon.server.api.app import admin
-from ragmon.server.api.status import Views
+from ragmon.server.api.status import StatusService
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
-from ragmon.server.pipeline.assembler import Limits as Patience
+from ragmon.server.pipeline.assembler import AssemblyLimits as Patience
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.probe_replies import WAIT
-from ragmon.server.pipeline.recovery import catch_up
-from ragmon.server.pipeline.state import Ledger
-from ragmon.server.pipeline.trace_buffer import Traces
-from ragmon.server.pipeline.writer import CORRUPT, Keeper
-from ragmon.server.probes import Probing
+from ragmon.server.pipeline.recovery import recover
+from ragmon.server.pipeline.state import ServerState
+from ragmon.server.pipeline.trace_buffer import TraceTracker
+from ragmon.server.pipeline.writer import CORRUPT, JournalWriter
+from ragmon.server.probes import ProbeSupervisor
 from ragmon.server.receiver import security
 from ragmon.server.receiver.acceptor import shares
-from ragmon.server.receiver.grpc import Calling
-from ragmon.server.receiver.http import writing
-from ragmon.server.receiver.listener import Listening
-from ragmon.server.reload import Reloading, limits
+from ragmon.server.receiver.grpc import GrpcServer
+from ragmon.server.receiver.http import receiver_app
+from ragmon.server.receiver.listener import HttpServer
+from ragmon.server.reload import ConfigReloader, limits
 
 DRAIN: Final = 5.0
 """Seconds that requests in flight may take once the server is to stop: what it took is put on disk in some more."""
@@ -75,21 +75,21 @@ class Server:
         watch: Callable[[Attempts], object] | None = None,
     ) -> None:
         serve = settings.serve
-        self.warnings = security.check(serve, insecure=insecure)
+        self.warnings = security.check_listen_addresses(serve, insecure=insecure)
         token = security.read_token(serve)
-        tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, Tls) else None
+        tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
         self.keeper = make_keeper(settings, clock or Clock(), patience, watch)
-        self.probing = Probing(self.keeper, Path(serve.state_dir), wait=reply_wait)
-        self.reloading = Reloading(settings, self.keeper, self.probing)
-        self.views = Views(self.keeper, Path(serve.state_dir), self.reloading)
+        self.probing = ProbeSupervisor(self.keeper, Path(serve.state_dir), wait=reply_wait)
+        self.reloading = ConfigReloader(settings, self.keeper, self.probing)
+        self.views = StatusService(self.keeper, Path(serve.state_dir), self.reloading)
         hosts = own_names(serve.hosts)
-        write = writing(self.keeper, token=token, hosts=hosts)
+        write = receiver_app(self.keeper, token=token, hosts=hosts)
         most = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        self.otlp = Listening(
+        self.otlp = HttpServer(
             write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.keeper.refuse
         )
-        self.grpc = Calling(self.keeper, serve.grpc, token=token, tls=tls, connections=most.write)
-        self.admin = Listening(admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=most.admin)
+        self.grpc = GrpcServer(self.keeper, serve.grpc, token=token, tls=tls, connections=most.write)
+        self.admin = HttpServer(admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=most.admin)
 
     def start(self) -> Self:
         """Take requests.
@@ -142,7 +142,7 @@ def make_keeper(
     clock: Clock,
     patience: Patience | None,
     watch: Callable[[Attempts], object] | None = None,
-) -> Keeper:
+) -> JournalWriter:
     """The keeper of a state folder, as far as its journal goes."""
     serve = settings.serve
     journal = Journal(Path(serve.state_dir), limits(serve), clock=clock.now)
@@ -164,7 +164,7 @@ def make_keeper(
     clock.go_on_from(float((ledger.live.alarms.steps.closed + 1) * STEP))  # those minutes were judged
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
-    return Keeper(journal, ledger, waiting, clock)
+    return JournalWriter(journal, ledger, waiting, clock)
 
 
 def _quarantine(journal: Journal) -> None:
@@ -183,12 +183,14 @@ def _quarantine(journal: Journal) -> None:
             _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
 
 
-def _restored(settings: Settings, journal: Journal, now: float, patience: Patience | None) -> tuple[Ledger, Traces]:
+def _restored(
+    settings: Settings, journal: Journal, now: float, patience: Patience | None
+) -> tuple[ServerState, TraceTracker]:
     """Where the server stands after what is in the journal, and the traces that wait.
 
     Raises:
         JournalError: It cannot be read.
     """
-    ledger, waiting = catch_up(settings, journal, journal.attempts), Traces(settings, patience)
+    ledger, waiting = recover(settings, journal, journal.attempts), TraceTracker(settings, patience)
     waiting.restore(journal, now, journal.attempts)
     return ledger, waiting

@@ -183,7 +183,7 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
     )
 
 
-class Sample(NamedTuple):
+class EffectiveSample(NamedTuple):
     """Labels alone that would tell as much as labels and proxies do.
 
     Attributes:
@@ -199,7 +199,7 @@ class Sample(NamedTuple):
     squares: float
 
 
-def alike(sums: Sums, *, z: float = Z95) -> Sample:
+def alike(sums: Sums, *, z: float = Z95) -> EffectiveSample:
     """The sample of labels alone that has the mean and the interval of `predicted`.
 
     Args:
@@ -209,13 +209,13 @@ def alike(sums: Sums, *, z: float = Z95) -> Sample:
     labels, p = sums.labels, sums.y / (sums.labels * MICRO)
     slope, gain = _believed(sums, z)
     if not slope:
-        return Sample(p, float(labels), sums.y / MICRO, sums.yy / MICRO**2)
+        return EffectiveSample(p, float(labels), sums.y / MICRO, sums.yy / MICRO**2)
     off = Fraction(sums.proxies, sums.records) - Fraction(sums.f, labels)
     value = float(min(max((Fraction(sums.y, labels) + slope * off) / MICRO, Fraction(0)), Fraction(1)))
     n = labels * gain
     # Labels between 0 and 1 vary less than 0 and 1 would with the same mean; at this mean in the same proportion.
     share = sums.variance / (sums.y * (labels * MICRO - sums.y))
-    return Sample(value, n, value * n, value * n * (value + share * (1 - value)))
+    return EffectiveSample(value, n, value * n, value * n * (value + share * (1 - value)))
 
 
 def _believed(sums: Sums, z: float) -> tuple[Fraction, float]:
@@ -254,7 +254,7 @@ def _rho(sums: Sums) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StratumSample:
     """What is known of the calls of one stratum.
 
     Args:
@@ -297,7 +297,7 @@ class Stratified:
     strata: Mapping[str, Predicted]
 
 
-def stratified(parts: Iterable[Part], *, z: float = Z95) -> Stratified:
+def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
     """The mean over all traffic of the labels all records would have: `predicted` within strata, weighed as there.
 
     In a stratum with fewer than 20 labels they speak alone. A stratum without a label may hold anything, whatever its
@@ -311,7 +311,7 @@ def stratified(parts: Iterable[Part], *, z: float = Z95) -> Stratified:
         RagmonError: The numbers of a stratum contradict each other.
 
     >>> judge = Sums.of_label(1_000_000, 900_000) + Sums.of_record(900_000)
-    >>> found = stratified([Part("rest", 800, 1, judge), Part("slow", 200, 0, Sums())])
+    >>> found = stratified([StratumSample("rest", 800, 1, judge), StratumSample("slow", 200, 0, Sums())])
     >>> found.value, found.unobserved, found.missing
     (1.0, 0.2, ('slow',))
     """
@@ -331,7 +331,7 @@ def stratified(parts: Iterable[Part], *, z: float = Z95) -> Stratified:
     )
 
 
-def _stratum(part: Part, sums: Sums, z: float) -> Stratum:
+def _stratum(part: StratumSample, sums: Sums, z: float) -> Stratum:
     """A stratum whose domain is that of the part and whose scores are these labels, with as many as they are worth."""
     domain = max(part.sums.records, part.sums.labels)
     if not sums.labels:

@@ -13,7 +13,7 @@ from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Label, Record, Totals
 
 
-class Forked:
+class DroppingExporter:
     """Loses every record, counted and said: what the parent serves cannot see this process."""
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
@@ -29,7 +29,7 @@ BATCH: Final = 512
 """Records a sink that takes batches is given at once."""
 
 
-class Sink(Protocol):
+class Exporter(Protocol):
     """One method: take a record.
 
     A sink may have four methods more: `report(totals)` takes a producer's counts of all calls, `label(labels)` what
@@ -42,14 +42,14 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class BatchSink(Protocol):
+class BatchExporter(Protocol):
     """A sink that sends many records at once."""
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
 
 
-class Detour(Protocol):
+class Processor(Protocol):
     """Where records may stay a while on their way to the sink."""
 
     @property
@@ -65,7 +65,7 @@ class Detour(Protocol):
         """
 
 
-class Door:
+class ExporterAdapter:
     """The way to a sink of either form; nothing it raises or says comes through unchecked.
 
     Args:
@@ -75,9 +75,9 @@ class Door:
         at_once: How many records it is given at once.
     """
 
-    def __init__(self, sink: Sink | BatchSink) -> None:
-        self._deliver = sink.deliver if isinstance(sink, BatchSink) else None
-        self._submit = None if isinstance(sink, BatchSink) else sink.submit
+    def __init__(self, sink: Exporter | BatchExporter) -> None:
+        self._deliver = sink.deliver if isinstance(sink, BatchExporter) else None
+        self._submit = None if isinstance(sink, BatchExporter) else sink.submit
         self.at_once = 1 if self._deliver is None else BATCH
 
     def give(self, records: Sequence[Record]) -> dict[str, int]:
@@ -112,7 +112,7 @@ class Tee:
         sinks: In the order they get the record.
     """
 
-    def __init__(self, *sinks: Sink) -> None:
+    def __init__(self, *sinks: Exporter) -> None:
         self._sinks = sinks
 
     def submit(self, record: Record) -> None:
@@ -154,7 +154,7 @@ class BatchTee(Tee):
         sinks: Get them one by one.
     """
 
-    def __init__(self, batch: BatchSink, *sinks: Sink) -> None:
+    def __init__(self, batch: BatchExporter, *sinks: Exporter) -> None:
         super().__init__(*sinks)
         self._batch = batch
 
@@ -180,14 +180,14 @@ class BatchTee(Tee):
         return all(told)
 
 
-class Before:
+class ForwardingExporter:
     """What stands before a sink: all but records goes straight on to it.
 
     Args:
         sink: The sink.
     """
 
-    def __init__(self, sink: Sink | BatchSink) -> None:
+    def __init__(self, sink: Exporter | BatchExporter) -> None:
         self._sink = sink
 
     def report(self, totals: Sequence[Totals]) -> bool:

@@ -43,7 +43,7 @@ LARGEST_REPLY: Final = 1 << 16
 """Bytes that are read of a reply; whoever sends more loses the connection."""
 
 
-class Reply(NamedTuple):
+class HttpResponse(NamedTuple):
     """What the other side answered."""
 
     status: int
@@ -63,7 +63,7 @@ def left(deadline: float) -> float:
     return seconds
 
 
-class Connection(HTTPConnection):
+class PersistentConnection(HTTPConnection):
     """To one peer; it is opened by the first request and kept open for the next ones.
 
     Args:
@@ -82,7 +82,7 @@ class Connection(HTTPConnection):
         self._timed: _Timed | None = None
         self._aborted = False
 
-    def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> Reply:
+    def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> HttpResponse:
         """Send a request and read the reply.
 
         Args:
@@ -152,7 +152,7 @@ class Connection(HTTPConnection):
                 failed = error
         raise failed or OSError("the name has no address")
 
-    def _exchange(self, path: str, body: bytes, headers: Mapping[str, str]) -> Reply:
+    def _exchange(self, path: str, body: bytes, headers: Mapping[str, str]) -> HttpResponse:
         try:
             if self._timed is None:
                 self.connect()
@@ -161,7 +161,7 @@ class Connection(HTTPConnection):
             self.request("POST", path, body, headers)
             reply = self.getresponse()
             with reply:
-                found = Reply(reply.status, reply.headers, reply.read(self._largest))
+                found = HttpResponse(reply.status, reply.headers, reply.read(self._largest))
                 whole = reply.isclosed()
         except BaseException:
             self.close()
@@ -238,7 +238,7 @@ _SUPPRESSED: Final = (
 )
 
 
-class Answer(NamedTuple):
+class SendResult(NamedTuple):
     """What became of a request.
 
     Attributes:
@@ -267,7 +267,7 @@ class Answer(NamedTuple):
             return 0
 
 
-class Peer:
+class OtlpHttpClient:
     """One OTLP/HTTP receiver. Nothing is read from the variables that configure the application's own exporters.
 
     Args:
@@ -290,7 +290,7 @@ class Peer:
     def _begin(self) -> None:
         """What belongs to one process."""
         self._process = os.getpid()
-        self._connection = Connection(self._endpoint.host, self._endpoint.port, self._tls)
+        self._connection = PersistentConnection(self._endpoint.host, self._endpoint.port, self._tls)
         self._at_work = Lock()
 
     def _begin_again(self) -> None:
@@ -300,7 +300,9 @@ class Peer:
             self._left.leave()
             self._begin()
 
-    def post(self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF) -> Answer:
+    def post(
+        self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF
+    ) -> SendResult:
         """Send a request until it is taken, refused, or out of time. Never raises for what the receiver does.
 
         Args:
@@ -332,10 +334,12 @@ class Peer:
             self._connection.close()
             self._at_work.release()
 
-    def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> Answer:
+    def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> SendResult:
         for wait in _waits():
             answer = (
-                Answer(constants.EXPORT_FAILED) if self._closing.is_set() else self._once(signal, body, deadline, kind)
+                SendResult(constants.EXPORT_FAILED)
+                if self._closing.is_set()
+                else self._once(signal, body, deadline, kind)
             )
             if not (retry and answer.again):
                 break
@@ -344,33 +348,33 @@ class Peer:
                 break
         return answer
 
-    def _once(self, signal: str, body: bytes, deadline: float, kind: str) -> Answer:
+    def _once(self, signal: str, body: bytes, deadline: float, kind: str) -> SendResult:
         headers = {**self._headers, "Content-Type": kind}
         try:
             reply = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, headers, deadline)
         except TimeoutError:
             self._warn("it does not answer in time")
-            return Answer(constants.EXPORT_TIMEOUT)
+            return SendResult(constants.EXPORT_TIMEOUT)
         except ssl.SSLCertVerificationError as error:
             self._warn(f"its certificate is not trusted ({error.verify_message})")
-            return Answer(constants.EXPORT_FAILED)
+            return SendResult(constants.EXPORT_FAILED)
         except OSError as error:
             self._warn(error.strerror or whereabouts(error))
-            return Answer(constants.EXPORT_FAILED, again=True)
+            return SendResult(constants.EXPORT_FAILED, again=True)
         except HTTPException as error:
             self._warn(f"it does not speak HTTP ({whereabouts(error)}); OTLP over HTTP is usually on port 4318")
-            return Answer(constants.EXPORT_FAILED, again=True)
+            return SendResult(constants.EXPORT_FAILED, again=True)
         return self._read(reply)
 
-    def _read(self, reply: Reply) -> Answer:
+    def _read(self, reply: HttpResponse) -> SendResult:
         if HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
             ours = reply.headers.get_content_type() == self._headers["Content-Type"]
-            return Answer(body=reply.body if ours else b"")
+            return SendResult(body=reply.body if ours else b"")
         hint = _HINTS.get(reply.status)
         self._warn(f"it answered with status {reply.status}" + (f" ({hint})" if hint else ""))
         if reply.status in _LATER:
-            return Answer(constants.EXPORT_FAILED, again=True, wait=retry_after(reply.headers.get("Retry-After")))
-        return Answer(
+            return SendResult(constants.EXPORT_FAILED, again=True, wait=retry_after(reply.headers.get("Retry-After")))
+        return SendResult(
             constants.EXPORT_FAILED if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else constants.EXPORT_REFUSED
         )
 

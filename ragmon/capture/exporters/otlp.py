@@ -31,7 +31,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from ragmon.capture.exporters.http import Peer
+from ragmon.capture.exporters.http import OtlpHttpClient
 from ragmon.core import constants, semconv, version
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import warn_once, whereabouts
@@ -361,7 +361,7 @@ class OtlpSink:
         timeout: float = TIMEOUT,
         certificate: str | None = None,
     ) -> None:
-        self._peer = Peer(endpoint, token=token, certificate=certificate)
+        self._peer = OtlpHttpClient(endpoint, token=token, certificate=certificate)
         self._writer = SpanWriter(conventions=conventions, stages=stages)
         self._resource = dict(resource)
         self._timeout = timeout

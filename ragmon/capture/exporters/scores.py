@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from ragmon.capture.exporters.http import Peer
+from ragmon.capture.exporters.http import OtlpHttpClient
 from ragmon.capture.exporters.otlp import new_span_id, new_trace_id, opened, put, span_id, trace_id
 from ragmon.core import constants, semconv
 
@@ -70,7 +70,7 @@ class ScoreSink:
         timeout: float = TIMEOUT,
         certificate: str | None = None,
     ) -> None:
-        self._peer = Peer(endpoint, token=token, certificate=certificate)
+        self._peer = OtlpHttpClient(endpoint, token=token, certificate=certificate)
         self._resource = dict(resource)
         self._carriers = carriers
         self._timeout = timeout

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ragmon.capture.judges.prompts import Prompt, completion
-from ragmon.capture.judges.results import NoJudgementError
+from ragmon.capture.judges.results import JudgeError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
 from ragmon.core.errors import RagmonError
 from ragmon.core.version import current
@@ -93,7 +93,7 @@ class Breaker:
             self._failures, self._pause, self._is_trying = 0, FIRST, False
 
 
-class RedirectError(NoJudgementError):
+class RedirectError(JudgeError):
     """A judge's server sends its callers elsewhere."""
 
 
@@ -157,7 +157,7 @@ _MOVED: Final = frozenset({301, 302, 303, 307, 308})
 _UNKNOWN_FIELD: Final = frozenset({400, 422})
 
 
-class Answer(NamedTuple):
+class ModelResponse(NamedTuple):
     """What a server answered.
 
     Attributes:
@@ -173,7 +173,7 @@ class Answer(NamedTuple):
     location: str | None
 
 
-class Endpoint:
+class ModelEndpoint:
     """A model and the address it is asked at. Any thread may ask, each in its own event loop.
 
     The key goes to this address's origin alone, certificates are verified, proxies of the environment play no part.
@@ -265,14 +265,14 @@ class Endpoint:
             NoJudgementError: That would be too late, the server fails and is left alone, or the budget is spent.
         """
         if not self.breaker.admits():
-            raise NoJudgementError(JUDGE_ERROR, "its server fails, and is left alone for a while")
+            raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
         wait = self._quiet_until - monotonic()
         if wait > 0:
             if monotonic() + wait >= deadline:
-                raise NoJudgementError(RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY)
+                raise JudgeError(RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY)
             await asyncio.sleep(wait)
         if not self._spend():
-            raise NoJudgementError(BUDGET, "the budget of today is spent")
+            raise JudgeError(BUDGET, "the budget of today is spent")
 
     def missed(self, error: BaseException) -> None:
         """Take in that a request was not answered; one that reached nobody costs nothing."""
@@ -297,7 +297,7 @@ class Session:
         deadline: When it must be done, by the monotonic clock.
     """
 
-    def __init__(self, endpoint: Endpoint, client: httpx.AsyncClient, deadline: float) -> None:
+    def __init__(self, endpoint: ModelEndpoint, client: httpx.AsyncClient, deadline: float) -> None:
         self._endpoint = endpoint
         self._client = client
         self._deadline = deadline
@@ -322,10 +322,10 @@ class Session:
             await asyncio.sleep(pause)
         assert answer is not None  # noqa: S101 - the loop raises otherwise
         if answer.status != 200:
-            raise NoJudgementError(JUDGE_ERROR, f"its server answers {answer.status}", status=answer.status)
+            raise JudgeError(JUDGE_ERROR, f"its server answers {answer.status}", status=answer.status)
         return completion(answer.body)
 
-    async def _try(self, prompt: Prompt) -> Answer | None:
+    async def _try(self, prompt: Prompt) -> ModelResponse | None:
         """One attempt; None where nobody answers."""
         await self._endpoint.turn(self._deadline)
         url, body = self._endpoint.url, self._endpoint.body(prompt)
@@ -342,18 +342,18 @@ class Session:
             if answer.status not in _MOVED or answer.location is None:
                 return answer
             url = follow(url, answer.location)
-        raise NoJudgementError(JUDGE_ERROR, "its server redirects in circles")
+        raise JudgeError(JUDGE_ERROR, "its server redirects in circles")
 
-    async def _send(self, url: str, body: dict[str, Any]) -> Answer:
+    async def _send(self, url: str, body: dict[str, Any]) -> ModelResponse:
         async with self._client.stream("POST", url, json=body) as response:
             held = bytearray()
             async for part in response.aiter_raw():
                 held += part
                 if len(held) > LARGEST:
-                    raise NoJudgementError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
+                    raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
             headers = response.headers
             pause = _seconds(headers.get("retry-after"))
-            return Answer(response.status_code, bytes(held), pause, headers.get("location"))
+            return ModelResponse(response.status_code, bytes(held), pause, headers.get("location"))
 
 
 def read_key(path: Path, hint: str) -> str:
@@ -376,11 +376,11 @@ def read_key(path: Path, hint: str) -> str:
     return found
 
 
-def _gave_up(answer: Answer | None) -> NoJudgementError:
+def _gave_up(answer: ModelResponse | None) -> JudgeError:
     if answer is None:
-        return NoJudgementError(JUDGE_ERROR, "nobody answers at its address")
+        return JudgeError(JUDGE_ERROR, "nobody answers at its address")
     result = RATE_LIMITED if answer.status == _TOO_MANY else JUDGE_ERROR
-    return NoJudgementError(result, f"its server answers {answer.status}", status=answer.status)
+    return JudgeError(result, f"its server answers {answer.status}", status=answer.status)
 
 
 def _seconds(retry_after: str | None) -> float | None:

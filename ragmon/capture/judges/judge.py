@@ -16,9 +16,9 @@ from time import monotonic
 from typing import Final
 
 from ragmon.capture.judges import prompts
-from ragmon.capture.judges.endpoint import Endpoint
-from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION, KINDS, Case
-from ragmon.capture.judges.results import Function, Judgement, NoJudgementError, Opinion, Verdict
+from ragmon.capture.judges.endpoint import ModelEndpoint
+from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION, KINDS, RequestTexts
+from ragmon.capture.judges.results import Function, JudgeError, Judgement, Opinion, Verdict
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, TIMEOUT
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.log import warn_once, whereabouts
@@ -82,7 +82,7 @@ _DRAWS: Final = 1 << 64
 
 
 @dataclass(frozen=True)
-class Terms:
+class JudgeSettings:
     """How a judge judges.
 
     Attributes:
@@ -113,8 +113,8 @@ class Judge:
     def __init__(
         self,
         name: str,
-        terms: Terms,
-        mind: tuple[Endpoint, str] | Function,
+        terms: JudgeSettings,
+        mind: tuple[ModelEndpoint, str] | Function,
         *,
         spend: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -154,7 +154,7 @@ class Judge:
                 result, opinion = await self._opinion(record, item, reader, began + self.terms.timeout)
             if monotonic() - began > self.terms.timeout:  # a function that is not async cannot be interrupted
                 result, opinion = TIMEOUT, None
-        except NoJudgementError as failure:
+        except JudgeError as failure:
             result = failure.result
             self._say(result, f"judge {self.name}: {failure}")
         except TimeoutError:
@@ -201,15 +201,15 @@ class Judge:
     async def _call(self, function: Function, record: Record) -> Opinion:
         """What a function of the application says."""
         if not self._spend():
-            raise NoJudgementError(BUDGET, "the budget of today is spent")
+            raise JudgeError(BUDGET, "the budget of today is spent")
         said = function(record)
         if inspect.isawaitable(said):
             said = await said
         score, reason = (said.score, said.reason) if isinstance(said, Verdict) else (said, None)
         if score is None:
-            raise NoJudgementError(SKIPPED, "it has nothing to say")
+            raise JudgeError(SKIPPED, "it has nothing to say")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise NoJudgementError(JUDGE_ERROR, f"it returned {_kind(score)}, which is no score from 0 to 1")
+            raise JudgeError(JUDGE_ERROR, f"it returned {_kind(score)}, which is no score from 0 to 1")
         told = reason if self.terms.include_reason and isinstance(reason, str) else None
         return Opinion(float(score), told, (), None if record.contexts is None else len(record.contexts))
 
@@ -227,10 +227,10 @@ def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -
     claim = None if record.answer_json is None else record.answer_json.claim
     facts = Facts._make(reader.read(record, item))
     if claim is None or not (facts.answered and facts.shipped):
-        raise NoJudgementError(SKIPPED, "no answer was shipped")
+        raise JudgeError(SKIPPED, "no answer was shipped")
 
 
-def _case(record: Record, item: GoldItem | None, kind: str) -> Case:
+def _case(record: Record, item: GoldItem | None, kind: str) -> RequestTexts:
     """The texts of a request.
 
     Raises:
@@ -238,16 +238,16 @@ def _case(record: Record, item: GoldItem | None, kind: str) -> Case:
     """
     answer = None if record.answer_json is None else record.answer_json.claim
     expected = "" if item is None else _expected(item)
-    found = Case(record.q or "", tuple(record.contexts or ()), answer or "", expected)
+    found = RequestTexts(record.q or "", tuple(record.contexts or ()), answer or "", expected)
     needs_contexts = found.contexts or (kind == CONTEXTUAL_PRECISION and record.contexts is not None)
     if not needs_contexts or (kind == CONTEXTUAL_PRECISION and not (expected and found.question)):
-        raise NoJudgementError(SKIPPED, "a text that is needed was not captured")
+        raise JudgeError(SKIPPED, "a text that is needed was not captured")
     if sum(map(len, _texts(found))) > LARGEST:
-        raise NoJudgementError(SKIPPED, f"its texts have more than {LARGEST} characters")
+        raise JudgeError(SKIPPED, f"its texts have more than {LARGEST} characters")
     return found
 
 
-def _texts(case: Case) -> tuple[str, ...]:
+def _texts(case: RequestTexts) -> tuple[str, ...]:
     return case.question, case.answer, case.expected, *case.contexts
 
 

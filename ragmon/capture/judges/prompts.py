@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
-from ragmon.capture.judges.results import NO, YES, Finding, NoJudgementError, Opinion
+from ragmon.capture.judges.results import NO, YES, ItemJudgement, JudgeError, Opinion
 from ragmon.core.constants import JUDGE_ERROR, SKIPPED
 from ragmon.metrics.retrieval import precision_sum
 
@@ -132,7 +132,7 @@ def completion(body: bytes) -> str:
     return content
 
 
-def findings(reply: str, count: int, *, reasons: bool) -> tuple[Finding, ...]:
+def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, ...]:
     """The verdicts of a reply; a verdict is a yes if it is the word, whatever its case and the space around it.
 
     Args:
@@ -144,7 +144,7 @@ def findings(reply: str, count: int, *, reasons: bool) -> tuple[Finding, ...]:
         NoJudgementError: It is no JSON of the form asked for, or holds another number of verdicts.
 
     >>> findings('{"verdicts": [{"verdict": " Yes "}, {"verdict": "no"}]}', 2, reasons=False)
-    (Finding(verdict='yes'), Finding(verdict='no'))
+    (ItemJudgement(verdict='yes'), ItemJudgement(verdict='no'))
     """
     listed = _listed(reply, "verdicts")
     if len(listed) != count:
@@ -166,7 +166,7 @@ def parse_claims(reply: str) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def _finding(entry: Any, number: int, *, reasons: bool) -> Finding:
+def _finding(entry: Any, number: int, *, reasons: bool) -> ItemJudgement:
     word = entry.get("verdict") if isinstance(entry, dict) else None
     if not isinstance(word, str):
         raise _wrong(f"verdict {number} of the reply is no word")
@@ -174,7 +174,7 @@ def _finding(entry: Any, number: int, *, reasons: bool) -> Finding:
         raise _wrong(f"verdict {number} of the reply has another number")
     reason = entry.get("reason") if reasons else None
     is_yes = word.strip().lower() == YES
-    return Finding(YES if is_yes else NO, reason if isinstance(reason, str) else None)
+    return ItemJudgement(YES if is_yes else NO, reason if isinstance(reason, str) else None)
 
 
 def _listed(reply: str, key: str) -> list[Any]:
@@ -204,15 +204,15 @@ def _json(text: str | bytes, what: str) -> Any:
         raise _wrong(f"{what} is no JSON") from None
 
 
-def _wrong(why: str) -> NoJudgementError:
-    return NoJudgementError(JUDGE_ERROR, why)
+def _wrong(why: str) -> JudgeError:
+    return JudgeError(JUDGE_ERROR, why)
 
 
 CONTEXTUAL_PRECISION: Final = "contextual_precision"
 FAITHFULNESS: Final = "faithfulness"
 
 
-class Case(NamedTuple):
+class RequestTexts(NamedTuple):
     """The texts of one request.
 
     Attributes:
@@ -228,7 +228,7 @@ class Case(NamedTuple):
     expected: str = ""
 
 
-class Asked(Protocol):
+class ChatModel(Protocol):
     """Somebody who answers prompts."""
 
     async def ask(self, prompt: Prompt) -> str:
@@ -239,7 +239,7 @@ class Asked(Protocol):
         """
 
 
-async def contextual_precision(asked: Asked, case: Case, *, reasons: bool) -> Opinion:
+async def contextual_precision(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Are the contexts that help to arrive at the expected answer ranked first?
 
     Source: seed 001, DeepEval's contextual precision: the sum over relevant ranks of (relevant so far / rank), divided
@@ -257,7 +257,7 @@ async def contextual_precision(asked: Asked, case: Case, *, reasons: bool) -> Op
     return _opinion(score, found, len(case.contexts), "contexts are relevant" if reasons else None)
 
 
-async def faithfulness(asked: Asked, case: Case, *, reasons: bool) -> Opinion:
+async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Which share of the answer's claims do the contexts support?
 
     Source: Es et al., RAGAS, EACL 2024, section 3.1: supported statements / statements. An answer that claims nothing
@@ -268,14 +268,14 @@ async def faithfulness(asked: Asked, case: Case, *, reasons: bool) -> Opinion:
     """
     made = parse_claims(await asked.ask(claims_prompt(case.answer)))
     if not made:
-        raise NoJudgementError(SKIPPED, "the answer makes no claim")
+        raise JudgeError(SKIPPED, "the answer makes no claim")
     prompt = support(made, case.contexts, reasons=reasons)
     found = findings(await asked.ask(prompt), len(made), reasons=reasons)
     score = sum(finding.is_yes for finding in found) / len(found)
     return _opinion(score, found, len(case.contexts), "claims are supported" if reasons else None)
 
 
-def _opinion(score: float, found: Sequence[Finding], contexts: int, what: str | None) -> Opinion:
+def _opinion(score: float, found: Sequence[ItemJudgement], contexts: int, what: str | None) -> Opinion:
     """A score with a reason made of its findings: the model is not asked to explain a number it did not compute."""
     reason = None
     if what is not None:

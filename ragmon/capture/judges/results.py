@@ -36,7 +36,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ItemJudgement:
     """What a model found about one context, or one claim.
 
     Args:
@@ -66,7 +66,7 @@ class Opinion:
 
     score: float
     reason: str | None = field(default=None, repr=False)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ItemJudgement, ...] = ()
     context_count: int | None = None
 
 
@@ -106,7 +106,7 @@ class Judgement:
     def as_dict(self) -> dict[str, Any]:
         """The shape seed 001 gives its results, and the word for what became of it."""
         opinion = self.opinion
-        findings: Sequence[Finding] = () if opinion is None else opinion.findings
+        findings: Sequence[ItemJudgement] = () if opinion is None else opinion.findings
         return {
             "metric": self.metric,
             "score": self.score,
@@ -122,7 +122,7 @@ class Judgement:
         }
 
 
-class NoJudgementError(Exception):
+class JudgeError(Exception):
     """A judge comes to no score; nothing in it quotes a request.
 
     Args:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from ragmon.capture.call import Lost, active
+from ragmon.capture.call import UnsampledCall, active
 from ragmon.capture.judges.judge import Judge
 from ragmon.capture.judges.results import Judgement
 from ragmon.core.constants import JUDGE_ERROR
@@ -28,7 +28,7 @@ from ragmon.metrics.facts import FactReader
 
 
 @contextmanager
-def apart(name: str) -> Iterator[None]:
+def suppressed(name: str) -> Iterator[None]:
     """Put what a judge's clients trace below a span that says whose work it is, and that nobody takes for a request.
 
     Where the application uses no OpenTelemetry there is nothing to keep apart.
@@ -53,7 +53,7 @@ WAITING: Final = 64
 
 
 @dataclass(eq=False)
-class Ticket:
+class JudgeTask:
     """A request that is before one judge or several.
 
     Args:
@@ -87,7 +87,7 @@ class Ticket:
         return msgspec.structs.replace(self.record, measures={**(self.record.measures or {}), **scores})
 
 
-class Seat:
+class JudgeWorkers:
     """A judge with as many threads as it may judge requests at once; they start with the first request.
 
     Args:
@@ -96,7 +96,7 @@ class Seat:
         tell: Takes what became of a ticket.
     """
 
-    def __init__(self, judge: Judge, concurrency: int, tell: Callable[[Ticket, Judgement], None]) -> None:
+    def __init__(self, judge: Judge, concurrency: int, tell: Callable[[JudgeTask, Judgement], None]) -> None:
         self.judge = judge
         self._concurrency = concurrency
         self._tell = tell
@@ -104,11 +104,11 @@ class Seat:
 
     def begin_again(self) -> None:
         """Begin anew in a forked child: threads are not copied, and what waited is the parent's."""
-        self._queue: SimpleQueue[Ticket | None] = SimpleQueue()
+        self._queue: SimpleQueue[JudgeTask | None] = SimpleQueue()
         self._lock = Lock()
         self._threads: list[Thread] = []
 
-    def put(self, ticket: Ticket) -> bool:
+    def put(self, ticket: JudgeTask) -> bool:
         """Let a request wait for the judge; returns whether there was room."""
         if self._queue.qsize() >= WAITING:
             return False
@@ -128,20 +128,20 @@ class Seat:
                 self._queue.put(None)
             self._threads = []
 
-    def _serve(self, queue: SimpleQueue[Ticket | None]) -> None:
-        active.set(Lost())  # a judge may call what the application has decorated, and that is no traffic
+    def _serve(self, queue: SimpleQueue[JudgeTask | None]) -> None:
+        active.set(UnsampledCall())  # a judge may call what the application has decorated, and that is no traffic
         with asyncio.Runner() as runner:
             while (ticket := queue.get()) is not None:
                 if self.judge.name in ticket.open:
                     self._tell(ticket, self._judged(runner, ticket))
 
-    def _judged(self, runner: asyncio.Runner, ticket: Ticket) -> Judgement:
+    def _judged(self, runner: asyncio.Runner, ticket: JudgeTask) -> Judgement:
         try:
             return runner.run(self._judge(ticket))
         except BaseException as error:  # noqa: BLE001 - the application's tracer is foreign code, and the thread must live
             warn_once(f"judge {self.judge.name} failed: {whereabouts(error)}")
             return Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
 
-    async def _judge(self, ticket: Ticket) -> Judgement:
-        with apart(self.judge.name):
+    async def _judge(self, ticket: JudgeTask) -> Judgement:
+        with suppressed(self.judge.name):
             return await self.judge.judge(ticket.shown, ticket.item, ticket.reader)

@@ -13,16 +13,16 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from ragmon.alarms.plan import Reach, duration
+from ragmon.alarms.plan import Detectability, duration
 from ragmon.cli.common import config_option
 from ragmon.cli.doctor import chain as quarantine
 from ragmon.cli.doctor.chain import WAIT, chain
-from ragmon.cli.doctor.local import RATES, Check, Found, here, instrumentations, probes, reaches
+from ragmon.cli.doctor.local import RATES, Check, Instrumentation, here, instrumentations, probes, reaches
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_line
 
-__all__ = ["RATES", "WAIT", "Check", "Found", "checks", "instrumentations", "reaches"]
+__all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "instrumentations", "reaches"]
 
 
 def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:
@@ -117,5 +117,5 @@ def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _when(found: Reach) -> str:
+def _when(found: Detectability) -> str:
     return "never" if found.minutes is None else duration(found.minutes)

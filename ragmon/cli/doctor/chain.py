@@ -21,7 +21,17 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from ragmon.cli.client import TIMEOUT, NoAnswerError, Place, Quarantined, Status, get, place, risen, status
+from ragmon.cli.client import (
+    TIMEOUT,
+    NoAnswerError,
+    QuarantinedItem,
+    ServerAddress,
+    ServerStatus,
+    counter_delta,
+    get,
+    place,
+    status,
+)
 from ragmon.cli.doctor.local import Check
 from ragmon.config.settings import Settings
 from ragmon.core import constants
@@ -70,7 +80,7 @@ def trial() -> Record:
     )
 
 
-def send(settings: Settings, place: Place, record: Record) -> Check:
+def send(settings: Settings, place: ServerAddress, record: Record) -> Check:
     """Send a record with the configured token through the exporter that applications send through.
 
     Args:
@@ -91,7 +101,7 @@ def send(settings: Settings, place: Place, record: Record) -> Check:
     return Check(EXPORTER, ok=False, told=why, hint=_hint(why, place))
 
 
-def _hint(why: str, place: Place) -> str:
+def _hint(why: str, place: ServerAddress) -> str:
     """What would be right."""
     found = _STATUS.search(why)
     if found is not None:
@@ -107,7 +117,7 @@ def _hint(why: str, place: Place) -> str:
     )
 
 
-def _speaks_tls(place: Place) -> bool:
+def _speaks_tls(place: ServerAddress) -> bool:
     """Whether it answers a TLS handshake; whose certificate it has does not matter here."""
     asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
@@ -160,13 +170,13 @@ def on_disk(settings: Settings) -> Iterator[Check]:
     """
     try:
         with open_readonly(Path(settings.serve.state_dir)) as journal:
-            found = [Quarantined(one.arrival, one.step, one.trace_id, one.size) for one in journal.quarantined()]
+            found = [QuarantinedItem(one.arrival, one.step, one.trace_id, one.size) for one in journal.quarantined()]
     except RagmonError:  # no server keeps its journal here
         return
     yield from told(found)
 
 
-def told(found: Iterable[Quarantined]) -> Iterator[Check]:
+def told(found: Iterable[QuarantinedItem]) -> Iterator[Check]:
     """What is said of requests that are set aside; nothing where there are none.
 
     Args:
@@ -180,7 +190,7 @@ def told(found: Iterable[Quarantined]) -> Iterator[Check]:
     yield Check(QUARANTINE, ok=True, told=f"after the process ended over it twice: {names}{more}", hint=HINT)
 
 
-def _name(one: Quarantined) -> str:
+def _name(one: QuarantinedItem) -> str:
     moment = datetime.fromtimestamp(one.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     trace = f"trace {one.trace_id}" if one.trace_id else "a line without a trace"
     return f"{trace}, {one.size} bytes, came {moment}, while {one.step}"
@@ -224,7 +234,7 @@ def chain(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
         yield _metrics(admin)
 
 
-def _answers(endpoint: str) -> tuple[Place | None, Check]:
+def _answers(endpoint: str) -> tuple[ServerAddress | None, Check]:
     """Where records are sent, if somebody listens there."""
     hint = "start the server, or correct `[export] endpoint`"
     try:
@@ -238,7 +248,7 @@ def _answers(endpoint: str) -> tuple[Place | None, Check]:
         return None, Check("endpoint", ok=False, told=told, hint=hint)
 
 
-def _look(admin: str) -> tuple[Status | None, Check]:
+def _look(admin: str) -> tuple[ServerStatus | None, Check]:
     """How the server stands, and whether that can be seen."""
     try:
         found = status(admin)
@@ -262,7 +272,7 @@ def _is_ragmon(endpoint: str) -> bool:
         return False
 
 
-def _await(admin: str, before: Status, record: Record, wait: float) -> Status:
+def _await(admin: str, before: ServerStatus, record: Record, wait: float) -> ServerStatus:
     """How the server stands once the trace is scored, or when the time is up."""
     deadline, found = time.monotonic() + wait, before
     while True:
@@ -273,17 +283,17 @@ def _await(admin: str, before: Status, record: Record, wait: float) -> Status:
         time.sleep(_PAUSE)
 
 
-def _scored(before: Status, after: Status, record: Record) -> bool:
+def _scored(before: ServerStatus, after: ServerStatus, record: Record) -> bool:
     """Whether the trace is scored: its build answered. Past so many new ones builds and pipelines lose their names."""
     mine = [build for pipeline, build, _ in after.builds if pipeline in (PIPELINE, OTHER)]
     return record.build in mine or (mine[-1:] == [OTHER] and _count(after, "scored") > _count(before, "scored"))
 
 
-def _count(found: Status, name: str) -> int:
+def _count(found: ServerStatus, name: str) -> int:
     return sum(getattr(books, name) for books in found.books.values())
 
 
-def _told(before: Status, after: Status, record: Record, *, direct: bool, wait: float) -> Iterator[Check]:
+def _told(before: ServerStatus, after: ServerStatus, record: Record, *, direct: bool, wait: float) -> Iterator[Check]:
     """What became of a trace that somebody took.
 
     Args:
@@ -308,15 +318,15 @@ def _told(before: Status, after: Status, record: Record, *, direct: bool, wait: 
             "scored", ok=False, told=f"something arrived and was dropped: {_listed(dropped)}", hint=_why(dropped)
         )
         return
-    yield _lost(risen(before.refused, after.refused), direct=direct, wait=wait)
+    yield _lost(counter_delta(before.refused, after.refused), direct=direct, wait=wait)
 
 
-def _dropped(before: Status, after: Status) -> dict[str, int]:
+def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
     """What the server dropped in between, by reason."""
     found: dict[str, int] = {}
     for stage, books in after.books.items():
         known = before.books.get(stage)
-        found |= risen({} if known is None else dict(known.dropped), dict(books.dropped))
+        found |= counter_delta({} if known is None else dict(known.dropped), dict(books.dropped))
     return found
 
 

@@ -24,15 +24,15 @@ from importlib import metadata
 from typing import Final, NamedTuple
 
 import ragmon
-from ragmon.alarms.plan import Reach, duration, reach
+from ragmon.alarms.plan import Detectability, duration, reach
 from ragmon.cli.client import get
-from ragmon.config.services import Export
+from ragmon.config.services import ExportTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.gold import GoldSet
 from ragmon.monitor import install
-from ragmon.monitor.build import arm, load_gold, probe_key
+from ragmon.monitor.build import build_alarms, load_gold, probe_key
 from ragmon.monitor.exporting import nearest_of
 from ragmon.monitor.probes.plan import questions
 from ragmon.monitor.probes.prober import interval
@@ -102,7 +102,7 @@ def _embeds(settings: Settings) -> Iterator[Check]:
 
 def _baselines(settings: Settings) -> Check:
     try:
-        alarms = arm(settings, ScoreTable(settings.build_metrics()))
+        alarms = build_alarms(settings, ScoreTable(settings.build_metrics()))
         for name in settings.pipelines:
             alarms.of(name)
     except RagmonError as error:
@@ -115,7 +115,7 @@ def _capture(settings: Settings) -> Check:
     """A call of a decorated function, captured and scored in this process, seen on `/metrics`."""
     quiet = replace(
         settings,
-        export=Export(),
+        export=ExportTable(),
         common=_kept(settings.common),
         pipelines={name: _kept(one) for name, one in settings.pipelines.items()},
         serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
@@ -149,7 +149,7 @@ def _kept(one: PipelineSettings) -> PipelineSettings:
     return replace(one, sampling=one.sampling.model_copy(update={"rate": 1.0}))
 
 
-def reaches(settings: Settings, per_minute: float) -> list[Reach]:
+def reaches(settings: Settings, per_minute: float) -> list[Detectability]:
     """What the alarms of every pipeline find at a rate of observations."""
     metrics = settings.build_metrics()
     return [
@@ -179,7 +179,7 @@ _SHORT: Final = 8192
 """Characters below which documents in one attribute are likely to be cut."""
 
 
-class Told(NamedTuple):
+class SettingEffect(NamedTuple):
     """What a setting means for what arrives.
 
     Attributes:
@@ -193,7 +193,7 @@ class Told(NamedTuple):
     hint: str = ""
 
 
-def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> Told:
+def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> SettingEffect:
     """What the limits in force lose.
 
     Args:
@@ -204,10 +204,10 @@ def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -
     name, length = _first(environ, LENGTH)
     if length is not None and length < _SHORT:
         lost = f"{name}={length} cuts questions, answers and lists of documents"
-        return Told(lost, hint=f"unset {name}, or {_SHORT} at least")
+        return SettingEffect(lost, hint=f"unset {name}, or {_SHORT} at least")
     name, number = _first(environ, NUMBER)
     if not flattened or (name and number is None):
-        return Told()
+        return SettingEffect()
     most = USUAL if number is None else number
     documents = max(0, (most - _OF_A_SPAN) // _OF_A_DOCUMENT)
     deepest = max(k for one in (settings.common, *settings.pipelines.values()) for k in one.metrics.k)
@@ -216,7 +216,7 @@ def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -
         f"{what}: of more than about {documents} documents the ones ranked first are lost, and the trace is unscorable"
     )
     hint = f"{NUMBER[0]}={_OF_A_SPAN + _OF_A_DOCUMENT * 100} is room for 100 documents"
-    return Told(lost=told, hint=hint) if documents < deepest else Told(told=told, hint=hint)
+    return SettingEffect(lost=told, hint=hint) if documents < deepest else SettingEffect(told=told, hint=hint)
 
 
 def _first(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
@@ -265,7 +265,7 @@ _BY_RATIO: Final = ("traceidratio", "parentbased_traceidratio")
 _OFF: Final = ("always_off", "parentbased_always_off")
 
 
-def samplers(settings: Settings, environ: Mapping[str, str]) -> Told:
+def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
     """What share of traces arrives.
 
     The sampler by ratio and ragmon's own draw read other bits of a trace's id, so they are independent: what passes
@@ -278,15 +278,15 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> Told:
     sampler = environ.get(SAMPLER, "").strip().lower()
     rate = 0.0 if sampler in _OFF else _rate(environ) if sampler in _BY_RATIO else 1.0
     if rate == 1.0:
-        return Told()
+        return SettingEffect()
     if not rate:
         lost = f"{SAMPLER}={sampler} keeps none: no trace of an instrumentation is sent; decorated calls are"
-        return Told(lost, hint=f"unset {SAMPLER}, or sample by ratio")
+        return SettingEffect(lost, hint=f"unset {SAMPLER}, or sample by ratio")
     told = f"{SAMPLER}={sampler} keeps {rate:.3g} of traces: their numbers are of exported traffic"
     own = settings.of(settings.pipeline).sampling.rate
     if own < 1.0 and settings.origins.get("sampling.rate", "default") != "default":
         told += f"; with `[sampling] rate` {own:g} on top {rate * own:.3g} of them are scored"
-    return Told(told=told, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps")
+    return SettingEffect(told=told, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps")
 
 
 def _rate(environ: Mapping[str, str]) -> float:
@@ -321,7 +321,7 @@ _ON_SPANS: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
 
 
 @dataclass(frozen=True)
-class Found:
+class Instrumentation:
     """An instrumentation, or something that holds for all of them.
 
     Attributes:
@@ -343,7 +343,7 @@ def instrumentations(
     settings: Settings,
     environ: Mapping[str, str] | None = None,
     installed: Iterable[metadata.Distribution] | None = None,
-) -> list[Found]:
+) -> list[Instrumentation]:
     """What is installed beside this ragmon, in this environment; empty where there is nothing.
 
     Args:
@@ -362,7 +362,9 @@ def instrumentations(
         ("attribute limits", *limits(settings, environ, flattened=flat)),
         ("sampler", *samplers(settings, environ)),
     )
-    return found + [Found(name, lost=lost, told=told, hint=hint) for name, lost, told, hint in others if lost or told]
+    return found + [
+        Instrumentation(name, lost=lost, told=told, hint=hint) for name, lost, told, hint in others if lost or told
+    ]
 
 
 def _sorted(installed: Iterable[metadata.Distribution]) -> dict[str, set[str]]:
@@ -380,27 +382,27 @@ def _sorted(installed: Iterable[metadata.Distribution]) -> dict[str, set[str]]:
     return found
 
 
-def _genai(packages: tuple[str, ...], environ: Mapping[str, str]) -> Found:
+def _genai(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
     mode = environ.get(CAPTURE, "").strip()
     hint = f"{CAPTURE}=SPAN_ONLY {OPT_IN}={EXPERIMENTAL}"
     if mode.upper() not in _ON_SPANS:
         how = f"{CAPTURE}={shorten(mode)} captures nothing on spans" if mode else f"{CAPTURE} is not set"
-        return Found(GENAI, packages, f"{how}: no question, ids or answer arrive: unscorable", hint=hint)
+        return Instrumentation(GENAI, packages, f"{how}: no question, ids or answer arrive: unscorable", hint=hint)
     if EXPERIMENTAL not in (word.strip() for word in environ.get(OPT_IN, "").split(",")):
         told = f"{OPT_IN} lacks {EXPERIMENTAL}: versions that ask for it send no question, ids or answer"
-        return Found(GENAI, packages, told, hint=hint)
-    return Found(GENAI, packages)
+        return Instrumentation(GENAI, packages, told, hint=hint)
+    return Instrumentation(GENAI, packages)
 
 
-def _openinference(packages: tuple[str, ...], environ: Mapping[str, str]) -> Found:
+def _openinference(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
     on = [switch for switch in HIDDEN if environ.get(switch, "").lower() == "true"]
     lost = "; ".join(f"{switch}=true hides {HIDDEN[switch]}" for switch in on)
-    return Found(OPENINFERENCE, packages, lost, hint=f"unset {' '.join(on)}" if on else "")
+    return Instrumentation(OPENINFERENCE, packages, lost, hint=f"unset {' '.join(on)}" if on else "")
 
 
-def _openllmetry(packages: tuple[str, ...], environ: Mapping[str, str]) -> Found:
+def _openllmetry(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
     content = environ.get(TRACE_CONTENT, "")
     if not content or content.lower() == "true":
-        return Found(OPENLLMETRY, packages)
+        return Instrumentation(OPENLLMETRY, packages)
     lost = f"{TRACE_CONTENT}={shorten(content)}: no question, ids or answer arrive: unscorable"
-    return Found(OPENLLMETRY, packages, lost, hint=f"{TRACE_CONTENT}=true, or unset it")
+    return Instrumentation(OPENLLMETRY, packages, lost, hint=f"{TRACE_CONTENT}=true, or unset it")

@@ -10,10 +10,10 @@ from typing import Final
 
 from ragmon.config.settings import Settings
 from ragmon.export.dashboards.overview import health, overview
-from ragmon.export.dashboards.panels import TAG, Frame
+from ragmon.export.dashboards.panels import TAG, DashboardBuilder
 from ragmon.export.dashboards.quality import answers, retrieval, traffic
 
-DASHBOARDS: Final[Mapping[str, Callable[[Settings], Frame]]] = {
+DASHBOARDS: Final[Mapping[str, Callable[[Settings], DashboardBuilder]]] = {
     "overview": overview,
     "retrieval": retrieval,
     "answers": answers,

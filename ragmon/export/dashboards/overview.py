@@ -19,10 +19,10 @@ from ragmon.export.dashboards.panels import (
     SHARE,
     STALE,
     VERDICTS,
-    Frame,
-    Label,
-    Query,
-    Value,
+    DashboardBuilder,
+    LabelColumn,
+    PanelQuery,
+    ValueColumn,
     lines,
     number,
     table,
@@ -48,9 +48,9 @@ _YES = {"0": ("no", "red"), "1": ("yes", "green")}
 _BYTES = "bytes"
 
 
-def health(settings: Settings) -> Frame:
+def health(settings: Settings) -> DashboardBuilder:
     """The dashboard."""
-    frame = Frame(
+    frame = DashboardBuilder(
         "health",
         "ragmon: health",
         "Is every record accounted for, what could not be judged, and does the monitor itself fare well?",
@@ -68,19 +68,19 @@ def health(settings: Settings) -> Frame:
 def _health_numbers() -> Iterator[Any]:
     residual = f"sum(abs({at(series_names.RESIDUAL)}))"
     says = "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
-    yield number("Unaccounted records", says, Query(residual, ""), NUMBER, limit=1)
+    yield number("Unaccounted records", says, PanelQuery(residual, ""), NUMBER, limit=1)
     age = f"time() - min by (instance) ({at(series_names.LAST_SCORED)})"
     yield number(
-        "Last scored", "How long ago a record was scored last.", Query(age, "{{instance}}"), SECONDS, limit=STALE
+        "Last scored", "How long ago a record was scored last.", PanelQuery(age, "{{instance}}"), SECONDS, limit=STALE
     )
-    reloaded = Query(f"min({at(series_names.RELOADED)})", "")
+    reloaded = PanelQuery(f"min({at(series_names.RELOADED)})", "")
     says = "Whether the configuration in force is the one on disk, everywhere."
     yield number("Configuration loaded", says, reloaded, NUMBER, look=_YES)
-    writable = Query(f"min({at(series_names.JOURNAL_WRITABLE)})", "")
+    writable = PanelQuery(f"min({at(series_names.JOURNAL_WRITABLE)})", "")
     yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, look=_YES)
-    series = Query(f"sum({at(series_names.SERIES)})", "")
+    series = PanelQuery(f"sum({at(series_names.SERIES)})", "")
     yield number("Series", "Prometheus series of all replicas in one scrape.", series, NUMBER)
-    yield number("Replicas", "How many answer.", Query(f"count({at(series_names.BUILD_INFO)})", ""), NUMBER)
+    yield number("Replicas", "How many answer.", PanelQuery(f"count({at(series_names.BUILD_INFO)})", ""), NUMBER)
 
 
 def _accounting() -> Iterator[Any]:
@@ -89,75 +89,77 @@ def _accounting() -> Iterator[Any]:
         (series_names.RECORDS_SCORED, "scored"),
         (series_names.DUPLICATE, "duplicate"),
     )
-    queries = [Query(rate(name, "stage"), f"{{{{stage}}}} {told}") for name, told in flows]
+    queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {told}") for name, told in flows]
     says = "Records that came in, were counted, or were there already, a second, by stage."
     yield lines("Records", says, queries, PER_SECOND, many=True)
     queries = [
-        Query(rate(name, "stage, reason"), f"{{{{stage}}}} {told}: {{{{reason}}}}")
+        PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {told}: {{{{reason}}}}")
         for name, told in ((series_names.IGNORED, "ignored"), (series_names.DROPPED, "dropped"))
     ]
     yield lines(
         "Ignored and dropped", "Records that are not RAG, and that were lost.", queries, PER_SECOND, stacked=True
     )
-    pending = Query(f"sum by (stage) ({at(series_names.PENDING)})", "{{stage}}")
+    pending = PanelQuery(f"sum by (stage) ({at(series_names.PENDING)})", "{{stage}}")
     yield lines("Pending", "Records that wait.", [pending], NUMBER)
-    residual = Query(f"sum by (stage, instance) ({at(series_names.RESIDUAL)})", "{{stage}} {{instance}}")
+    residual = PanelQuery(f"sum by (stage, instance) ({at(series_names.RESIDUAL)})", "{{stage}} {{instance}}")
     yield lines("Unaccounted records by stage", "0; anything else is a bug in ragmon.", [residual], NUMBER, floor=None)
 
 
 def _losses() -> Iterator[Any]:
-    query = Query(per_minute(series_names.UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}")
+    query = PanelQuery(
+        per_minute(series_names.UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}"
+    )
     says = (
         "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
         "Metrics with a cut lack what they lack without it."
     )
     yield lines("Unassessed", says, [query], PER_MINUTE, width=24, many=True)
     queries = [
-        Query(per_minute(series_names.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
-        Query(per_minute(series_names.REFUSED, "reason"), "refused: {{reason}}"),
-        Query(per_minute(series_names.SPANS_DROPPED, "reason"), "spans: {{reason}}"),
-        Query(per_minute(series_names.ORPHANS, ""), "said outside of a call"),
-        Query(per_minute(series_names.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
+        PanelQuery(per_minute(series_names.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
+        PanelQuery(per_minute(series_names.REFUSED, "reason"), "refused: {{reason}}"),
+        PanelQuery(per_minute(series_names.SPANS_DROPPED, "reason"), "spans: {{reason}}"),
+        PanelQuery(per_minute(series_names.ORPHANS, ""), "said outside of a call"),
+        PanelQuery(per_minute(series_names.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
     ]
     says = "What never became a record, or came without its text, a minute."
     yield lines("Lost on the way", says, queries, PER_MINUTE)
-    fields = Query(per_minute(series_names.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
+    fields = PanelQuery(per_minute(series_names.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
     says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
     yield lines("Fields unknown", says, [fields], PER_MINUTE)
 
 
 def _asked() -> Iterator[Any]:
-    probes = Query(per_minute(series_names.PROBES, "probe, result"), "{{probe}}: {{result}}")
+    probes = PanelQuery(per_minute(series_names.PROBES, "probe, result"), "{{probe}}: {{result}}")
     yield lines(
         "Probes", "Gold questions that were due, by what became of them, a minute.", [probes], PER_MINUTE, stacked=True
     )
-    judges = Query(per_minute(series_names.JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
+    judges = PanelQuery(per_minute(series_names.JUDGE_CALLS, "judge, result"), "{{judge}}: {{result}}")
     yield lines(
         "Judge calls", "Requests before a judge, by what became of them, a minute.", [judges], PER_MINUTE, stacked=True
     )
-    labels = Query(per_minute(series_names.LABELS, "result"), "{{result}}")
+    labels = PanelQuery(per_minute(series_names.LABELS, "result"), "{{result}}")
     yield lines("Labels", "Labels people gave, by what became of them, a minute.", [labels], PER_MINUTE, stacked=True)
-    waiting = Query(f"sum({at(series_names.LABELS_WAITING)})", "waiting")
+    waiting = PanelQuery(f"sum({at(series_names.LABELS_WAITING)})", "waiting")
     yield lines("Labels that wait", "Labels whose answers have not come.", [waiting], NUMBER)
 
 
 def _server() -> Iterator[Any]:
-    size = Query(worst(series_names.JOURNAL_BYTES, "instance"), "{{instance}}")
+    size = PanelQuery(worst(series_names.JOURNAL_BYTES, "instance"), "{{instance}}")
     yield lines("Journal", "Bytes of the journal; `[serve] max_size` bounds it.", [size], _BYTES)
-    missing = Query(f"sum({at(series_names.PRODUCER_MISSING)})", "missing")
+    missing = PanelQuery(f"sum({at(series_names.PRODUCER_MISSING)})", "missing")
     yield lines("Records missing", "Records that producers sent and that have not come.", [missing], NUMBER)
     queries = [
-        Query(per_minute(series_names.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
-        Query(per_minute(series_names.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
+        PanelQuery(per_minute(series_names.STATE_RESETS, "instance"), "{{instance}} journals set aside"),
+        PanelQuery(per_minute(series_names.CLOCK_JUMPS, "instance"), "{{instance}} jumps of the clock"),
     ]
     yield lines(
         "Accidents", "Damaged journals that were set aside, jumps of the system's clock, a minute.", queries, PER_MINUTE
     )
-    columns: list[Label | Value] = [
-        Label("instance", "instance"),
-        Label("version", "version"),
-        Value(worst(series_names.SERIES, "instance"), "series", NUMBER, 0),
-        Value(worst(series_names.BUILD_INFO, "instance, version"), ""),
+    columns: list[LabelColumn | ValueColumn] = [
+        LabelColumn("instance", "instance"),
+        LabelColumn("version", "version"),
+        ValueColumn(worst(series_names.SERIES, "instance"), "series", NUMBER, 0),
+        ValueColumn(worst(series_names.BUILD_INFO, "instance, version"), ""),
     ]
     yield table("Replicas and versions", "Who answers, in which version, with how many series.", columns, width=12)
 
@@ -165,9 +167,9 @@ def _server() -> Iterator[Any]:
 _BY = "pipeline, gate"
 
 
-def overview(settings: Settings) -> Frame:
+def overview(settings: Settings) -> DashboardBuilder:
     """The dashboard."""
-    frame = Frame(
+    frame = DashboardBuilder(
         "overview",
         "ragmon: overview",
         "Which gates hold, by how much and on how many requests; which alarms fire; which builds answer.",
@@ -192,16 +194,18 @@ def _overview_numbers() -> Iterator[Any]:
         ),
     }
     title, expr = of["fail"]
-    yield number(title, "A gate fails where a replica proves that it does not hold.", Query(expr, ""), NUMBER, limit=1)
+    yield number(
+        title, "A gate fails where a replica proves that it does not hold.", PanelQuery(expr, ""), NUMBER, limit=1
+    )
     title, expr = of["insufficient"]
-    yield number(title, "Gates for whose verdict no replica has enough data.", Query(expr, ""), NUMBER)
+    yield number(title, "Gates for whose verdict no replica has enough data.", PanelQuery(expr, ""), NUMBER)
     for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
         alarm = worst(series_names.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
         says = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
-        yield number(f"{name} firing", says, Query(f"sum({alarm})", ""), NUMBER, limit=1)
+        yield number(f"{name} firing", says, PanelQuery(f"sum({alarm})", ""), NUMBER, limit=1)
     age = f"time() - max({at(series_names.LAST_SCORED)})"
     says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
-    yield number("Last scored", says, Query(age, ""), SECONDS, limit=STALE)
+    yield number("Last scored", says, PanelQuery(age, ""), SECONDS, limit=STALE)
 
 
 def _gates(settings: Settings) -> Iterator[Any]:
@@ -214,9 +218,9 @@ def _gates(settings: Settings) -> Iterator[Any]:
         "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
     )
     figures = (
-        Value(told.value, "value", SHARE, 1, width=85),
-        Value(told.lower, "lower", SHARE, 1, width=85),
-        Value(told.upper, "upper", SHARE, 1, width=85),
+        ValueColumn(told.value, "value", SHARE, 1, width=85),
+        ValueColumn(told.lower, "lower", SHARE, 1, width=85),
+        ValueColumn(told.upper, "upper", SHARE, 1, width=85),
     )
     height = 2 + sum(plain(found) for found in gates(settings).values())
     yield table(
@@ -229,24 +233,28 @@ def _gates(settings: Settings) -> Iterator[Any]:
     )
     if others:
         matchers = (PIPELINE, among("gate", others))
-        value = (Value(worst(series_names.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
+        value = (ValueColumn(worst(series_names.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
         samples = worst(series_names.GATE_SAMPLES, _BY, *matchers)
         says = "Counts and ratios of times do not add up: of several replicas the largest is shown."
         columns = _columns(value, samples, NUMBER, matchers)
         yield table("Gates on counts and times", says, columns, height=3 + len(others), empty="no gates yet")
 
 
-def _columns(figures: tuple[Value, ...], samples: str, unit: str, matchers: tuple[str, ...]) -> list[Label | Value]:
+def _columns(
+    figures: tuple[ValueColumn, ...], samples: str, unit: str, matchers: tuple[str, ...]
+) -> list[LabelColumn | ValueColumn]:
     return [
-        Label("pipeline", "pipeline"),
-        Label("gate", "gate"),
-        Value(status(*matchers), "verdict", look=VERDICTS, width=105),
+        LabelColumn("pipeline", "pipeline"),
+        LabelColumn("gate", "gate"),
+        ValueColumn(status(*matchers), "verdict", look=VERDICTS, width=105),
         *figures,
-        Label("direction", "must be", 85),
-        Value(worst(series_names.GATE_THRESHOLD, _BY, *matchers), "threshold", unit, 1, width=90),
-        Value(samples, "n", decimals=0, width=75),
-        Value(of_gate(at(series_names.GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", look=FIRING, width=85),
-        Value(
+        LabelColumn("direction", "must be", 85),
+        ValueColumn(worst(series_names.GATE_THRESHOLD, _BY, *matchers), "threshold", unit, 1, width=90),
+        ValueColumn(samples, "n", decimals=0, width=75),
+        ValueColumn(
+            of_gate(at(series_names.GATE_ALARM, *matchers[:1])) + _only(matchers), "alarm", look=FIRING, width=85
+        ),
+        ValueColumn(
             of_gate(at(series_names.GATE_EVIDENCE, *matchers[:1])) + _only(matchers),
             "evidence",
             SHARE,
@@ -254,10 +262,10 @@ def _columns(figures: tuple[Value, ...], samples: str, unit: str, matchers: tupl
             gauge=True,
             width=120,
         ),
-        Label("metric", "metric"),
-        Label("source", "source", 75),
-        Label("window", "window", 75),
-        Value(worst(series_names.GATE_INFO, f"{_BY}, direction, metric, source, window", *matchers), ""),
+        LabelColumn("metric", "metric"),
+        LabelColumn("source", "source", 75),
+        LabelColumn("window", "window", 75),
+        ValueColumn(worst(series_names.GATE_INFO, f"{_BY}, direction, metric, source, window", *matchers), ""),
     ]
 
 
@@ -271,28 +279,28 @@ def _alarms() -> Iterator[Any]:
     firing = f"max by (pipeline, gate, severity) ({at(series_names.GATE_ALARM, PIPELINE)} == 1)"
     says = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     legend = "{{pipeline}} {{gate}} ({{severity}})"
-    yield timeline("Alarms that fired", says, Query(firing, legend), {"1": ("firing", "red")})
+    yield timeline("Alarms that fired", says, PanelQuery(firing, legend), {"1": ("firing", "red")})
     near = f"{worst(series_names.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
     says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
-    yield lines("Evidence", says, [Query(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
-    columns: list[Label | Value] = [
-        Value(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
-        *(Label(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),
+    yield lines("Evidence", says, [PanelQuery(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
+    columns: list[LabelColumn | ValueColumn] = [
+        ValueColumn(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
+        *(LabelColumn(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),
     ]
     yield table("Alerts that fire", "What the alert rules say in Prometheus.", columns, empty="no alert fires")
 
 
 def _seen() -> Iterator[Any]:
     """Which builds, indexes and gold sets are in use."""
-    columns: list[Label | Value] = [
-        Value(worst(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
-        *(Label(name, name) for name in ("pipeline", "build", "index_hash")),
+    columns: list[LabelColumn | ValueColumn] = [
+        ValueColumn(worst(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
+        *(LabelColumn(name, name) for name in ("pipeline", "build", "index_hash")),
     ]
     yield table("Builds and indexes", "Which answered last; at most eight of each pipeline.", columns, width=12)
-    sets: list[Label | Value] = [
-        Label("gold", "gold"),
-        Label("version", "version"),
-        Value(worst(series_names.GOLD_ITEMS, "gold"), "items", decimals=0),
-        Value(worst(series_names.GOLD_INFO, "gold, version"), ""),
+    sets: list[LabelColumn | ValueColumn] = [
+        LabelColumn("gold", "gold"),
+        LabelColumn("version", "version"),
+        ValueColumn(worst(series_names.GOLD_ITEMS, "gold"), "items", decimals=0),
+        ValueColumn(worst(series_names.GOLD_INFO, "gold, version"), ""),
     ]
     yield table("Gold sets", "The gold sets in use, and how many items each has.", sets, width=12)

@@ -61,7 +61,7 @@ VERDICTS: Final[Look] = {"0": ("pass", "green"), "1": ("insufficient", "#8e8e8e"
 FIRING: Final[Look] = {"0": ("no", "transparent"), "1": ("firing", "red")}
 
 
-class Query(NamedTuple):
+class PanelQuery(NamedTuple):
     """A query of a panel over time.
 
     Attributes:
@@ -75,7 +75,7 @@ class Query(NamedTuple):
     exemplar: bool = False
 
 
-def targets(queries: Sequence[Query], *, instant: bool = False, table: bool = False) -> list[Builder[Dataquery]]:
+def targets(queries: Sequence[PanelQuery], *, instant: bool = False, table: bool = False) -> list[Builder[Dataquery]]:
     """The queries as Grafana sends them."""
     found: list[Builder[Dataquery]] = []
     for letter, query in zip(ascii_uppercase, queries, strict=False):
@@ -89,7 +89,7 @@ def targets(queries: Sequence[Query], *, instant: bool = False, table: bool = Fa
 def lines(
     title: str,
     says: str,
-    queries: Sequence[Query],
+    queries: Sequence[PanelQuery],
     unit: str,
     *,
     stacked: bool = False,
@@ -164,7 +164,7 @@ def _thresholds(panel: timeseries.Panel) -> timeseries.Panel:
 def number(
     title: str,
     says: str,
-    query: Query,
+    query: PanelQuery,
     unit: str,
     *,
     limit: float | None = None,
@@ -191,7 +191,7 @@ def number(
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
 
 
-def timeline(title: str, says: str, query: Query, look: Look, *, width: int = 12) -> statetimeline.Panel:
+def timeline(title: str, says: str, query: PanelQuery, look: Look, *, width: int = 12) -> statetimeline.Panel:
     """States over time, one line for each series."""
     panel = statetimeline.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
     panel = panel.targets(targets([query])).no_value(NEVER).unit(NUMBER).mappings([mapping(look)])
@@ -200,7 +200,7 @@ def timeline(title: str, says: str, query: Query, look: Look, *, width: int = 12
     return panel.legend(legend.placement(kinds.LegendPlacement.BOTTOM))
 
 
-def bars(title: str, says: str, query: Query, unit: str, *, width: int = 12) -> bargauge.Panel:
+def bars(title: str, says: str, query: PanelQuery, unit: str, *, width: int = 12) -> bargauge.Panel:
     """One bar for each bucket of a histogram, over the time that is shown."""
     asked = prometheus.Dataquery().datasource(DATASOURCE).ref_id("A").expr(query.expr).legend_format(query.legend)
     panel = bargauge.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
@@ -263,7 +263,7 @@ _ANNOTATIONS: Final = {
 """Query, colour, and what Grafana's Prometheus shows of it: keys the SDK does not know."""
 
 
-class Frame:
+class DashboardBuilder:
     """A dashboard under construction.
 
     Args:
@@ -330,7 +330,7 @@ _TIME: Final = "Time"
 
 
 @dataclass(frozen=True)
-class Label:
+class LabelColumn:
     """A column that is a label.
 
     Attributes:
@@ -345,7 +345,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Value:
+class ValueColumn:
     """A column that is what a query says.
 
     Attributes:
@@ -370,7 +370,7 @@ class Value:
 def table(
     title: str,
     says: str,
-    columns: Sequence[Label | Value],
+    columns: Sequence[LabelColumn | ValueColumn],
     *,
     width: int = 24,
     height: int = 8,
@@ -388,10 +388,10 @@ def table(
         empty: What is said where there is no row.
         first: The column whose largest numbers come first.
     """
-    asked = [column for column in columns if isinstance(column, Value)]
+    asked = [column for column in columns if isinstance(column, ValueColumn)]
     panel = table_builder.Panel().title(title).description(says).datasource(DATASOURCE).unit(NUMBER).no_value(empty)
     panel = panel.span(width).height(height).cell_height(TableCellHeight.SM).show_header(True).filterable(False)
-    panel = panel.targets(targets([Query(column.expr, "") for column in asked], table=True))
+    panel = panel.targets(targets([PanelQuery(column.expr, "") for column in asked], table=True))
     if first:
         panel = panel.sort_by([common.TableSortByFieldState().display_name(first).desc(True)])
     if len(asked) > 1:
@@ -403,16 +403,16 @@ def table(
     return panel
 
 
-def _fields(asked: Sequence[Value]) -> dict[str, str]:
+def _fields(asked: Sequence[ValueColumn]) -> dict[str, str]:
     """What Grafana calls the value of each query."""
     if len(asked) == 1:
         return {asked[0].expr: "Value"}
     return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(asked)}
 
 
-def _order(columns: Sequence[Label | Value], fields: dict[str, str]) -> dict[str, object]:
+def _order(columns: Sequence[LabelColumn | ValueColumn], fields: dict[str, str]) -> dict[str, object]:
     """Which fields are shown, where, and under which name."""
-    names = [column.name if isinstance(column, Label) else fields[column.expr] for column in columns]
+    names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
     shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
     hidden = [name for name in (_TIME, *names) if name not in shown]
     return {
@@ -422,9 +422,9 @@ def _order(columns: Sequence[Label | Value], fields: dict[str, str]) -> dict[str
     }
 
 
-def _properties(column: Label | Value) -> list[DynamicConfigValue]:
+def _properties(column: LabelColumn | ValueColumn) -> list[DynamicConfigValue]:
     found = [] if column.width is None else [DynamicConfigValue("custom.width", column.width)]
-    if isinstance(column, Label) or not column.title:
+    if isinstance(column, LabelColumn) or not column.title:
         return found if column.title else []
     found.append(DynamicConfigValue("unit", column.unit))
     if column.decimals is not None:

@@ -25,10 +25,10 @@ from ragmon.export.dashboards.panels import (
     REQUESTS,
     SECONDS,
     SHARE,
-    Frame,
-    Label,
-    Query,
-    Value,
+    DashboardBuilder,
+    LabelColumn,
+    PanelQuery,
+    ValueColumn,
     bars,
     lines,
     table,
@@ -50,7 +50,7 @@ from ragmon.export.promql import (
 )
 from ragmon.metrics import Metric
 from ragmon.metrics import retrieval as rules
-from ragmon.metrics.base import Judged, judged
+from ragmon.metrics.base import JudgeMetric, judged
 from ragmon.metrics.serving import AnsweredWithin, EmptyRetrievalRate, ErrorRate
 from ragmon.scoring.predictions import METRIC
 
@@ -87,19 +87,19 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
         settings: The configuration.
     """
     matchers = (PIPELINE, equals("gate", name))
-    threshold = Query(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
+    threshold = PanelQuery(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
     metric = found[0].metric
     title = name if name == metric else f"{name} ({metric})"
     if not plain(found):
         says = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
-        value = Query(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
+        value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, says, [value, threshold], NUMBER, width=12)
     says = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
     told = pooled(GATE, "pipeline", *matchers)
     queries = [
-        Query(told.value, "{{pipeline}}"),
-        Query(told.lower, "{{pipeline}} lower"),
-        Query(told.upper, "{{pipeline}} upper"),
+        PanelQuery(told.value, "{{pipeline}}"),
+        PanelQuery(told.lower, "{{pipeline}} lower"),
+        PanelQuery(told.upper, "{{pipeline}} upper"),
         threshold,
     ]
     bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
@@ -119,22 +119,22 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
         says = (
             f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
         )
-        return lines(family.name, says, [Query(cut, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True)
+        return lines(family.name, says, [PanelQuery(cut, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True)
     queries = [
-        Query(told.value, legend),
-        Query(told.lower, f"{legend} lower"),
-        Query(told.upper, f"{legend} upper"),
+        PanelQuery(told.value, legend),
+        PanelQuery(told.lower, f"{legend} lower"),
+        PanelQuery(told.upper, f"{legend} upper"),
         *_thresholds(family.name, settings),
     ]
     return lines(family.name, says, queries, SHARE, floor=None)
 
 
-def _thresholds(metric: str, settings: Settings) -> Iterator[Query]:
+def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
     """What the gates on a metric must keep."""
     for name, found in gates(settings).items():
         if plain(found) and found[0].metric == metric:
             expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
-            yield Query(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
+            yield PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
 
 
 def _help(key: str, settings: Settings) -> str:
@@ -148,9 +148,9 @@ def is_retrieval(family: type[Metric]) -> bool:
     return family.__module__ == rules.__name__ or family is EmptyRetrievalRate
 
 
-def retrieval(settings: Settings) -> Frame:
+def retrieval(settings: Settings) -> DashboardBuilder:
     """The dashboard."""
-    frame = Frame(
+    frame = DashboardBuilder(
         "retrieval",
         "ragmon: retrieval",
         "Does retrieval bring the right documents, how many, and from which index?",
@@ -171,15 +171,15 @@ def _documents() -> Iterator[Any]:
     by, where = "pipeline, source", (PIPELINE, SOURCE)
     count, total = (rate(f"{series_names.DOCUMENTS}_{end}", by, *where) for end in ("count", "sum"))
     queries = [
-        Query(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
-        Query(f"ceil({quantile(0.5, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
-        Query(f"ceil({quantile(0.95, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
+        PanelQuery(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
+        PanelQuery(f"ceil({quantile(0.5, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
+        PanelQuery(f"ceil({quantile(0.95, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
     ]
     says = (
         "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
     )
     yield lines("Documents retrieved", says, queries, NUMBER)
-    query = Query(grown(f"{series_names.DOCUMENTS}_bucket", "le", *where), "{{le}}")
+    query = PanelQuery(grown(f"{series_names.DOCUMENTS}_bucket", "le", *where), "{{le}}")
     says = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
     )
@@ -189,18 +189,18 @@ def _documents() -> Iterator[Any]:
 def _index() -> Iterator[Any]:
     hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(series_names.BUILD_SEEN, PIPELINE)}))"
     says = "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
-    yield lines("Indexes that answer", says, [Query(hashes, "{{pipeline}}")], NUMBER)
+    yield lines("Indexes that answer", says, [PanelQuery(hashes, "{{pipeline}}")], NUMBER)
 
 
 def _coverage() -> Iterator[Any]:
     """How much of the traffic the gold covers, and how much of the gold was asked."""
     ways = rate(series_names.GOLD_MATCH, "pipeline, how", PIPELINE)
     says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
-    yield lines("Gold matches", says, [Query(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
+    yield lines("Gold matches", says, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
     seen = worst(series_names.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
     share = f"{seen} / on (gold) group_left () {worst(series_names.GOLD_ITEMS, 'gold')}"
     says = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
-    yield lines("Gold items seen", says, [Query(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1)
+    yield lines("Gold items seen", says, [PanelQuery(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1)
 
 
 _QUANTILES = (0.5, 0.95, 0.99)
@@ -211,9 +211,9 @@ def is_traffic(family: type[Metric]) -> bool:
     return family in (AnsweredWithin, ErrorRate)
 
 
-def traffic(settings: Settings) -> Frame:
+def traffic(settings: Settings) -> DashboardBuilder:
     """The dashboard."""
-    frame = Frame(
+    frame = DashboardBuilder(
         "traffic",
         "ragmon: traffic",
         "How many requests there are, how many end in an error, how long they take from end to end and by stage.",
@@ -230,24 +230,26 @@ def traffic(settings: Settings) -> Frame:
 def _requests() -> Iterator[Any]:
     where = (PIPELINE, SOURCE)
     calls = rate(series_names.REQUESTS, "pipeline, source", *where)
-    yield lines("Requests", "All calls, sampled or not, a second.", [Query(calls, "{{pipeline}} {{source}}")], REQUESTS)
+    yield lines(
+        "Requests", "All calls, sampled or not, a second.", [PanelQuery(calls, "{{pipeline}} {{source}}")], REQUESTS
+    )
     strata = rate(series_names.REQUESTS, "stratum", *where)
     says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
-    yield lines("Requests by stratum", says, [Query(strata, "{{stratum}}")], REQUESTS, stacked=True)
+    yield lines("Requests by stratum", says, [PanelQuery(strata, "{{stratum}}")], REQUESTS, stacked=True)
     errors = rate(series_names.ERRORS, "pipeline, code", PIPELINE)
     says = "Calls of users that ended in an error, by its kind, a second."
-    yield lines("Errors by kind", says, [Query(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
+    yield lines("Errors by kind", says, [PanelQuery(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
     failed = rate(series_names.ERRORS, "pipeline", PIPELINE)
     of_users = rate(series_names.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
     says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
-    yield lines("Share of errors", says, [Query(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
+    yield lines("Share of errors", says, [PanelQuery(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
 
 
 def _latency() -> Iterator[Any]:
     where = (PIPELINE, SOURCE)
     by = "pipeline, source"
     queries = [
-        Query(
+        PanelQuery(
             quantile(q, series_names.LATENCY, by, *where),
             f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}",
             exemplar=True,
@@ -257,7 +259,7 @@ def _latency() -> Iterator[Any]:
     says = "How long calls take from end to end. Points are traces, where the data source has exemplars."
     yield lines("Latency", says, queries, SECONDS)
     queries = [
-        Query(quantile(q, series_names.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}")
+        PanelQuery(quantile(q, series_names.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}")
         for q in _QUANTILES
     ]
     yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
@@ -266,9 +268,9 @@ def _latency() -> Iterator[Any]:
 _OWN = "ragmon.metrics."
 
 
-def answers(settings: Settings) -> Frame:
+def answers(settings: Settings) -> DashboardBuilder:
     """The dashboard."""
-    frame = Frame(
+    frame = DashboardBuilder(
         "answers",
         "ragmon: answers",
         "Are the answers right, cited and grounded, and is refused what should be?",
@@ -288,7 +290,7 @@ def answers(settings: Settings) -> Frame:
 
 
 def _heading(family: type[Metric]) -> str:
-    if issubclass(family, Judged):
+    if issubclass(family, JudgeMetric):
         return "Judges"
     if not family.__module__.startswith(_OWN):
         return "Metrics of your own"
@@ -300,7 +302,7 @@ def _labels() -> Iterator[Any]:
     shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
     by = "pipeline, instance"
     queries = [
-        Query(worst(shown + ending, by, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{told}")
+        PanelQuery(worst(shown + ending, by, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{told}")
         for ending, told in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
     ]
     says = (
@@ -310,8 +312,8 @@ def _labels() -> Iterator[Any]:
     yield lines(f"{METRIC}, all answers", says, queries, SHARE, floor=None)
     gain = worst(series_names.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
     says = "How many labels each label is worth beside this score; 1: the score does not help."
-    yield lines("What a label is worth", says, [Query(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
-    query = Query(per_minute(series_names.LABELS, "result"), "{{result}}")
+    yield lines("What a label is worth", says, [PanelQuery(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
+    query = PanelQuery(per_minute(series_names.LABELS, "result"), "{{result}}")
     yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
 
 
@@ -321,10 +323,10 @@ def _slices() -> Any:
     score, scored = (
         grown(name, by, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
     )
-    columns: list[Label | Value] = [
-        *(Label(name, name) for name in by.split(", ")),
-        Value(f"{score} / {scored}", "value", SHARE, 1),
-        Value(f"{scored} > 0", "n", NUMBER, 0),
+    columns: list[LabelColumn | ValueColumn] = [
+        *(LabelColumn(name, name) for name in by.split(", ")),
+        ValueColumn(f"{score} / {scored}", "value", SHARE, 1),
+        ValueColumn(f"{scored} > 0", "n", NUMBER, 0),
     ]
     says = "Every gated metric of every slice over the time shown. Small n says little."
     return table("Gated metrics by slice", says, columns, empty="no slice has data", height=12)

@@ -9,12 +9,12 @@ from ragmon.config.settings import Settings
 from ragmon.export.rules import gate_alerts, monitor_alerts, recording, traffic_alerts
 from ragmon.export.rules import recording as compat
 from ragmon.export.rules import recording as counted
-from ragmon.export.rules.file import Group, Rule, render
+from ragmon.export.rules.file import Rule, RuleGroup, render
 from ragmon.export.rules.gate_alerts import Writer
 from ragmon.export.rules.unit_tests import every_case, render_tests
 
 
-def rule_groups(settings: Settings) -> list[Group]:
+def rule_groups(settings: Settings) -> list[RuleGroup]:
     """The rules: what is recorded first, then what alerts.
 
     Args:
@@ -25,7 +25,7 @@ def rule_groups(settings: Settings) -> list[Group]:
     """
     writer, shares = Writer(settings.links), counted.shares(settings)
     return [
-        Group(
+        RuleGroup(
             "ragmon.gates",
             [
                 *recording.threshold_recordings(counted.gates(settings)),
@@ -33,16 +33,18 @@ def rule_groups(settings: Settings) -> list[Group]:
                 *recording.lately(shares),
             ],
         ),
-        Group("ragmon.burn", [*recording.summed(shares), *recording.divided()], interval="1m"),
-        Group("ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(settings)]),
-        Group("ragmon.compat", compat.recorded(settings.windows)),
-        Group("ragmon.alerts.gates", [*gate_alerts.alarms(writer), *gate_alerts.windows(writer)]),
-        Group(
+        RuleGroup("ragmon.burn", [*recording.summed(shares), *recording.divided()], interval="1m"),
+        RuleGroup(
+            "ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(settings)]
+        ),
+        RuleGroup("ragmon.compat", compat.recorded(settings.windows)),
+        RuleGroup("ragmon.alerts.gates", [*gate_alerts.alarms(writer), *gate_alerts.windows(writer)]),
+        RuleGroup(
             "ragmon.alerts.traffic",
             [*traffic_alerts.traffic_alerts(settings, writer), *traffic_alerts.coverage_alerts(settings, writer)],
         ),
-        Group("ragmon.alerts.monitor", monitor_alerts.alerts(settings, writer)),
+        RuleGroup("ragmon.alerts.monitor", monitor_alerts.alerts(settings, writer)),
     ]
 
 
-__all__ = ["Group", "Rule", "every_case", "render", "render_tests", "rule_groups"]
+__all__ = ["Rule", "RuleGroup", "every_case", "render", "render_tests", "rule_groups"]

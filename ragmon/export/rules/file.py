@@ -57,7 +57,7 @@ def _as_it_stands(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
+class RuleGroup:
     """Rules that are evaluated one after the other.
 
     Args:
@@ -76,7 +76,7 @@ class Group:
         return {"name": self.name, **timed, "rules": [rule.plain() for rule in self.rules]}
 
 
-def render(groups: Sequence[Group], form: Form = "prometheus") -> str:
+def render(groups: Sequence[RuleGroup], form: Form = "prometheus") -> str:
     """The text of a rule file.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragmon.alarms.frozen import INDEX_ALERT
-from ragmon.config.services import Links
+from ragmon.config.services import LinksTable
 from ragmon.core import constants, series_names
 from ragmon.export.rules import recording
 from ragmon.export.rules.file import Rule
@@ -30,7 +30,7 @@ class Writer:
         links: Where runbook and dashboards are.
     """
 
-    links: Links
+    links: LinksTable
 
     def of(self, alert: str, summary: str, description: str, *, gated: bool = False) -> Mapping[str, str]:
         """The annotations of an alert.

@@ -28,7 +28,7 @@ from ragmon.export.prometheus_quality import LATENCY_BOUNDS
 from ragmon.export.promql import Z999, exact, selector
 from ragmon.export.rules import recording, traffic_alerts
 from ragmon.export.rules import recording as counted
-from ragmon.export.rules.file import HEADER, Group, dump
+from ragmon.export.rules.file import HEADER, RuleGroup, dump
 from ragmon.export.rules.recording import burn_of
 
 RULES: Final = "ragmon.rules.yml"
@@ -84,7 +84,7 @@ def scraped(name: str, target: Mapping[str, str] = TARGET, /, **labels: str) -> 
     return selector(name, {**labels, **target})
 
 
-def render_tests(cases: Sequence[Case], groups: Sequence[Group]) -> str:
+def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:
     """The text of a file for `promtool test rules`.
 
     Args:
@@ -470,6 +470,3 @@ def every_case(settings: Settings) -> list[Case]:
         settings: The configuration.
     """
     return [*gate_cases(settings), *traffic_cases(settings), *monitor_cases(settings)]
-
-
-__all__ = ["Case", "every_case", "render_tests"]

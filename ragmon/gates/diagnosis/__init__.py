@@ -12,7 +12,7 @@ answer      all of it together
 
 from ragmon.gates.diagnosis.explain import explain
 from ragmon.gates.diagnosis.model import (
-    Change,
+    ChangePoint,
     Level,
     Moved,
     Part,
@@ -26,10 +26,10 @@ from ragmon.gates.diagnosis.model import (
     load,
     plain,
 )
-from ragmon.gates.diagnosis.traits import said
+from ragmon.gates.diagnosis.traits import traits_of
 
 __all__ = [
-    "Change",
+    "ChangePoint",
     "Level",
     "Moved",
     "Part",
@@ -43,5 +43,5 @@ __all__ = [
     "explain",
     "load",
     "plain",
-    "said",
+    "traits_of",
 ]

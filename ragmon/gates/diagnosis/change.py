@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from ragmon.gates.diagnosis.model import Change, Level
+from ragmon.gates.diagnosis.model import ChangePoint, Level
 from ragmon.scoring.score_table import Stat
 from ragmon.stats import MICRO
 from ragmon.stats.detection import kl
@@ -29,7 +29,7 @@ are estimated make it a little less. The idea is Siegmund's, Int. Stat. Rev. 56 
 """
 
 
-class Sums(NamedTuple):
+class ScoreSums(NamedTuple):
     """Requests and the sum of their scores in micro-units, of which more is better."""
 
     n: int
@@ -40,16 +40,16 @@ class Sums(NamedTuple):
         """Their mean; there must be one request."""
         return self.total / (self.n * MICRO)
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: ScoreSums) -> ScoreSums:
         """Both together."""
-        return Sums(self.n + other.n, self.total + other.total)
+        return ScoreSums(self.n + other.n, self.total + other.total)
 
-    def minus(self, other: Sums) -> Sums:
+    def minus(self, other: ScoreSums) -> ScoreSums:
         """The rest."""
-        return Sums(self.n - other.n, self.total - other.total)
+        return ScoreSums(self.n - other.n, self.total - other.total)
 
 
-NOTHING: Final = Sums(0, 0)
+NOTHING: Final = ScoreSums(0, 0)
 
 
 class Point(NamedTuple):
@@ -57,13 +57,13 @@ class Point(NamedTuple):
 
     start: int
     end: int
-    sums: Sums
+    sums: ScoreSums
 
 
-def gain(one: Sums, other: Sums) -> float:
+def gain(one: ScoreSums, other: ScoreSums) -> float:
     """The logarithm of the likelihood ratio of two means against one.
 
-    >>> round(gain(Sums(100, 90 * MICRO), Sums(100, 60 * MICRO)), 2)
+    >>> round(gain(ScoreSums(100, 90 * MICRO), ScoreSums(100, 60 * MICRO)), 2)
     12.66
     """
     if not one.n or not other.n:
@@ -90,7 +90,7 @@ def chance(evidence: float, places: int) -> float:
     return min(1.0, places * (1 + evidence) * math.exp(-evidence))
 
 
-def locate(points: Sequence[Point], tries: int = 1) -> Change:
+def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
     """The most likely moment at which the mean fell.
 
     Args:
@@ -101,10 +101,10 @@ def locate(points: Sequence[Point], tries: int = 1) -> Change:
     if len(points) < 2:
         told = "all requests that were scored fall into one step" if points else "no request was scored"
         return _none(told, places)
-    up_to = list(accumulate((point.sums for point in points), Sums.plus))
+    up_to = list(accumulate((point.sums for point in points), ScoreSums.plus))
     whole = up_to[-1]
     cuts = [(before, whole.minus(before)) for before in up_to[:-1]]
-    possible = max(gain(Sums(a.n, a.n * MICRO), Sums(b.n, 0)) for a, b in cuts)
+    possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
     if chance(possible, places) > ALPHA:
         return _none(f"{whole.n} scored requests are too few: no change could be told from chance", places)
     found = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
@@ -114,7 +114,7 @@ def locate(points: Sequence[Point], tries: int = 1) -> Change:
         how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
         return _none(f"nothing became worse: {how}, {places} places looked at", places, p, found[best])
     likely = [i for i, evidence in enumerate(found) if evidence > 0 and evidence >= found[best] - LIKELY]
-    return Change(
+    return ChangePoint(
         began=float(points[best + 1].start),
         earliest=float(points[likely[0]].start),
         latest=float(points[likely[-1] + 1].end),
@@ -125,11 +125,11 @@ def locate(points: Sequence[Point], tries: int = 1) -> Change:
     )
 
 
-def _none(reason: str, places: int, p: float = 1.0, evidence: float = 0.0) -> Change:
-    return Change(None, None, None, p, evidence, places, reason)
+def _none(reason: str, places: int, p: float = 1.0, evidence: float = 0.0) -> ChangePoint:
+    return ChangePoint(None, None, None, p, evidence, places, reason)
 
 
-def together(sums: Iterable[Sums]) -> Sums:
+def together(sums: Iterable[ScoreSums]) -> ScoreSums:
     """All of them."""
     found = NOTHING
     for one in sums:

@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Outcome
 from ragmon.gates.diagnosis import traits
-from ragmon.gates.diagnosis.change import Point, Sums, added, level, locate, moved_by
-from ragmon.gates.diagnosis.model import Change, Moved, Standing, Suspect, Why
+from ragmon.gates.diagnosis.change import Point, ScoreSums, added, level, locate, moved_by
+from ragmon.gates.diagnosis.model import ChangePoint, Moved, Standing, Suspect, Why
 from ragmon.gates.diagnosis.reads import (
     OCTAVES,
-    Half,
-    Look,
+    GateMetric,
     Measure,
-    Metric,
     SameIndex,
+    SideReader,
+    WindowSelection,
     Within,
     first_seen,
     reads,
@@ -30,9 +30,9 @@ from ragmon.gates.diagnosis.suspects import (
     BUILD,
     GOLD_VERSION,
     INDEX,
-    Group,
-    Parting,
-    Weighing,
+    CauseScorer,
+    PartSeries,
+    Splitter,
     causes,
     ranked,
     slower,
@@ -44,7 +44,7 @@ from ragmon.stats import MICRO
 
 
 @dataclass(frozen=True)
-class Found:
+class Diagnosis:
     """What was found.
 
     Attributes:
@@ -53,9 +53,9 @@ class Found:
         change: When it became worse.
     """
 
-    look: Look
+    look: WindowSelection
     measure: Measure
-    change: Change
+    change: ChangePoint
 
 
 class _Episode(NamedTuple):
@@ -66,12 +66,12 @@ class _Episode(NamedTuple):
         end: Where it became better again; None: it did not.
     """
 
-    change: Change
+    change: ChangePoint
     begin: float | None = None
     end: float | None = None
 
 
-def search(look: Look, outcome: Outcome, table: ScoreTable) -> Found:
+def search(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
     """When a gate's metric became worse for the last time.
 
     A change among requests of the newest gold version alone is looked for first: what is left is one of the version.
@@ -89,7 +89,7 @@ def search(look: Look, outcome: Outcome, table: ScoreTable) -> Found:
     return _clearest(look, outcome, table)
 
 
-def _clearest(look: Look, outcome: Outcome, table: ScoreTable) -> Found:
+def _clearest(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
     """The change of the measure that shows it most clearly."""
     measures = _measures(look, outcome, table)
     tries = len(OCTAVES) if outcome.gate.kind == "quantile_ratio" else 1
@@ -100,7 +100,7 @@ def _clearest(look: Look, outcome: Outcome, table: ScoreTable) -> Found:
     stretch = replace(
         look, begin=look.begin if begin is None else int(begin), end=look.end if end is None else int(end)
     )
-    return Found(stretch, measure, change)
+    return Diagnosis(stretch, measure, change)
 
 
 def _last(points: Sequence[Point], tries: int) -> _Episode:
@@ -131,20 +131,20 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
 def _turned(point: Point) -> Point:
     """The same step with what was good for bad."""
     n, total = point.sums
-    return point._replace(sums=Sums(n, n * MICRO - total))
+    return point._replace(sums=ScoreSums(n, n * MICRO - total))
 
 
-def _measures(look: Look, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
+def _measures(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
     """What may be followed for a gate."""
     if outcome.gate.kind == "quantile_ratio":
         return _within(look)
     if outcome.gate.kind == "distinct":
         indexes = sorted({key.index_hash for key in look.keys if key.index_hash})
         return [SameIndex(min(indexes, key=lambda index: _first(look, INDEX, index), default=""))]
-    return [Metric(outcome.gate, table)]
+    return [GateMetric(outcome.gate, table)]
 
 
-def _within(look: Look) -> Sequence[Measure]:
+def _within(look: WindowSelection) -> Sequence[Measure]:
     """The parting lines with requests on both sides; others cannot show anything."""
     rows = look.merged(look.keys, look.begin, look.end)
     lines = [Within(milliseconds) for milliseconds in OCTAVES]
@@ -152,13 +152,13 @@ def _within(look: Look) -> Sequence[Measure]:
     return [line for line, stat in zip(lines, fast, strict=True) if 0 < stat.sum < stat.n * MICRO] or lines[:1]
 
 
-def _first(look: Look, dimension: str, name: str) -> float:
+def _first(look: WindowSelection, dimension: str, name: str) -> float:
     """When an index or a gold version was seen first; 0 where it is older than what is kept by time."""
     keys = [key for key in look.keys if getattr(key, dimension) == name]
     return first_seen(look.state, keys) or 0.0
 
 
-def _versions(look: Look) -> list[str]:
+def _versions(look: WindowSelection) -> list[str]:
     """The versions of the gold set that have requests in the look, the newest last."""
     found = {key.gold_version for key in look.keys if any(True for _ in look.rows(key, look.begin, look.end))}
     return sorted(found, key=lambda version: (_first(look, GOLD_VERSION, version), version))
@@ -193,14 +193,14 @@ def explain(
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     end = (int(now) // STEP + 1) * STEP
-    whole = Look(state, reads(outcome, state, table), max(0, int(begin) // FOLDED * FOLDED), end)
+    whole = WindowSelection(state, reads(outcome, state, table), max(0, int(begin) // FOLDED * FOLDED), end)
     found = search(whole, outcome, table)
     look, measure, change = found.look, found.measure, found.change
     cut = look.begin if change.began is None else change.began
-    before = None if change.began is None else Half(look, look.begin, cut)
-    after = Half(look, cut, look.end)
-    parts = Parting(look, measure, before, after).groups()
-    suspects = _suspects(Weighing(look, measure, change, before, after, len(causes(parts))), parts)
+    before = None if change.began is None else SideReader(look, look.begin, cut)
+    after = SideReader(look, cut, look.end)
+    parts = Splitter(look, measure, before, after).groups()
+    suspects = _suspects(CauseScorer(look, measure, change, before, after, len(causes(parts))), parts)
     then = {} if before is None else before.whole.cells
     seen = traits.compared(then, after.whole.cells, after.failing(measure))
     return Why(
@@ -223,7 +223,7 @@ def explain(
     )
 
 
-def _standing(outcome: Outcome, look: Look) -> Standing:
+def _standing(outcome: Outcome, look: WindowSelection) -> Standing:
     gate = outcome.gate
     return Standing(
         pipeline=gate.pipeline,
@@ -244,7 +244,7 @@ def _standing(outcome: Outcome, look: Look) -> Standing:
     )
 
 
-def _suspects(weighing: Weighing, parts: Sequence[Group]) -> tuple[Suspect, ...]:
+def _suspects(weighing: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
     """What separates good from bad, and the stages that became slower."""
     found = ranked([one for part in causes(parts) if (one := weighing.suspect(part)) is not None])
     if weighing.before is None:
@@ -252,7 +252,9 @@ def _suspects(weighing: Weighing, parts: Sequence[Group]) -> tuple[Suspect, ...]
     return (*found, *slower(stages(weighing.before, weighing.after), weighing.before, weighing.after))
 
 
-def _metrics(look: Look, table: ScoreTable, measure: Measure, before: Half | None, after: Half) -> tuple[Moved, ...]:
+def _metrics(
+    look: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
+) -> tuple[Moved, ...]:
     """The other metrics of the same requests, those that moved most first; over all requests, those without gold."""
     olds, news = ({} if before is None else table.of(before.whole)), table.of(after.whole)
     found = []
@@ -263,7 +265,9 @@ def _metrics(look: Look, table: ScoreTable, measure: Measure, before: Half | Non
     return tuple(sorted(found, key=lambda one: -abs(one.by)))
 
 
-def _notes(whole: Look, look: Look, parts: Sequence[Group], suspects: Sequence[Suspect]) -> Iterator[str]:
+def _notes(
+    whole: WindowSelection, look: WindowSelection, parts: Sequence[PartSeries], suspects: Sequence[Suspect]
+) -> Iterator[str]:
     if look.version != whole.version:
         yield f"gold {look.reads.gold} changed its version; only requests of {look.version} are looked at"
     if not suspects and look.keys:
@@ -273,6 +277,6 @@ def _notes(whole: Look, look: Look, parts: Sequence[Group], suspects: Sequence[S
         yield f"nothing that is recorded separates good requests from bad ones: {', '.join(held)}"
 
 
-def _single(look: Look, dimension: str) -> str:
+def _single(look: WindowSelection, dimension: str) -> str:
     """That there is nothing to compare."""
     return f"one {dimension}" if any(getattr(key, dimension) for key in look.keys) else f"no {dimension}"

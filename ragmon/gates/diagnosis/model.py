@@ -22,7 +22,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangePoint:
     """When it became worse.
 
     Attributes:
@@ -227,7 +227,7 @@ class Why:
     begin: float
     end: float
     measure: str
-    change: Change
+    change: ChangePoint
     before: Side | None
     after: Side
     mechanism: str

@@ -17,11 +17,11 @@ from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Gate, Outcome
-from ragmon.gates.diagnosis.change import Point, Sums, added
+from ragmon.gates.diagnosis.change import Point, ScoreSums, added
 from ragmon.gates.diagnosis.model import Side, Stage, Times
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import by_stratum
-from ragmon.scoring.counts import Row, Table, add_counts, add_table
+from ragmon.scoring.counts import Table, WindowBucket, add_counts, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
 from ragmon.scoring.snapshot import FEW, SLACK, item_sums
 from ragmon.scoring.windows import UNTIMED, SeriesKey, State
@@ -44,21 +44,21 @@ class Measure(ABC):
         self.at_least = at_least
 
     @abstractmethod
-    def of(self, key: SeriesKey, row: Row) -> Stat:
+    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
         """What a row of a series says."""
 
-    def passed(self, key: SeriesKey, row: Row) -> tuple[int, int] | None:
+    def passed(self, key: SeriesKey, row: WindowBucket) -> tuple[int, int] | None:
         """How many requests keep and break the gate, one by one; None where that is not known."""
         stat = self.of(key, row)
         good = self.sums(stat).total // stats.MICRO
         return good, stat.n - good
 
-    def sums(self, stat: Stat) -> Sums:
+    def sums(self, stat: Stat) -> ScoreSums:
         """The same, of which more is better."""
-        return Sums(stat.n, stat.sum if self.at_least else stat.n * stats.MICRO - stat.sum)
+        return ScoreSums(stat.n, stat.sum if self.at_least else stat.n * stats.MICRO - stat.sum)
 
 
-class Metric(Measure):
+class GateMetric(Measure):
     """A gate's metric.
 
     Args:
@@ -72,11 +72,11 @@ class Metric(Measure):
         self._gate = gate
         self._table = ScoreTable({gate.metric: self.metric})
 
-    def of(self, key: SeriesKey, row: Row) -> Stat:
+    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
         """What a row of a series says."""
         return self._table.of(row)[self.name]
 
-    def passed(self, key: SeriesKey, row: Row) -> tuple[int, int] | None:
+    def passed(self, key: SeriesKey, row: WindowBucket) -> tuple[int, int] | None:
         """How many requests keep and break the gate; None for scores that are kept as sums alone."""
         if self.metric.measured or row.spilled:
             return None
@@ -102,7 +102,7 @@ class Within(Measure):
         self._edge = stats.bucket(milliseconds)
         self._stage = stage
 
-    def of(self, key: SeriesKey, row: Row) -> Stat:
+    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
         """What a row of a series says."""
         histogram = row.latency.get(self._stage, {})
         fast = stats.MICRO * sum(n for bucket, n in histogram.items() if bucket < self._edge)
@@ -116,7 +116,7 @@ class SameIndex(Measure):
         super().__init__(f"index_hash {index_hash}", at_least=True)
         self._index = index_hash
 
-    def of(self, key: SeriesKey, row: Row) -> Stat:
+    def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
         """What a row of a series says."""
         n = row.count if key.index_hash else 0
         same = n * stats.MICRO if key.index_hash == self._index else 0
@@ -156,7 +156,7 @@ def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class WindowSelection:
     """What was counted in a stretch of time.
 
     Args:
@@ -192,7 +192,7 @@ class Look:
         folded = (start for key in self.every for start in self.state.series[key].folded if start != UNTIMED)
         return max(folded, default=-FOLDED) + FOLDED
 
-    def rows(self, key: SeriesKey, begin: float, end: float) -> Iterator[tuple[int, int, Row]]:
+    def rows(self, key: SeriesKey, begin: float, end: float) -> Iterator[tuple[int, int, WindowBucket]]:
         """Start and end of each step that starts in a stretch, and its row; a step may have two."""
         series = self.state.series[key]
         for start, row in series.fresh.items():
@@ -210,7 +210,7 @@ class Look:
 
     def points(self, measure: Measure) -> list[Point]:
         """The steps with at least one score, in the order of time."""
-        found: dict[int, Sums] = {}
+        found: dict[int, ScoreSums] = {}
         for key in self.keys:
             for start, _, row in self.rows(key, self.begin, self.end):
                 sums = measure.sums(measure.of(key, row))
@@ -218,11 +218,11 @@ class Look:
                     found[start] = found[start].plus(sums) if start in found else sums
         return [Point(start, self.steps[start], found[start]) for start in sorted(found)]
 
-    def merged(self, keys: Iterable[SeriesKey], begin: float, end: float) -> dict[SeriesKey, Row]:
+    def merged(self, keys: Iterable[SeriesKey], begin: float, end: float) -> dict[SeriesKey, WindowBucket]:
         """What each series counted in a stretch, as one row."""
-        found: dict[SeriesKey, Row] = {}
+        found: dict[SeriesKey, WindowBucket] = {}
         for key in keys:
-            whole = found[key] = Row()
+            whole = found[key] = WindowBucket()
             for _, _, row in self.rows(key, begin, end):
                 whole.merge(row)
         return found
@@ -243,7 +243,7 @@ REQUESTS = "requests"
 GOLD_ITEMS = "gold items"
 
 
-class Half:
+class SideReader:
     """The rows on one side of a cut.
 
     Args:
@@ -255,11 +255,11 @@ class Half:
         whole: All of them together.
     """
 
-    def __init__(self, look: Look, begin: float, end: float) -> None:
+    def __init__(self, look: WindowSelection, begin: float, end: float) -> None:
         self.look = look
         self.begin, self.end = begin, end
-        self.rows: dict[SeriesKey, Row] = look.merged(look.keys, begin, end)
-        self.whole = Row()
+        self.rows: dict[SeriesKey, WindowBucket] = look.merged(look.keys, begin, end)
+        self.whole = WindowBucket()
         for row in self.rows.values():
             self.whole.merge(row)
         self._stats: dict[Measure, Stat] = {}
@@ -272,7 +272,7 @@ class Half:
 
     def failing(self, measure: Measure) -> dict[Key, int]:
         """The requests that break the gate, by facts; empty where their scores are not known one by one."""
-        if not isinstance(measure, Metric) or measure.metric.measured:
+        if not isinstance(measure, GateMetric) or measure.metric.measured:
             return {}
         scores = ((key, n, measure.score(key)) for key, n in self.whole.cells.items())
         return {key: n for key, n, score in scores if score is not None and not measure.keeps(score)}
@@ -314,23 +314,23 @@ class Half:
         if outcome.source == constants.LIVE and not outcome.gate.where and self.look.reads.gold is None:
             calls, rows = self._calls()
             total = sum(calls.values())
-            if total and len({*calls, *rows}) > 1 and isinstance(measure, Metric):
+            if total and len({*calls, *rows}) > 1 and isinstance(measure, GateMetric):
                 only = ScoreTable({measure.name: table.metrics[measure.name]})
                 return weighted(rows, calls, only)[measure.name], constants.ALL_CALLS, total
             return stat.estimate, REQUESTS, total
-        if outcome.estimand == constants.QUESTIONS_LIKE_THESE and isinstance(measure, Metric):
+        if outcome.estimand == constants.QUESTIONS_LIKE_THESE and isinstance(measure, GateMetric):
             clusters = self._clusters(table, measure.name)
             if sum(n for n, _ in clusters) == stat.n > 0:
                 lower, upper, n_eff = stats.clustered(clusters)
                 return Estimate(stat.value, lower, upper, stat.n, n_eff, 0.0, float(stat.n), ()), GOLD_ITEMS, 0
         return stat.estimate, REQUESTS, 0
 
-    def _calls(self) -> tuple[Mapping[str, int], Mapping[str, Row]]:
+    def _calls(self) -> tuple[Mapping[str, int], Mapping[str, WindowBucket]]:
         """All calls of user traffic by stratum, none where some producer tells nothing, and what was kept of them."""
-        rows: dict[str, Row] = {}
+        rows: dict[str, WindowBucket] = {}
         kept = [key for key in self.look.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
         for key, row in self.look.merged(kept, self.begin, self.end).items():
-            rows.setdefault(key.stratum, Row()).merge(row)
+            rows.setdefault(key.stratum, WindowBucket()).merge(row)
         calls = by_stratum(
             self.look.state.calls.since(self.begin, self.end), self.look.reads.pipeline, self.look.reads.source
         )
@@ -349,7 +349,7 @@ class Half:
         return [(n, total / stats.MICRO) for n, total in sums if n]
 
 
-def stages(before: Half | None, after: Half) -> tuple[Stage, ...]:
+def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:
     """How long every stage took on both sides."""
     return tuple(
         Stage(name, _times(before, name), _times(after, name))
@@ -358,6 +358,6 @@ def stages(before: Half | None, after: Half) -> tuple[Stage, ...]:
     )
 
 
-def _times(half: Half | None, stage: str) -> Times:
+def _times(half: SideReader | None, stage: str) -> Times:
     histogram = {} if half is None else half.whole.latency.get(stage, {})
     return Times(sum(histogram.values()), stats.quantile(histogram, 0.5), stats.quantile(histogram, 0.95))

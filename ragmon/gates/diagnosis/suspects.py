@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.gates.diagnosis.change import ALPHA, LIKELY, added, apart, chance, gain, level, without
-from ragmon.gates.diagnosis.model import Change, How, Level, Part, Split, Stage, Suspect, Times
-from ragmon.gates.diagnosis.reads import OCTAVES, Half, Look, Measure, Within, first_seen
+from ragmon.gates.diagnosis.model import ChangePoint, How, Level, Part, Split, Stage, Suspect, Times
+from ragmon.gates.diagnosis.reads import OCTAVES, Measure, SideReader, WindowSelection, Within, first_seen
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.windows import SeriesKey
 
@@ -30,7 +30,7 @@ _PAIR: Final = " with "
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class PartSeries:
     """The series of one part, with what they counted.
 
     Attributes:
@@ -57,7 +57,7 @@ class Group:
         return Part(self.name, before, after, self.records_before, self.records_after, self.first_seen)
 
 
-class Parting:
+class Splitter:
     """Takes the requests of a look apart.
 
     Args:
@@ -67,12 +67,12 @@ class Parting:
         after: After it.
     """
 
-    def __init__(self, look: Look, measure: Measure, before: Half | None, after: Half) -> None:
+    def __init__(self, look: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader) -> None:
         self._look = look
         self._measure = measure
         self._before, self._after = before, after
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[PartSeries]:
         """The parts by every property that has more than one, and every slice; parts without a record are left out."""
         found = [
             *self._by(GOLD_VERSION),
@@ -83,7 +83,7 @@ class Parting:
         ]
         return list(_paired(found))
 
-    def _by(self, dimension: str) -> list[Group]:
+    def _by(self, dimension: str) -> list[PartSeries]:
         parts: dict[str, list[SeriesKey]] = {}
         for key in self._look.keys:
             parts.setdefault(getattr(key, dimension), []).append(key)
@@ -91,7 +91,7 @@ class Parting:
         present = [group for group in groups if group.records_before or group.records_after]
         return present if len(present) > 1 else []
 
-    def _tags(self) -> list[Group]:
+    def _tags(self) -> list[PartSeries]:
         """The slices; a gate on a slice has no others, for slices do not cross."""
         parts: dict[str, list[SeriesKey]] = {}
         if not self._look.reads.where:
@@ -101,13 +101,13 @@ class Parting:
         groups = [self._group(*_tag(where), keys) for where, keys in sorted(parts.items())]
         return [group for group in groups if group.records_before or group.records_after]
 
-    def _group(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> Group:
+    def _group(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> PartSeries:
         before, records_before = self._half(keys, self._before)
         after, records_after = self._half(keys, self._after)
         seen = first_seen(self._look.state, self._traces_of(dimension, name, keys))
-        return Group(dimension, name, frozenset(keys), before, after, records_before, records_after, seen)
+        return PartSeries(dimension, name, frozenset(keys), before, after, records_before, records_after, seen)
 
-    def _half(self, keys: Sequence[SeriesKey], half: Half | None) -> tuple[Stat, int]:
+    def _half(self, keys: Sequence[SeriesKey], half: SideReader | None) -> tuple[Stat, int]:
         if half is None:
             return Stat(), 0
         rows = {key: half.rows[key] for key in keys if key in half.rows} or self._look.merged(
@@ -123,7 +123,7 @@ class Parting:
         return [k for k in self._look.state.series if k.pipeline == pipeline and getattr(k, dimension) == name]
 
 
-def splits(groups: Sequence[Group]) -> tuple[Split, ...]:
+def splits(groups: Sequence[PartSeries]) -> tuple[Split, ...]:
     """The parts by property, those with most requests after the change first."""
     found: dict[str, list[Part]] = {}
     for group in groups:
@@ -140,7 +140,7 @@ def _tag(where: str) -> tuple[str, str]:
     return tag, value
 
 
-def _paired(groups: Sequence[Group]) -> Iterator[Group]:
+def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
     """A build and an index that always go together are one part beside the two."""
     indexes = {group.keys: group for group in groups if group.dimension == INDEX}
     for group in groups:
@@ -149,7 +149,7 @@ def _paired(groups: Sequence[Group]) -> Iterator[Group]:
         if index is not None:
             name = f"{group.name}{_PAIR}{index.name}"
             seen = [at for at in (group.first_seen, index.first_seen) if at is not None]
-            yield Group(
+            yield PartSeries(
                 BOTH,
                 name,
                 group.keys,
@@ -167,7 +167,7 @@ TOTAL: Final = constants.STAGES[0]
 _NOBODY: Final = Level(0, None)
 
 
-def slower(stages: Sequence[Stage], before: Half, after: Half) -> list[Suspect]:
+def slower(stages: Sequence[Stage], before: SideReader, after: SideReader) -> list[Suspect]:
     """The stages that became slower, those with most evidence first; the total is no stage.
 
     Args:
@@ -189,7 +189,7 @@ def _quantiles(before: Times, after: Times) -> Iterator[tuple[float | None, floa
     yield before.p95, after.p95
 
 
-def _suspect(stage: str, before: Half, after: Half, tries: int) -> Suspect:
+def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> Suspect:
     """The stage at the number of milliseconds that tells most."""
     cuts = [(_gained(then, now), then, now) for then, now in _cuts(stage, before, after)]
     evidence, then, now = max(cuts, key=lambda cut: cut[0])
@@ -197,7 +197,7 @@ def _suspect(stage: str, before: Half, after: Half, tries: int) -> Suspect:
     return Suspect("stage", stage, "slower", evidence, p, level(then), level(now), _NOBODY, _NOBODY, 1.0, 1.0, None)
 
 
-def _cuts(stage: str, before: Half, after: Half) -> Iterator[tuple[Stat, Stat]]:
+def _cuts(stage: str, before: SideReader, after: SideReader) -> Iterator[tuple[Stat, Stat]]:
     for milliseconds in OCTAVES:
         measure = Within(milliseconds, stage)
         yield before.stat(measure), after.stat(measure)
@@ -232,7 +232,7 @@ class _Found(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Weighing:
+class CauseScorer:
     """Weighs parts against the change as a whole.
 
     Args:
@@ -244,14 +244,14 @@ class Weighing:
         compared: How many parts are weighed.
     """
 
-    look: Look
+    look: WindowSelection
     measure: Measure
-    change: Change
-    before: Half | None
-    after: Half
+    change: ChangePoint
+    before: SideReader | None
+    after: SideReader
     compared: int
 
-    def suspect(self, group: Group) -> Suspect | None:
+    def suspect(self, group: PartSeries) -> Suspect | None:
         """What a part explains; None where it separates nothing that is more than chance."""
         whole = group.before if self.before is None else self.before.stat(self.measure)
         four = _Four(
@@ -279,7 +279,7 @@ class Weighing:
             first_seen=group.first_seen,
         )
 
-    def _carries(self, group: Group, four: _Four) -> Iterator[_Found]:
+    def _carries(self, group: PartSeries, four: _Four) -> Iterator[_Found]:
         """What is in the part is worse than the rest at any time, and there is more of it than before.
 
         It must explain nearly as much as the cut in time does. One that came before the change and explains less may
@@ -313,7 +313,7 @@ class Weighing:
         yield _Found("inside", evidence, max(further, chance(evidence, self.compared)))
 
 
-def causes(groups: Sequence[Group]) -> list[Group]:
+def causes(groups: Sequence[PartSeries]) -> list[PartSeries]:
     """The parts that can be a cause: a stratum is what became of a call. A build and an index that go together are one.
 
     Args:
@@ -336,5 +336,5 @@ def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
     return tuple(sorted(suspects, key=place))
 
 
-def _share(records: int, half: Half | None) -> float:
+def _share(records: int, half: SideReader | None) -> float:
     return records / half.whole.count if half is not None and half.whole.count else 0.0

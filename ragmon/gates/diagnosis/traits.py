@@ -80,12 +80,12 @@ def has(name: str, key: Key) -> bool | None:
         return None
 
 
-def said(key: Key) -> tuple[str, ...]:
+def traits_of(key: Key) -> tuple[str, ...]:
     """The traits of one request, in the order of the pipeline.
 
     >>> from ragmon.metrics.facts import FactReader
     >>> from ragmon.testing import make_record
-    >>> said(FactReader().read(make_record(claim="not in context", citations=[]), None))
+    >>> traits_of(FactReader().read(make_record(claim="not in context", citations=[]), None))
     ('refused',)
     """
     return tuple(name for name in TRAITS if has(name, key))

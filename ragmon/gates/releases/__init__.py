@@ -7,6 +7,6 @@ of what was counted.
 """
 
 from ragmon.gates.releases.release import By, Clusters, Release, part
-from ragmon.gates.releases.verdicts import Comparison, Sample, compare, judge
+from ragmon.gates.releases.verdicts import Comparison, ReleaseSample, compare, judge
 
-__all__ = ["By", "Clusters", "Comparison", "Release", "Sample", "compare", "judge", "part"]
+__all__ = ["By", "Clusters", "Comparison", "Release", "ReleaseSample", "compare", "judge", "part"]

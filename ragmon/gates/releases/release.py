@@ -33,7 +33,7 @@ from ragmon.core.record import Record
 from ragmon.gates.evaluate import MISSING
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
-from ragmon.scoring.minutes import Steps, cluster_of
+from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums, take
 from ragmon.scoring.windows import State
@@ -55,7 +55,7 @@ class _Place(NamedTuple):
     where: str
 
 
-class Clusters(Steps):
+class Clusters(MinuteBatches):
     """The requests of a release by cluster, whenever they came.
 
     Args:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ragmon import stats
 from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
-from ragmon.gates.compare import Flip, Place, items_of
+from ragmon.gates.compare import Flip, GoldLocation, items_of
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, sources_of, without_data
 from ragmon.gates.releases.release import Release, lacking, look
 from ragmon.gold.sets import GoldInfo
@@ -97,7 +97,7 @@ _Means = Mapping[str, float | None]
 """Mean scores by gold item; None where the item was not in the denominator."""
 
 
-class Sample(NamedTuple):
+class ReleaseSample(NamedTuple):
     """What a comparison rests on, on one side.
 
     Attributes:
@@ -128,8 +128,8 @@ class Comparison:
     gate: Gate
     source: str
     gold: str
-    before: Sample
-    after: Sample
+    before: ReleaseSample
+    after: ReleaseSample
     verdict: Verdict
     reason: str
     items: int | None = None
@@ -155,7 +155,7 @@ class _Side:
 
     release: Release
     snapshot: Snapshot
-    items: Mapping[Place, Table]
+    items: Mapping[GoldLocation, Table]
 
 
 class _Levels(NamedTuple):
@@ -209,7 +209,7 @@ def _side(release: Release, table: ScoreTable, golds: Sequence[GoldInfo], gates:
 def _compare(gate: Gate, then: _Side, now: _Side, table: ScoreTable, levels: _Levels) -> Comparison:
     before, after = _evidence(gate, then, now)
     gold = after.series.gold if after.series is not None else ""
-    samples = Sample(before.stat.value, before.stat.n), Sample(after.stat.value, after.stat.n)
+    samples = ReleaseSample(before.stat.value, before.stat.n), ReleaseSample(after.stat.value, after.stat.n)
     found = Comparison(gate, after.source, gold, *samples, "insufficient", "")
     missing = [side.release.name for side, seen in ((then, before), (now, after)) if not seen.stat.n]
     if missing or before.series is None or after.series is None:
@@ -219,7 +219,7 @@ def _compare(gate: Gate, then: _Side, now: _Side, table: ScoreTable, levels: _Le
         if lacks is not None:
             return replace(found, reason=f"{side.release.name}: {lacks}")
     if gold and not table.metrics[gate.metric].measured:
-        place = Place(gate.pipeline, after.source, gold, gate.where)
+        place = GoldLocation(gate.pipeline, after.source, gold, gate.where)
         return _by_item(found, then.items.get(place, {}), now.items.get(place, {}), table, levels)
     a = then.release.clusters.scores(before.series, gate.metric)
     b = now.release.clusters.scores(after.series, gate.metric)
@@ -284,9 +284,9 @@ def _seen(means: _Means, qids: Sequence[str] | None) -> betting.Scores:
     return Counter(x for qid in (means if qids is None else qids) if (x := means[qid]) is not None)
 
 
-def _sample(seen: betting.Scores) -> Sample:
+def _sample(seen: betting.Scores) -> ReleaseSample:
     n = round(sum(seen.values()))
-    return Sample(math.fsum(x * count for x, count in seen.items()) / n if n else None, n)
+    return ReleaseSample(math.fsum(x * count for x, count in seen.items()) / n if n else None, n)
 
 
 def _alone(gate: Gate, means: _Means, others: _Means) -> betting.Scores:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ragmon.core.errors import InputError, RagmonError, shorten
-from ragmon.core.record import Label, as_label
+from ragmon.core.record import Label, parse_label
 
 NAMED: Final = 10
 """Wrong rows of a file that are named."""
@@ -23,7 +23,7 @@ _BETWEEN: Final = str.maketrans(";|\n\t", "    ")
 
 
 @dataclass(frozen=True)
-class Words:
+class LabelSpelling:
     """How a file spells what a label says.
 
     Args:
@@ -38,7 +38,7 @@ class Words:
     rater: str | None = None
 
 
-def read_labels(path: str | Path, words: Words) -> list[Label]:
+def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
     """The labels of a file; it is taken whole or refused whole.
 
     A row that says nothing of its answer is passed over: that is how a sheet looks before somebody has filled it in.
@@ -68,7 +68,7 @@ def read_labels(path: str | Path, words: Words) -> list[Label]:
     return found
 
 
-def _rows(path: Path, words: Words) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows by the names of fields, with the lines they end on."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -81,7 +81,7 @@ def _rows(path: Path, words: Words) -> Iterator[tuple[int, dict[str, Any]]]:
     return _of_table(path, text, words) if spelled else _of_lines(path, text, words)
 
 
-def _of_table(path: Path, text: str, words: Words) -> Iterator[tuple[int, dict[str, Any]]]:
+def _of_table(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
     head = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=head.count), strict=True)
     try:
@@ -93,7 +93,7 @@ def _of_table(path: Path, text: str, words: Words) -> Iterator[tuple[int, dict[s
         raise InputError(f"it is no table: {error}", path=str(path), line=line, hint="save it as CSV UTF-8") from error
 
 
-def _columns(path: Path, names: Sequence[str], words: Words) -> dict[str, str]:
+def _columns(path: Path, names: Sequence[str], words: LabelSpelling) -> dict[str, str]:
     """The columns of the fields a table has."""
     known = {name.strip().casefold(): name for name in names if name}
     columns = {field: known[column.casefold()] for field, column in words.columns.items() if column.casefold() in known}
@@ -104,7 +104,7 @@ def _columns(path: Path, names: Sequence[str], words: Words) -> dict[str, str]:
     return columns
 
 
-def _of_lines(path: Path, text: str, words: Words) -> Iterator[tuple[int, dict[str, Any]]]:
+def _of_lines(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, told in enumerate(text.split("\n"), 1):
         if told.strip():
             try:
@@ -118,7 +118,7 @@ def _of_lines(path: Path, text: str, words: Words) -> Iterator[tuple[int, dict[s
             yield line, {field: row[column] for field, column in words.columns.items() if column in row}
 
 
-def _label(row: Mapping[str, Any], words: Words) -> Label | None:
+def _label(row: Mapping[str, Any], words: LabelSpelling) -> Label | None:
     """The label of a row; None where the row says nothing.
 
     Raises:
@@ -139,10 +139,10 @@ def _label(row: Mapping[str, Any], words: Words) -> Label | None:
         found["rater"] = words.rater
     if "rater" not in found:
         raise ValueError("the row does not say who labelled it: --rater NAME says so for all such rows")
-    return as_label(found)
+    return parse_label(found)
 
 
-def _truth(name: str, value: str, words: Words) -> bool | float:
+def _truth(name: str, value: str, words: LabelSpelling) -> bool | float:
     folded = value.casefold()
     if folded in {word.casefold() for word in words.true}:
         return True
@@ -183,7 +183,7 @@ def _time(value: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-def template(rows: Iterable[Mapping[str, object]], words: Words) -> str:
+def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:
     """A sheet to fill in: rows of a labelling queue as CSV, under the columns that `read_labels` looks for.
 
     Args:

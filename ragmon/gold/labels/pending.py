@@ -33,7 +33,7 @@ class _Waits(NamedTuple):
     size: int
 
 
-class Early:
+class PendingLabels:
     """Labels whose traces have not come, in the order they came.
 
     Args:

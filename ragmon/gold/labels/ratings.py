@@ -14,7 +14,7 @@ import msgspec
 
 from ragmon.core.constants import QUARANTINED
 from ragmon.core.record import FIELDS, Label
-from ragmon.gold.labels.pending import Early
+from ragmon.gold.labels.pending import PendingLabels
 
 # What became of a label.
 JOINED: Final = "joined"
@@ -58,7 +58,7 @@ def dated(label: Label, now: float) -> float | None:
     return None if label.ts is None or label.ts > now + AHEAD else label.ts
 
 
-class Verdict(NamedTuple):
+class Consensus(NamedTuple):
     """What all raters of an answer say together.
 
     Attributes:
@@ -73,7 +73,7 @@ class Verdict(NamedTuple):
     relevant_ids: tuple[str, ...] | None = None
 
 
-class Words(msgspec.Struct, omit_defaults=True):
+class Rating(msgspec.Struct, omit_defaults=True):
     """The last word of one rater on each field of one answer, with its time in seconds since the epoch."""
 
     correct: tuple[float, float] | None = None
@@ -108,7 +108,7 @@ class Words(msgspec.Struct, omit_defaults=True):
         setattr(self, name, (ts, value))
         return CHANGED
 
-    def agrees(self, other: Words) -> bool:
+    def agrees(self, other: Rating) -> bool:
         """Whether two raters say the same wherever both say something."""
         mine = ((getattr(self, name), getattr(other, name)) for name in FIELDS)
         return all(one is None or two is None or one[1] == two[1] for one, two in mine)
@@ -123,17 +123,17 @@ def _said(label: Label) -> Iterable[tuple[str, Any]]:
         yield "relevant_ids", tuple(sorted(set(label.relevant_ids)))
 
 
-def together(raters: Collection[Words]) -> Verdict:
+def together(raters: Collection[Rating]) -> Consensus:
     """What raters say together; each has one vote.
 
-    >>> together([Words(correct=(0.0, 1.0)), Words(correct=(5.0, 0.0), answerable=(5.0, True))])
-    Verdict(correct=0.5, answerable=True, relevant_ids=None)
+    >>> together([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
+    Consensus(correct=0.5, answerable=True, relevant_ids=None)
     """
     correct = sorted(words.correct[1] for words in raters if words.correct is not None)
     yes = Counter(words.answerable[1] for words in raters if words.answerable is not None)
     named = [words.relevant_ids[1] for words in raters if words.relevant_ids is not None]
     votes = Counter(name for names in named for name in names)
-    return Verdict(
+    return Consensus(
         correct=sum(correct) / len(correct) if correct else None,
         answerable=None if yes[True] == yes[False] else yes[True] > yes[False],
         relevant_ids=tuple(sorted(name for name, n in votes.items() if 2 * n >= len(named))) if named else None,
@@ -166,10 +166,10 @@ class _Answer(msgspec.Struct):
 
     since: float
     size: int = 0
-    raters: dict[str, Words] = {}
+    raters: dict[str, Rating] = {}
 
 
-class Book:
+class LabelStore:
     """What was said so far.
 
     Args:
@@ -187,10 +187,10 @@ class Book:
         self._early = self._no_labels()
 
     @staticmethod
-    def _no_labels() -> Early:
-        return Early(MOST, LARGEST, lambda label: _size(label.rater, label))
+    def _no_labels() -> PendingLabels:
+        return PendingLabels(MOST, LARGEST, lambda label: _size(label.rater, label))
 
-    def hear(self, label: Label, now: float) -> Verdict | None:
+    def hear(self, label: Label, now: float) -> Consensus | None:
         """Take in what is said of an answer that is there.
 
         Args:
@@ -204,7 +204,7 @@ class Book:
         first = answer is None
         answer = answer or _Answer(now)
         before = answer.raters.get(label.rater)
-        words = Words() if before is None else copy(before)
+        words = Rating() if before is None else copy(before)
         said = dated(label, now)
         result = words.hear(label, now if said is None else said)
         size = answer.size + _size(label.rater, words) - (0 if before is None else _size(label.rater, before))
@@ -292,8 +292,8 @@ class Book:
         self._count(NO_ROOM, self._early.load(data["early"]))
 
 
-def _size(rater: str, said: Words | Label) -> int:
+def _size(rater: str, said: Rating | Label) -> int:
     """Bytes that what somebody says takes, about."""
     told = said.relevant_ids
-    names = () if told is None else told[1] if isinstance(said, Words) else told
+    names = () if told is None else told[1] if isinstance(said, Rating) else told
     return _WORDS + sum(_NAME + len(name.encode()) for name in (rater, *names))

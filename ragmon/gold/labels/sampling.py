@@ -49,11 +49,11 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
             done.add(line.trace_id)
         elif isinstance(line, Record) and line.trace_id and line.error is None and joins(line):
             found[line.trace_id.lower()] = line
-    open_ones = ((worth(trace_id, record), record) for trace_id, record in found.items() if trace_id not in done)
+    open_ones = ((priority(trace_id, record), record) for trace_id, record in found.items() if trace_id not in done)
     return [record for _, record in nsmallest(most, open_ones, key=lambda one: one[0])]
 
 
-def worth(trace_id: str, record: Record) -> Worth:
+def priority(trace_id: str, record: Record) -> Worth:
     """Why an answer is worth a label."""
     audit = record.sampling is None or record.sampling.drawn
     place = blake2b(trace_id.encode(), key=_SALT, digest_size=8).digest()
@@ -80,7 +80,7 @@ def rows(records: Iterable[Record], link: str | None, *, text: bool = False) -> 
             "pipeline": _plain(record.pipeline),
             "answered": record.ts,
         }
-        row["sample"] = "audit" if worth("", record).drawn == 0 else "informative"
+        row["sample"] = "audit" if priority("", record).drawn == 0 else "informative"
         if link is not None:
             row["link"] = link.replace("{trace_id}", record.trace_id or "")
         if text:

@@ -42,7 +42,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from ragmon.core import semconv
 from ragmon.ingest.otlp.batch import value
 from ragmon.ingest.spans.fields import MEMBERS
-from ragmon.ingest.spans.values import ABSENT, CELLS, LISTS, Cell, Gathered, Remembered, Table, table
+from ragmon.ingest.spans.values import ABSENT, CELLS, LISTS, Cell, FlattenedList, GroupedAttributes, Memo, table
 
 _SINGLE: Final = frozenset(
     {
@@ -96,7 +96,7 @@ def _on_span(key: str) -> bool:
     return key in _SINGLE or key.startswith(_BELOW)
 
 
-ON_SPAN: Final = Remembered(_on_span)
+ON_SPAN: Final = Memo(_on_span)
 """Whether an attribute of a span is read, by its key."""
 
 
@@ -180,7 +180,7 @@ class Layout:
                 self._alone.append((key, indexes[at]))
         self._lists = [(name, table(found)) for name, found in cells.items()]
 
-    def read(self, told: Any, pairs: Sequence[bytes]) -> Gathered | None:
+    def read(self, told: Any, pairs: Sequence[bytes]) -> GroupedAttributes | None:
         """The attributes of a span that are wanted; None where it has others.
 
         Args:
@@ -199,16 +199,16 @@ class Layout:
                 return None
             values.append(value(KeyValue.FromString(pairs[at]).value) if wanted else None)
         alone = {key: values[index] for key, index in self._alone}
-        return Gathered(alone, {name: _filled(indexes, values) for name, indexes in self._lists})
+        return GroupedAttributes(alone, {name: _filled(indexes, values) for name, indexes in self._lists})
 
 
-def _filled(indexes: Table, values: Sequence[Any]) -> Table:
+def _filled(indexes: FlattenedList, values: Sequence[Any]) -> FlattenedList:
     """A list with values in place of their indexes."""
     columns = {
         member: [ABSENT if index is ABSENT else values[index] for index in column]
         for member, column in indexes.columns.items()
     }
-    return Table(indexes.size, indexes.whole, columns)
+    return FlattenedList(indexes.size, indexes.whole, columns)
 
 
 def _is_text(pair: bytes, at: int) -> bool:
@@ -238,7 +238,7 @@ def _wanted(head: bytes) -> str | None:
     return key if ON_SPAN[key] else None
 
 
-_KEYS: Final = Remembered(_wanted)
+_KEYS: Final = Memo(_wanted)
 
 
 MOST: Final = 256

@@ -29,7 +29,7 @@ FIRST: Final = 2
 that comes later is for the mapper to find: to look through all attributes of every span would take too long."""
 
 
-class Own(msgspec.Struct, gc=False):
+class NativeSpan(msgspec.Struct, gc=False):
     """A span of ragmon's that holds a whole record.
 
     Attributes:
@@ -45,7 +45,7 @@ class Own(msgspec.Struct, gc=False):
     line: str
 
 
-class Foreign(msgspec.Struct, gc=False):
+class ExternalSpan(msgspec.Struct, gc=False):
     """Any other span; its attributes are not read before they are asked for.
 
     Attributes:
@@ -78,7 +78,7 @@ class Foreign(msgspec.Struct, gc=False):
 
 
 @dataclass(slots=True)
-class Batch:
+class SpanBatch:
     """The spans of one request.
 
     Attributes:
@@ -92,8 +92,8 @@ class Batch:
     """
 
     spans: int = 0
-    own: list[Own] = field(default_factory=list)
-    foreign: list[Foreign] = field(default_factory=list)
+    own: list[NativeSpan] = field(default_factory=list)
+    foreign: list[ExternalSpan] = field(default_factory=list)
     stages: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     first: str = ""
@@ -141,7 +141,7 @@ class _Kind(Enum):
     """One with its attribute."""
 
 
-class Layout(NamedTuple):
+class MessageLayout(NamedTuple):
     """A message.
 
     Attributes:
@@ -150,28 +150,28 @@ class Layout(NamedTuple):
     """
 
     kind: _Kind
-    inner: dict[int, Layout]
+    inner: dict[int, MessageLayout]
 
 
-def _part(inner: dict[int, Layout] | None = None) -> Layout:
-    return Layout(_Kind.PART, inner or {})
+def _part(inner: dict[int, MessageLayout] | None = None) -> MessageLayout:
+    return MessageLayout(_Kind.PART, inner or {})
 
 
-def _item(inner: dict[int, Layout]) -> Layout:
-    return Layout(_Kind.ITEM, inner)
+def _item(inner: dict[int, MessageLayout]) -> MessageLayout:
+    return MessageLayout(_Kind.ITEM, inner)
 
 
-def _holder(inner: dict[int, Layout]) -> Layout:
-    return Layout(_Kind.HOLDER, inner)
+def _holder(inner: dict[int, MessageLayout]) -> MessageLayout:
+    return MessageLayout(_Kind.HOLDER, inner)
 
 
-_VALUE: Final = Layout(_Kind.VALUE, {})
+_VALUE: Final = MessageLayout(_Kind.VALUE, {})
 _PAIR: Final = _part({2: _VALUE})
 _VALUE.inner.update({5: _part({1: _VALUE}), 6: _part({1: _PAIR})})
 _EXEMPLAR: Final = _part({7: _PAIR})
 
 
-def _request(item: Layout) -> Layout:
+def _request(item: MessageLayout) -> MessageLayout:
     """Processes, their instrumentations, and the items of those."""
     scopes = _holder({1: _part({3: _PAIR}), 2: item})
     return _holder({1: _holder({1: _part({1: _PAIR, 3: _part()}), 2: scopes})})
@@ -205,7 +205,7 @@ class _BrokenError(Exception):
     """What follows is no protocol message; whoever parses it says so."""
 
 
-def is_crowded(body: bytes, layout: Layout, *, json: bool) -> bool:
+def is_crowded(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
     r"""Whether a request holds more than anybody sends who means it.
 
     It takes time in proportion to `MOST`, however large the request is: each field that is looked at counts, be it a
@@ -274,7 +274,7 @@ class _Walk:
         self._body = body
         self._items, self._parts = _Budget(MOST), _Budget(PARTS * MOST)
 
-    def message(self, at: int, end: int, layout: Layout, depth: int = 0) -> None:
+    def message(self, at: int, end: int, layout: MessageLayout, depth: int = 0) -> None:
         """Go through a message, as far as it is one: a parser may read what stands behind it.
 
         Args:
@@ -290,7 +290,7 @@ class _Walk:
             with suppress(_BrokenError, IndexError):
                 self._fields(at, end, layout, depth)
 
-    def _fields(self, at: int, end: int, layout: Layout, depth: int) -> None:
+    def _fields(self, at: int, end: int, layout: MessageLayout, depth: int) -> None:
         """Count the fields of a message, and what stands in them."""
         body, inner = self._body, layout.inner
         budget = self._items if layout.kind is _Kind.HOLDER else self._parts

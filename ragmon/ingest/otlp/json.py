@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.ingest.fields import Rejected, misfit
+from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.batch import MOST, TOO_MANY
 from ragmon.ingest.spans import Event, Span
@@ -31,7 +31,7 @@ class _Message(msgspec.Struct, rename="camel", gc=False):
     """A message whose unknown fields are passed over."""
 
 
-class Value(_Message):
+class AttributeValue(_Message):
     """An attribute's value: one of these."""
 
     string_value: str | None = None
@@ -46,14 +46,14 @@ class Value(_Message):
 class Array(_Message):
     """Values in order."""
 
-    values: list[Value] = []
+    values: list[AttributeValue] = []
 
 
 class Pair(_Message):
     """An attribute."""
 
     key: str = ""
-    value: Value = msgspec.field(default_factory=Value)
+    value: AttributeValue = msgspec.field(default_factory=AttributeValue)
 
 
 class Pairs(_Message):
@@ -75,7 +75,7 @@ class LinkMessage(_Message):
     trace_id: str = ""
 
 
-class Status(_Message):
+class SpanStatus(_Message):
     """How a span ended."""
 
     code: int | str = 0
@@ -95,7 +95,7 @@ class SpanMessage(_Message):
     events: list[EventMessage] = []
     dropped_events_count: int = 0
     links: list[LinkMessage] = []
-    status: Status = msgspec.field(default_factory=Status)
+    status: SpanStatus = msgspec.field(default_factory=SpanStatus)
     flags: int | None = None
 
 
@@ -125,16 +125,16 @@ class ResourceSpans(_Message):
     scope_spans: list[ScopeSpans] = []
 
 
-class Export(_Message):
+class ExportRequest(_Message):
     """A request."""
 
     resource_spans: list[ResourceSpans] = []
 
 
-_decode = msgspec.json.Decoder(Export).decode
+_decode = msgspec.json.Decoder(ExportRequest).decode
 
 
-def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[Export, bytes]:
+def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[ExportRequest, bytes]:
     """A request that brings traces; text that is no UTF-8 is repaired, and half of a surrogate pair.
 
     Args:
@@ -164,7 +164,7 @@ def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[Export, byt
     return read
 
 
-def _as_written(found: Export) -> tuple[Export, bytes]:
+def _as_written(found: ExportRequest) -> tuple[ExportRequest, bytes]:
     """A request as it is read again from what is written of it: numbers that are none are null there."""
     try:
         body = msgspec.json.encode(found)
@@ -173,7 +173,7 @@ def _as_written(found: Export) -> tuple[Export, bytes]:
         return found, b""
 
 
-def _repaired(line: bytes, refused: list[Rejected]) -> Export | None:
+def _repaired(line: bytes, refused: list[Rejected]) -> ExportRequest | None:
     """A request that is JSON now, else the spans in it that are; None where there would be none if all were."""
     try:
         return _strict(line, refused.append)
@@ -218,7 +218,7 @@ def see_number(spans: int) -> None:
         raise Rejected(TOO_MANY, f"it holds more than {MOST} spans; send them in several requests", spans)
 
 
-def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
+def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
     """A request that is JSON.
 
     Raises:
@@ -236,7 +236,7 @@ def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> Export:
         raise Rejected(reason, str(error)) from None
 
 
-def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> Export:
+def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
     """A request by protobuf's looser rules: numbers may be texts, and one bad span spoils no other.
 
     Raises:
@@ -247,7 +247,7 @@ def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> Export:
     for scope in scopes:
         if spans := _members(scope, "spans"):
             scope["spans"] = [span for span in spans if _fits(span, refuse)]
-    return msgspec.convert(found, Export, strict=False)
+    return msgspec.convert(found, ExportRequest, strict=False)
 
 
 def _members(message: Any, name: str) -> list[Any]:
@@ -280,7 +280,7 @@ def plain(pairs: list[Pair], depth: int = 0) -> dict[str, Any]:
     return {pair.key: _value(pair.value, depth) for pair in pairs}
 
 
-def _value(value: Value, depth: int) -> Any:
+def _value(value: AttributeValue, depth: int) -> Any:
     if depth > _DEEPEST:
         raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
     if value.array_value is not None:
@@ -309,11 +309,11 @@ def integer(name: str, value: Integer, least: int = _LEAST) -> int:
     try:
         found = int(value)
     except (ValueError, OverflowError):
-        raise misfit(name, "an integer", value) from None
+        raise wrong_type(name, "an integer", value) from None
     if isinstance(value, float) and found != value:
-        raise misfit(name, "an integer", value)
+        raise wrong_type(name, "an integer", value)
     if not least <= found <= _LARGEST:
-        raise misfit(name, f"an integer of 64 bits from {least} on", value)
+        raise wrong_type(name, f"an integer of 64 bits from {least} on", value)
     return found
 
 
@@ -321,7 +321,7 @@ def _double(value: float | str) -> float:
     try:
         return float(value)  # the encoding writes NaN and infinities as texts
     except ValueError:
-        raise misfit("doubleValue", "a number", value) from None
+        raise wrong_type("doubleValue", "a number", value) from None
 
 
 _TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}\Z")
@@ -385,13 +385,13 @@ def span(told: SpanMessage, scope: str) -> Span:
     """
     parent = told.parent_span_id.lower() or _NOBODY
     if not _TRACE_ID.match(told.trace_id):
-        raise misfit("traceId", "32 hex digits", told.trace_id)
+        raise wrong_type("traceId", "32 hex digits", told.trace_id)
     for name, found in (("spanId", told.span_id), ("parentSpanId", parent)):
         if not _SPAN_ID.match(found):
-            raise misfit(name, "16 hex digits", found)
+            raise wrong_type(name, "16 hex digits", found)
     for name, found in (("traceId", told.trace_id), ("spanId", told.span_id)):
         if not found.strip("0"):
-            raise misfit(name, "an id that is not all zero", found)
+            raise wrong_type(name, "an id that is not all zero", found)
     return Span(
         trace_id=told.trace_id.lower(),
         span_id=told.span_id.lower(),

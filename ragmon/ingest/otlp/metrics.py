@@ -16,7 +16,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, D
 from ragmon.core import constants, semconv
 from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import Totals
-from ragmon.ingest.fields import Rejected, misfit
+from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp.request import parsed
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.stats import NOT_POSITIVE, bucket
@@ -143,12 +143,12 @@ def _check(metric: Any, kind: str, found: str | None) -> None:
         Rejected: It does not.
     """
     if found != kind:
-        raise misfit(metric.name, f"a metric of the kind {kind}", found)
+        raise wrong_type(metric.name, f"a metric of the kind {kind}", found)
     data = getattr(metric, kind)
     if data.aggregation_temporality != _CUMULATIVE:
         kinds = {number: name for name, number in AggregationTemporality.items()}
         told = kinds.get(data.aggregation_temporality, data.aggregation_temporality)
-        raise misfit(metric.name, "cumulative", told)
+        raise wrong_type(metric.name, "cumulative", told)
     if kind == "sum" and not data.is_monotonic:
         raise Rejected(constants.INVALID_SCHEMA, f"{metric.name} is a sum that only grows")
 
@@ -180,14 +180,14 @@ def _label(labels: Mapping[str, str], name: str) -> str:
 def _moment(name: str, nanoseconds: int) -> float:
     """Seconds since the epoch."""
     if not nanoseconds:
-        raise misfit(name, "a time", nanoseconds)
+        raise wrong_type(name, "a time", nanoseconds)
     return nanoseconds / _SECOND
 
 
 def _requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
     outcome = _label(labels, semconv.OUTCOME)
     if outcome not in _COUNTS:
-        raise misfit(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
+        raise wrong_type(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
     setattr(counted, _COUNTS[outcome], max(_count(point), getattr(counted, _COUNTS[outcome])))
 
 
@@ -201,14 +201,14 @@ def _latency(counted: _Counted, point: Any, _labels: Mapping[str, str]) -> None:
     counted.latency_ms = {place: n for place, n in found.items() if place <= _LONGEST}
     longer = sum(n for place, n in found.items() if place > _LONGEST)
     if longer:
-        raise misfit("a latency", f"at most {LONGEST_MS:.0f} ms", f"{longer} longer ones; the others count")
+        raise wrong_type("a latency", f"at most {LONGEST_MS:.0f} ms", f"{longer} longer ones; the others count")
 
 
 def _count(point: Any) -> int:
     """How many; a collector may have made a floating-point number of it."""
     found = point.as_int if point.HasField("as_int") else point.as_double
     if not found >= 0 or found != found // 1:
-        raise misfit("a count", "a whole number of at least 0", found)
+        raise wrong_type("a count", "a whole number of at least 0", found)
     return _plausible(int(found))
 
 
@@ -219,7 +219,7 @@ def _plausible(found: int) -> int:
         Rejected: One so large would spoil every sum it is in.
     """
     if found > LARGEST:
-        raise misfit("a count", f"at most {LARGEST}", found)
+        raise wrong_type("a count", f"at most {LARGEST}", found)
     return found
 
 
@@ -237,7 +237,7 @@ def _buckets(point: Any) -> dict[int, int]:
             place = _place(index, point.scale)
             found[place] = _plausible(found.get(place, 0) + n)
     if sum(found.values()) != point.count:
-        raise misfit("the sum of a histogram's buckets", f"its count, {point.count}", sum(found.values()))
+        raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(found.values()))
     return found
 
 
@@ -245,7 +245,7 @@ def _place(index: int, scale: int) -> int:
     try:
         return bucket(2.0 ** ((index + 0.5) * 2.0**-scale) * _MILLISECONDS)
     except OverflowError:
-        raise misfit("a latency", "a finite number", f"bucket {index} at scale {scale}") from None
+        raise wrong_type("a latency", "a finite number", f"bucket {index} at scale {scale}") from None
 
 
 _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {

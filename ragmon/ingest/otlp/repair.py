@@ -18,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from ragmon.core import constants
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp.attribute_layouts import OneByKind, loose
-from ragmon.ingest.otlp.batch import Batch
+from ragmon.ingest.otlp.batch import SpanBatch
 
 MALFORMED_PROTOBUF: Final = "malformed_protobuf"
 """Why a body is no request, or part of it no span: it is no such message."""
@@ -127,7 +127,7 @@ def span(told: bytes) -> Any:
     return found
 
 
-def protobuf(body: bytes, batch: Batch) -> bytes:
+def protobuf(body: bytes, batch: SpanBatch) -> bytes:
     """A request in protobuf with text that is UTF-8, without the spans that are none.
 
     Args:
@@ -146,7 +146,7 @@ def protobuf(body: bytes, batch: Batch) -> bytes:
     return repaired
 
 
-def _span(told: bytes, batch: Batch) -> bytes | None:
+def _span(told: bytes, batch: SpanBatch) -> bytes | None:
     """A span with text that is UTF-8; None where it is none."""
     try:
         return _readable(told)

@@ -16,12 +16,12 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ragmon.core import constants, semconv
-from ragmon.ingest.fields import Rejected, misfit
+from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import batch as extent
 from ragmon.ingest.otlp import json as lines
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.attribute_layouts import ByKind, InBytes, attributes, on_event
-from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, Batch, Foreign, Own, value
+from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, ExternalSpan, NativeSpan, SpanBatch, value
 from ragmon.ingest.otlp.json import SAMPLED, Pair, ScopeSpans, SpanMessage, export, plain, see_number
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span
@@ -69,13 +69,13 @@ class _Told(msgspec.Struct, gc=False):
     at: int
 
 
-def read_protobuf(body: bytes) -> Batch:
+def read_protobuf(body: bytes) -> SpanBatch:
     """The spans of a request; text in it that is no UTF-8 is repaired, and a span that is none is left out and counted.
 
     Raises:
         Rejected: It is none.
     """
-    batch = Batch()
+    batch = SpanBatch()
     try:
         by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
     except Rejected:
@@ -94,7 +94,7 @@ def read_protobuf(body: bytes) -> Batch:
     return batch
 
 
-def _repaired(body: bytes, batch: Batch) -> bytes:
+def _repaired(body: bytes, batch: SpanBatch) -> bytes:
     """A request whose texts are UTF-8, without the spans that are none: the batch counts those.
 
     Raises:
@@ -113,7 +113,7 @@ def _named(resource: Iterable[Any]) -> tuple[str | None, str | None]:
     return held.get(SERVICE) or None, held.get(BUILD) or None
 
 
-def _sort_protobuf(batch: Batch, told: _Told, scope: str, service: str | None, build: str | None) -> None:
+def _sort_protobuf(batch: SpanBatch, told: _Told, scope: str, service: str | None, build: str | None) -> None:
     """Put a span where it belongs.
 
     Raises:
@@ -123,19 +123,21 @@ def _sort_protobuf(batch: Batch, told: _Told, scope: str, service: str | None, b
     trace_id, span_id, parent, end_ns = span.trace_id, span.span_id, span.parent_span_id, span.end_time_unix_nano
     is_root = parent in _NOBODY
     if len(trace_id) != _TRACE_ID_BYTES or trace_id == _NO_TRACE:
-        raise misfit("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
+        raise wrong_type("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
     if len(span_id) != _SPAN_ID_BYTES or span_id == _NO_SPAN:
-        raise misfit("span_id", f"{_SPAN_ID_BYTES} bytes, not all zero", span_id)
+        raise wrong_type("span_id", f"{_SPAN_ID_BYTES} bytes, not all zero", span_id)
     if not is_root and len(parent) != _SPAN_ID_BYTES:
-        raise misfit("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
+        raise wrong_type("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
     key = span.attributes.key
     if semconv.RAGMON_RECORD in (key if scope == OWN_SCOPE else key[:FIRST]):
-        batch.own.append(Own(trace_id, span_id, end_ns, _protobuf_record(told)))
+        batch.own.append(NativeSpan(trace_id, span_id, end_ns, _protobuf_record(told)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
     else:
         failed = span.status.code == _FAILED
-        batch.foreign.append(Foreign(trace_id, span_id, is_root, end_ns, failed, service, build, told, scope, _span))
+        batch.foreign.append(
+            ExternalSpan(trace_id, span_id, is_root, end_ns, failed, service, build, told, scope, _span)
+        )
 
 
 def _protobuf_record(told: _Told) -> str:
@@ -179,7 +181,7 @@ def _span(told: _Told, scope: str) -> Span:
     )
 
 
-def packed(found: Foreign) -> Foreign:
+def packed(found: ExternalSpan) -> ExternalSpan:
     """The same span by itself: what waits keeps its own bytes in memory, and not its whole request, parsed."""
     if found.read is not _span:
         return found
@@ -196,10 +198,7 @@ def _event(told: Any) -> Event:
     return Event(name, {pair.key: value(pair.value) for pair in told.attributes if on_event(name, pair.key)})
 
 
-__all__ = ["MALFORMED_PROTOBUF", "Batch", "Foreign", "Own", "read"]
-
-
-def read(body: bytes, *, json: bool) -> Batch:
+def read(body: bytes, *, json: bool) -> SpanBatch:
     """The spans of a request.
 
     Args:
@@ -218,8 +217,8 @@ def read(body: bytes, *, json: bool) -> Batch:
     return _read_json(body) if json else read_protobuf(body)
 
 
-def _read_json(body: bytes) -> Batch:
-    batch = Batch()
+def _read_json(body: bytes) -> SpanBatch:
+    batch = SpanBatch()
     found, batch.body = export(body, batch.refuse)
     see_number(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
     batch.spans = batch.rejected.total()
@@ -237,7 +236,7 @@ def _read_json(body: bytes) -> Batch:
     return batch
 
 
-def _read_scope(batch: Batch, scope: ScopeSpans, service: str | None, build: str | None) -> None:
+def _read_scope(batch: SpanBatch, scope: ScopeSpans, service: str | None, build: str | None) -> None:
     batch.spans += len(scope.spans)
     for told in scope.spans:
         try:
@@ -246,7 +245,7 @@ def _read_scope(batch: Batch, scope: ScopeSpans, service: str | None, build: str
             batch.refuse(rejected)
 
 
-def _sort_json(batch: Batch, told: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
+def _sort_json(batch: SpanBatch, told: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
     """Put a span where it belongs.
 
     Raises:
@@ -256,13 +255,13 @@ def _sort_json(batch: Batch, told: SpanMessage, span: Span, service: str | None,
     trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
     line = _json_record(told.attributes if own else told.attributes[:FIRST])
     if line is not None:
-        batch.own.append(Own(trace_id, span_id, end_ns, line))
+        batch.own.append(NativeSpan(trace_id, span_id, end_ns, line))
     elif own:
         batch.stages += 1
     else:
         is_root = span.parent_id is None
         batch.foreign.append(
-            Foreign(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _itself)
+            ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _itself)
         )
 
 

@@ -25,7 +25,7 @@ from ragmon.core.bounds import KEPT
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Path, Span, Trace
 from ragmon.ingest.spans.values import (
     REDACTED,
-    Table,
+    FlattenedList,
     as_id,
     count,
     decode,
@@ -95,7 +95,7 @@ class Documents(msgspec.Struct, frozen=True, gc=False):
         return Documents(ids, self.texts, self.scores, self.labels)
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
     """What a span says about documents.
 
     Attributes:
@@ -179,7 +179,7 @@ def _from_text(entry: str) -> Mapping[str, Any]:
     return found.groupdict() if found else {"content": entry}
 
 
-Told = Sequence[Any] | Table | str | None
+Told = Sequence[Any] | FlattenedList | str | None
 """A whole list of documents, or why it cannot be had, or None where there is none."""
 Source = Callable[[Span], Told]
 """Reads a list of documents off a span."""
@@ -281,23 +281,23 @@ class DocumentReader(msgspec.Struct, frozen=True):
     id_from: Path | None = None
     content_hash: bool = False
 
-    def retrieved(self, span: Span) -> Found | None:
+    def retrieved(self, span: Span) -> SpanDocuments | None:
         """The documents a retrieval found; None where the span says nothing of any."""
         return self._read(span, RETRIEVED)
 
-    def reranked(self, span: Span) -> Found | None:
+    def reranked(self, span: Span) -> SpanDocuments | None:
         """The documents a reranker left, in its order."""
         return self._read(span, RERANKED)
 
-    def given(self, span: Span) -> Found | None:
+    def given(self, span: Span) -> SpanDocuments | None:
         """The documents a reranker was given."""
         return self._read(span, GIVEN)
 
-    def attached(self, span: Span) -> Found | None:
+    def attached(self, span: Span) -> SpanDocuments | None:
         """The documents on the span of a whole request, as OpenTelemetry's conventions allow."""
         return self._read(span, ATTACHED) if semconv.DOCUMENTS in span.attributes else None
 
-    def _read(self, span: Span, places: Sequence[Source]) -> Found | None:
+    def _read(self, span: Span, places: Sequence[Source]) -> SpanDocuments | None:
         """The first list whose documents all have ids; texts and scores also from another one of its length."""
         lists: list[Documents] = []
         reason = ATTRIBUTES_DROPPED if span.dropped else ""
@@ -306,26 +306,26 @@ class DocumentReader(msgspec.Struct, frozen=True):
             if isinstance(found, str):
                 reason = reason or found
             elif found is not None:
-                documents = self._flat(found) if isinstance(found, Table) else self._listed(found)
+                documents = self._flat(found) if isinstance(found, FlattenedList) else self._listed(found)
                 if not lists and documents.whole:
-                    return Found(documents)
+                    return SpanDocuments(documents)
                 lists.append(documents)
         if not lists:
-            return Found(None, reason) if reason else None
+            return SpanDocuments(None, reason) if reason else None
         documents = _completed(lists)
         if documents.known:
-            return Found(documents)
+            return SpanDocuments(documents)
         hidden = not any((*documents.ids, *documents.labels, *documents.texts))
-        return Found(documents, reason or (CONTENT_NOT_CAPTURED if hidden else constants.NO_IDS))
+        return SpanDocuments(documents, reason or (CONTENT_NOT_CAPTURED if hidden else constants.NO_IDS))
 
     def _listed(self, entries: Iterable[Any]) -> Documents:
         return Documents.of([self.document(entry) for entry in entries])
 
-    def _flat(self, table: Table) -> Documents:
+    def _flat(self, table: FlattenedList) -> Documents:
         columns = {name: column[:READ] for name, column in table.columns.items()}
         size = min(table.size, READ)
         if self.id_from is not None or not columns.keys() <= MEMBERS:
-            return self._listed(Table(size, table.whole, columns).rows())
+            return self._listed(FlattenedList(size, table.whole, columns).rows())
         none: list[None] = [None] * size
         return Documents(
             list(map(as_id, columns.get("id", none))),
@@ -338,7 +338,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         """One document, be it in a list or not."""
         return document(entry, self.id_from)
 
-    def named(self, documents: Documents) -> Found | None:
+    def named(self, documents: Documents) -> SpanDocuments | None:
         """Documents without ids of their own, by what their metadata call them, or by the hash of their texts."""
         others = [documents.labels]
         if self.content_hash:
@@ -346,7 +346,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
         for names_of in others:
             whole = documents.called([own or name for own, name in zip(documents.ids, names_of, strict=True)])
             if whole.known:
-                return Found(whole)
+                return SpanDocuments(whole)
         return None
 
 
@@ -390,7 +390,7 @@ class Naming:
         self._trace = trace
         self._reader = reader
 
-    def complete(self, found: Found, inner: Sequence[Found] = ()) -> Found:
+    def complete(self, found: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
         """A list with ids, where those can be had; else as it was.
 
         Args:
@@ -402,12 +402,12 @@ class Naming:
         for other in inner:
             same = _same(found.documents, other)
             if same is not None:
-                return Found(same)
+                return SpanDocuments(same)
         if self._reader.id_from is None:
             asked = list(zip(found.documents.texts, found.documents.labels, strict=True))
             written = found.documents.called([self._written.get(key) for key in asked])
             if written.known:
-                return Found(written)
+                return SpanDocuments(written)
             if any(key in self._written for key in asked):
                 return found  # they have ids of their own, and what their metadata call them would match none of those
         return self._reader.named(found.documents) or found
@@ -431,7 +431,7 @@ def _key(document: Document) -> _Key:
     return document.text, document.label
 
 
-def _same(documents: Documents, other: Found) -> Documents | None:
+def _same(documents: Documents, other: SpanDocuments) -> Documents | None:
     """Documents with the ids of another list; None where that may hold other documents."""
     found = other.documents
     if found is None or not found.known or len(found.ids) != len(documents.ids):

@@ -16,7 +16,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.record import LATEST, Latency
 from ragmon.ingest.spans.model import Span, Trace
-from ragmon.ingest.spans.values import Gathered, as_id, flattened, number, plain
+from ragmon.ingest.spans.values import GroupedAttributes, as_id, flattened, number, plain
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -78,7 +78,7 @@ def _may_tell(span: Span) -> bool:
     attributes = span.attributes
     if span.events:
         return True
-    if isinstance(attributes, Gathered):
+    if isinstance(attributes, GroupedAttributes):
         return not attributes.lists.keys().isdisjoint(LISTS)
     told = "\n".join(attributes)
     return any(sign in told for sign in _SIGNS)

@@ -32,7 +32,7 @@ _INDEXED: Final = re.compile(r"(?<=[A-Za-z0-9_)])(?:\[\d+\])+(?=\.?\w|\s*[-+*/%]
 """An index in code outside of any fence, as in `row[1].name` and `row[1] = 2`; `said[1].` cites."""
 
 
-def cited(claim: str, ids: Sequence[str]) -> list[str] | None:
+def numeric_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
     """The documents a claim's marks stand for, in the order they are cited first.
 
     Args:
@@ -43,9 +43,9 @@ def cited(claim: str, ids: Sequence[str]) -> list[str] | None:
         Ids; a number past the list stands for itself, as something that was not retrieved. None where no mark is one of
         the list's, or one is 0: then the numbers mean something else, or nothing was cited in this way.
 
-    >>> cited("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
+    >>> numeric_citations("Rollo[2], says the chronicle [1, 2].", ["d1", "d2"])
     ['d2', 'd1']
-    >>> cited("It returns `row[1]`, or row[1].name.", ["d1"]) is None
+    >>> numeric_citations("It returns `row[1]`, or row[1].name.", ["d1"]) is None
     True
     """
     if "[" not in claim:

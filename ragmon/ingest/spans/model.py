@@ -106,7 +106,7 @@ class Mapped(NamedTuple):
     missing: Mapping[str, str] = _NONE
 
 
-def neutral(span: Any) -> Span:
+def from_sdk_span(span: Any) -> Span:
     """A finished `opentelemetry.sdk.trace.ReadableSpan` in the form the mapping reads."""
     own, parent = span.context, span.parent
     return Span(

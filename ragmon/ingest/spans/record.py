@@ -17,9 +17,9 @@ from ragmon.core import constants, semconv
 from ragmon.core.bounds import bounded
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.spans import fields
-from ragmon.ingest.spans.documents import DocumentReader, Found
+from ragmon.ingest.spans.documents import DocumentReader, SpanDocuments
 from ragmon.ingest.spans.fields import judged
-from ragmon.ingest.spans.messages import answer, cited, question
+from ragmon.ingest.spans.messages import answer, numeric_citations, question
 from ragmon.ingest.spans.model import (
     ATTRIBUTES_DROPPED,
     CONTENT_NOT_CAPTURED,
@@ -287,7 +287,7 @@ def _cited_answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
     said = answer(trace)
     if said is None or said.claim is None or said.citations is not None or not ids:
         return said
-    return Answer(claim=said.claim, citations=cited(said.claim, ids))
+    return Answer(claim=said.claim, citations=numeric_citations(said.claim, ids))
 
 
 def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
@@ -317,7 +317,7 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
     return record
 
 
-def _missing(record: Record, trace: Trace, found: Found) -> dict[str, str]:
+def _missing(record: Record, trace: Trace, found: SpanDocuments) -> dict[str, str]:
     """Why a record's fields are unknown."""
     reasons = {}
     if record.q is None:

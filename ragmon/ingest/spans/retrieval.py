@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from ragmon.ingest.spans.documents import Document, DocumentReader, Documents, Found, Naming
+from ragmon.ingest.spans.documents import Document, DocumentReader, Documents, Naming, SpanDocuments
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, TOO_MANY_STEPS, Merge, Role, Span, Trace
 
 RRF_K: Final = 60
@@ -18,17 +18,17 @@ RRF_K: Final = 60
 T = TypeVar("T")
 
 
-def ids_of(found: Found | None) -> list[str] | None:
+def ids_of(found: SpanDocuments | None) -> list[str] | None:
     """The ids of a list, in its order; None where one of them is unknown."""
     return None if found is None or found.documents is None else _all(found.documents.ids)
 
 
-def texts_of(found: Found) -> list[str] | None:
+def texts_of(found: SpanDocuments) -> list[str] | None:
     """The texts of a list; None where one of them is unknown, or there are none."""
     return None if found.documents is None else _all(found.documents.texts) or None
 
 
-def scores_of(found: Found) -> list[float] | None:
+def scores_of(found: SpanDocuments) -> list[float] | None:
     """The scores of a list; None where one of them is unknown, or there are none."""
     return None if found.documents is None else _all(found.documents.scores) or None
 
@@ -38,13 +38,13 @@ def _all(column: Sequence[T | None]) -> list[T] | None:
     return None if None in column else cast("list[T]", [*column])
 
 
-def chosen_from(found: Found, pool: Found) -> bool:
+def chosen_from(found: SpanDocuments, pool: SpanDocuments) -> bool:
     """Whether a list was ranked anew or selected from another one."""
     ids, others = ids_of(found), ids_of(pool)
     return ids is not None and others is not None and ids != others and set(ids) <= set(others)
 
 
-def merged(lists: Sequence[Found], merge: Merge = "concat") -> Found:
+def merged(lists: Sequence[SpanDocuments], merge: Merge = "concat") -> SpanDocuments:
     """Several lists as one; unknown where one of them is, for its documents would be missing silently.
 
     Args:
@@ -52,12 +52,12 @@ def merged(lists: Sequence[Found], merge: Merge = "concat") -> Found:
         merge: `last` keeps the last one; `concat` puts one after the other, a document at its first place; `rrf` ranks
             by the sum of 1 / (60 + rank).
 
-    >>> one, two = (Found(Documents.of(map(Document, ids))) for ids in ("ab", "cb"))
+    >>> one, two = (SpanDocuments(Documents.of(map(Document, ids))) for ids in ("ab", "cb"))
     >>> ids_of(merged([one, two])), ids_of(merged([one, two], "rrf")), ids_of(merged([one, two], "last"))
     (['a', 'b', 'c'], ['b', 'a', 'c'], ['c', 'b'])
     """
     if merge == "last" or len(lists) == 1:
-        return lists[-1] if lists else Found(Documents.of([]))
+        return lists[-1] if lists else SpanDocuments(Documents.of([]))
     unknown = next((found for found in lists if found.documents is None), None)
     if unknown is not None:
         return unknown
@@ -71,7 +71,7 @@ def merged(lists: Sequence[Found], merge: Merge = "concat") -> Found:
             weight[key] = weight.get(key, 0.0) + 1 / (RRF_K + rank)
     documents = [best[key] for key in (sorted(best, key=lambda key: -weight[key]) if merge == "rrf" else best)]
     reason = next((found.reason for found in lists if found.reason), "")
-    return Found(Documents.of(documents), reason)
+    return SpanDocuments(Documents.of(documents), reason)
 
 
 STEPS: Final = 512
@@ -86,8 +86,8 @@ class Retrieved(msgspec.Struct, frozen=True, gc=False):
         candidates: What the retrievers had found, where a reranker chose among it.
     """
 
-    final: Found
-    candidates: Found | None
+    final: SpanDocuments
+    candidates: SpanDocuments | None
 
 
 class Retrievals:
@@ -106,8 +106,8 @@ class Retrievals:
         self._naming = Naming(trace, reader)
         self._crowded = len(trace.steps) > STEPS
         self._told = {} if self._crowded else {span.span_id: self._read(span) for span in trace.steps}
-        self._final: list[Found] = []
-        self._candidates: list[Found] = []
+        self._final: list[SpanDocuments] = []
+        self._candidates: list[SpanDocuments] = []
 
     def read(self, merge: Merge) -> Retrieved:
         """What the request retrieved.
@@ -116,20 +116,20 @@ class Retrievals:
             merge: What several independent retrievals make.
         """
         if self._crowded:
-            return Retrieved(Found(None, TOO_MANY_STEPS), None)
+            return Retrieved(SpanDocuments(None, TOO_MANY_STEPS), None)
         for span in self._trace.steps:
             if all(self._told.get(span_id) is None for span_id in self._trace.above(span)):
                 (self._rerank if self._reranks(span) else self._retrieve)(span)
         if not self._final:
             attached = [found for span in self._trace.tops if (found := self._reader.attached(span)) is not None]
-            unknown = Found(None, CONTENT_NOT_CAPTURED if self._told else NO_RETRIEVAL)
+            unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._told else NO_RETRIEVAL)
             self._final = [self._naming.complete(found) for found in attached] or [unknown]
         return Retrieved(merged(self._final, merge), merged(self._candidates) if self._candidates else None)
 
     def _reranks(self, span: Span) -> bool:
         return self._trace.role(span) == Role.RERANKING
 
-    def _read(self, span: Span) -> Found | None:
+    def _read(self, span: Span) -> SpanDocuments | None:
         return self._reader.reranked(span) if self._reranks(span) else self._reader.retrieved(span)
 
     def _retrieve(self, span: Span) -> None:
@@ -143,12 +143,12 @@ class Retrievals:
             if pool and chosen_from(found, merged(pool)):
                 self._candidates += pool
         elif not inner and not span.failed:
-            self._final.append(Found(None, CONTENT_NOT_CAPTURED))
+            self._final.append(SpanDocuments(None, CONTENT_NOT_CAPTURED))
 
     def _rerank(self, span: Span) -> None:
         """A reranker replaces the lists it shares documents with; all of them where that cannot be told."""
-        found = self._naming.complete(self._told[span.span_id] or Found(None, CONTENT_NOT_CAPTURED))
-        given = self._naming.complete(self._reader.given(span) or Found(None))
+        found = self._naming.complete(self._told[span.span_id] or SpanDocuments(None, CONTENT_NOT_CAPTURED))
+        given = self._naming.complete(self._reader.given(span) or SpanDocuments(None))
         seen = {*(ids_of(found) or ()), *(ids_of(given) or ())}
         replaced = [before for before in self._final if seen & set(ids_of(before) or ())] or list(self._final)
         pool = replaced if ids_of(given) is None or ids_of(merged(replaced)) else [given]
@@ -156,7 +156,7 @@ class Retrievals:
         self._candidates += [before for before in pool if not chosen_from(before, merged(self._candidates))]
         self._final = [before for before in self._final if not any(before is other for other in replaced)] + [found]
 
-    def _inside(self, span: Span) -> list[Found]:
+    def _inside(self, span: Span) -> list[SpanDocuments]:
         """What the retrievals inside a step tell."""
         inner = [
             self._told[other.span_id]

@@ -28,13 +28,13 @@ K = TypeVar("K", str, bytes)
 T = TypeVar("T")
 
 
-class Remembered(dict[K, T], Generic[K, T]):
+class Memo(dict[K, T], Generic[K, T]):
     """A function of a text, or of bytes, whose first results are kept.
 
     Args:
         find: The function.
 
-    >>> length = Remembered(len)
+    >>> length = Memo(len)
     >>> length["four"], list(length)
     (4, ['four'])
     """
@@ -85,7 +85,7 @@ class Cell(NamedTuple):
     place: int
 
 
-class Table(msgspec.Struct, frozen=True, gc=False):
+class FlattenedList(msgspec.Struct, frozen=True, gc=False):
     """A flattened list.
 
     Attributes:
@@ -106,7 +106,7 @@ class Table(msgspec.Struct, frozen=True, gc=False):
         ]
 
 
-class Gathered(dict[str, Any]):
+class GroupedAttributes(dict[str, Any]):
     """Attributes whose flattened lists stand apart: whoever read them has put those together.
 
     Args:
@@ -116,27 +116,27 @@ class Gathered(dict[str, Any]):
 
     __slots__ = ("lists",)
 
-    def __init__(self, alone: Mapping[str, Any], lists: Mapping[str, Table]) -> None:
+    def __init__(self, alone: Mapping[str, Any], lists: Mapping[str, FlattenedList]) -> None:
         super().__init__(alone)
         self.lists = lists
 
 
-_NONE: Final = Table()
+_NONE: Final = FlattenedList()
 
 
-def flattened(attributes: Mapping[str, Any], name: str) -> Table:
+def flattened(attributes: Mapping[str, Any], name: str) -> FlattenedList:
     """The list of a name, one of `LISTS`; it has no entries where there is none.
 
     >>> flattened({"retrieval.documents.0.document.id": "a", "input.value": "Is it?"}, "retrieval.documents").rows()
     [{'id': 'a'}]
     """
-    if isinstance(attributes, Gathered):
+    if isinstance(attributes, GroupedAttributes):
         return attributes.lists.get(name, _NONE)
     cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell.name == name)
     return table((cell, attributes[key]) for cell, key in cells)
 
 
-def listed(held: Mapping[str, Any], name: str) -> Table:
+def listed(held: Mapping[str, Any], name: str) -> FlattenedList:
     """The list of any name: what follows `name.N.` in the keys are the members.
 
     >>> listed({"parts.1.text": "b", "parts.0.text": "a", "parts.x": 1, "part": 2}, "parts").rows()
@@ -145,7 +145,7 @@ def listed(held: Mapping[str, Any], name: str) -> Table:
     return table((cell, value) for key, value in held.items() if (cell := _cell(key, name)) is not None)
 
 
-def table(cells: Iterable[tuple[Cell, Any]]) -> Table:
+def table(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:
     """The values of a list put together."""
     columns: dict[str, dict[int, Any]] = {}
     for (_, member, place), value in cells:
@@ -156,7 +156,7 @@ def table(cells: Iterable[tuple[Cell, Any]]) -> Table:
     places = sorted(set().union(*columns.values()))
     whole = places[-1] == len(places) - 1
     filled = {name: [column.get(place, ABSENT) for place in places] for name, column in columns.items()}
-    return Table(len(places), whole, filled)
+    return FlattenedList(len(places), whole, filled)
 
 
 def _cell(key: str, name: str) -> Cell | None:
@@ -172,7 +172,7 @@ def _known(key: str) -> Cell | None:
     return next((cell for name in LISTS if (cell := _cell(key, name)) is not None), None)
 
 
-CELLS: Final = Remembered(_known)
+CELLS: Final = Memo(_known)
 """Where attributes belong that are part of one of the lists, by their keys; None where one is part of none."""
 
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.capture.api import probe, trace_id
-from ragmon.capture.call import Site
+from ragmon.capture.call import TracedFunction
 from ragmon.capture.wrappers import wrap
-from ragmon.config.services import Export
+from ragmon.config.services import ExportTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
@@ -40,11 +40,11 @@ from ragmon.monitor.probes.question import (
     TIMEOUT,
     TRIES,
     Answered,
-    Question,
-    Sending,
+    GoldQuestion,
+    InFlight,
     Target,
 )
-from ragmon.monitor.probes.targets import Endpoint, Function, Loop, ReplyError, UnreachableError, follow
+from ragmon.monitor.probes.targets import Function, HttpTarget, Loop, ReplyError, UnreachableError, follow
 
 _PATIENCE: Final = 5.0
 """Seconds a finished call's record may take to come back from capture."""
@@ -75,7 +75,7 @@ class Returns:
             return self._found.pop(trace_id, None)
 
 
-class Capture:
+class ProbeCapture:
     """Capture in the process that probes: a probed function's own `ragmon.install` changes nothing beside it.
 
     Args:
@@ -91,11 +91,11 @@ class Capture:
         self._installation = self._installed(settings)
 
     def _installed(self, settings: Settings) -> Installation:
-        bare = {name: replace(one, export=Export()) for name, one in settings.pipelines.items()}
-        common = replace(settings.common, export=Export())
+        bare = {name: replace(one, export=ExportTable()) for name, one in settings.pipelines.items()}
+        common = replace(settings.common, export=ExportTable())
         # A probe names its question, and what finds questions by meaning may be the application's alone.
         gold = tuple(replace(spec, embed=None) for spec in settings.gold)
-        own = replace(settings, export=Export(), common=common, pipelines=bare, gold=gold, disabled=False)
+        own = replace(settings, export=ExportTable(), common=common, pipelines=bare, gold=gold, disabled=False)
         spent = default_folder(identity(settings))
         try:
             found = Installation(own, self.returns, spent=spent)
@@ -171,7 +171,7 @@ def _unjudged(settings: Settings) -> Settings:
 
 
 @dataclass(frozen=True)
-class Asker:
+class ProbeClient:
     """Asks one target.
 
     Args:
@@ -184,19 +184,19 @@ class Asker:
 
     spec: ProbeSpec
     far: bool
-    capture: Capture
+    capture: ProbeCapture
     loop: Loop
-    call: Callable[[str, Sending], Any]
+    call: Callable[[str, InFlight], Any]
 
     @classmethod
     def of(
         cls,
         spec: ProbeSpec,
-        capture: Capture,
+        capture: ProbeCapture,
         *,
         key: bytes | None = None,
-        begun: Callable[[Sending], object] = lambda _: None,
-    ) -> Asker:
+        begun: Callable[[InFlight], object] = lambda _: None,
+    ) -> ProbeClient:
         """The asker of a probe.
 
         Args:
@@ -210,22 +210,22 @@ class Asker:
         """
         target = _target(spec, key)
 
-        def ask(question: str, sending: Sending) -> Any:
+        def ask(question: str, sending: InFlight) -> Any:
             sending.trace_id = trace_id() or ""
             capture.returns.expect(sending.trace_id)
             begun(sending)
             return target(question, sending)
 
         paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
-        own = target.site or Site(ask)
-        site = Site(ask, spec.pipeline, extract=paths or own.extract, reduce=own.reduce, id_from=own.id_from)
-        return cls(spec, isinstance(target, Endpoint), capture, Loop(), wrap(site))
+        own = target.site or TracedFunction(ask)
+        site = TracedFunction(ask, spec.pipeline, extract=paths or own.extract, reduce=own.reduce, id_from=own.id_from)
+        return cls(spec, isinstance(target, HttpTarget), capture, Loop(), wrap(site))
 
-    def sending(self, question: Question) -> Sending:
+    def sending(self, question: GoldQuestion) -> InFlight:
         """A question about to be sent."""
-        return Sending(question.qid, self.spec.name, monotonic() + self.spec.timeout)
+        return InFlight(question.qid, self.spec.name, monotonic() + self.spec.timeout)
 
-    def ask(self, question: Question, sending: Sending) -> Answered:
+    def ask(self, question: GoldQuestion, sending: InFlight) -> Answered:
         """Ask a question, and wait for the answer.
 
         Args:
@@ -246,7 +246,7 @@ class Asker:
         return self._told(question, sending, record, failed)
 
     def _told(
-        self, question: Question, sending: Sending, record: Record | None, failed: BaseException | None
+        self, question: GoldQuestion, sending: InFlight, record: Record | None, failed: BaseException | None
     ) -> Answered:
         """What became of a question that came back."""
         if isinstance(failed, TimeoutError) and sending.came_back >= sending.deadline:
@@ -268,7 +268,7 @@ class Asker:
             unreachable=unreachable,
         )
 
-    def late(self, question: Question, sending: Sending, record: Record | None = None) -> Answered:
+    def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> Answered:
         """What becomes of a question whose time is up: an error of the pipeline, whenever it may yet answer.
 
         Args:
@@ -300,7 +300,7 @@ class Asker:
 
 def _target(spec: ProbeSpec, key: bytes | None) -> Target:
     if spec.target.startswith(("http://", "https://")):
-        return Endpoint(spec.target, body=spec.body, headers=spec.headers, key=key)
+        return HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
     return Function(spec.target)
 
 
@@ -314,7 +314,7 @@ ENOUGH: Final = 5
 """Of these, as many must be known."""
 
 
-class Cached:
+class CacheHitDetector:
     """Tells answers that were made from answers that were kept.
 
     An answer counts as kept where it is the same, word for word, as the one before to this question; and came at least
@@ -324,7 +324,7 @@ class Cached:
 
     >>> from ragmon.core.record import Answer, Latency
     >>> def answered(qid, ms): return Record(qid=qid, answer_json=Answer("yes"), latency_ms=Latency(total=ms))
-    >>> cached = Cached()
+    >>> cached = CacheHitDetector()
     >>> [cached.see(answered(qid, 900.0)) for qid in "abcde"], cached.see(answered("a", 4.0))
     ([False, False, False, False, False], True)
     """

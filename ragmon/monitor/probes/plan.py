@@ -15,20 +15,20 @@ from time import monotonic
 from typing import Final
 
 from ragmon.capture.exporters import base
-from ragmon.capture.exporters.base import BatchSink, Door, Sink
+from ragmon.capture.exporters.base import BatchExporter, Exporter, ExporterAdapter
 from ragmon.capture.exporters.jsonl import JsonlSink
-from ragmon.config.services import Probe
+from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.private_files import default_folder, make_private
-from ragmon.core.quota import Spent
+from ragmon.core.quota import DailyQuota
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, probe_key
 from ragmon.monitor.exporting import identity, server, trace_log
-from ragmon.monitor.probes.prober import Budget
-from ragmon.monitor.probes.question import Question
-from ragmon.monitor.probes.runner import STDOUT, Lines
+from ragmon.monitor.probes.prober import QuestionBudget
+from ragmon.monitor.probes.question import GoldQuestion
+from ragmon.monitor.probes.runner import STDOUT, TraceFile
 
 WAIT: Final = 10.0
 """Seconds an answer is held before it goes to a server: the application's own record of it knows more, and comes first.
@@ -37,7 +37,7 @@ MOST: Final = 10_000
 """Records that are held at once."""
 
 
-class Outlet:
+class ProbeExporter:
     """Holds records for a while, and hands them on.
 
     Args:
@@ -48,9 +48,9 @@ class Outlet:
         lost: Records that could not be handed on, by reason.
     """
 
-    def __init__(self, sink: Sink | BatchSink, wait: float = 0.0) -> None:
+    def __init__(self, sink: Exporter | BatchExporter, wait: float = 0.0) -> None:
         self.lost: Counter[str] = Counter()
-        self._door = Door(sink)
+        self._door = ExporterAdapter(sink)
         self._wait = wait
         self._held: deque[tuple[float, Record]] = deque()
 
@@ -71,7 +71,7 @@ class Outlet:
 
 
 @contextmanager
-def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterator[Outlet]:
+def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
     """The outlet that is asked for, or configured.
 
     Args:
@@ -83,8 +83,8 @@ def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterat
         RagmonError: Nothing is, or it cannot be written.
     """
     if output is not None:
-        log = Lines(output, redact) if output == STDOUT else JsonlSink(output, redact)
-        yield Outlet(log)
+        log = TraceFile(output, redact) if output == STDOUT else JsonlSink(output, redact)
+        yield ProbeExporter(log)
         return
     there = server(settings, lambda: redact)
     found = there or trace_log(settings, lambda: redact)
@@ -92,7 +92,7 @@ def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterat
         hint = "--once, --output FILE, or `[export] endpoint`"
         raise RagmonError("there is nowhere to send what comes back", hint=hint)
     try:
-        yield Outlet(found, WAIT if there is not None else 0.0)
+        yield ProbeExporter(found, WAIT if there is not None else 0.0)
     finally:
         base.close(found)
 
@@ -101,7 +101,7 @@ NAME = "probe"
 """The name of a probe that nobody named."""
 
 
-def questions(gold: GoldSet) -> list[Question]:
+def questions(gold: GoldSet) -> list[GoldQuestion]:
     """The questions of a gold set, in its order; an item without a text cannot be asked.
 
     Raises:
@@ -110,7 +110,7 @@ def questions(gold: GoldSet) -> list[Question]:
     found = [item for item in gold if item.question.strip()]
     if not found:
         raise RagmonError(f"gold set {gold.name} has no question to ask", hint="items with a question: `ragmon gold`")
-    return [Question(place, item.qid, item.question) for place, item in enumerate(found)]
+    return [GoldQuestion(place, item.qid, item.question) for place, item in enumerate(found)]
 
 
 def chosen(settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None) -> list[ProbeSpec]:
@@ -145,7 +145,7 @@ def _named_by_nobody(settings: Settings, sets: Sequence[GoldSet], target: str | 
     if target is None:
         raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
     gold = _only(sets)
-    usual = {key: value for key, value in Probe(target=_checked(target)) if key != "gold"}
+    usual = {key: value for key, value in ProbeTable(target=_checked(target)) if key != "gold"}
     return ProbeSpec(NAME, gold.pipeline or settings.pipeline, gold.name, **usual)
 
 
@@ -165,22 +165,22 @@ def _checked(target: str) -> str:
     from pydantic import ValidationError  # noqa: PLC0415 - for the one who mistypes
 
     try:
-        return Probe(target=target).target
+        return ProbeTable(target=target).target
     except ValidationError as error:
         hint = "myapp.rag:answer, or https://rag.example/answer"
         raise RagmonError(f"--target is neither a function nor an address: {target!r}", hint=hint) from error
 
 
-def budget_in(folder: Path, spec: ProbeSpec) -> Budget:
+def budget_in(folder: Path, spec: ProbeSpec) -> QuestionBudget:
     """The day's budget of a probe; what was sent is counted in a server's own folder, which exists."""
-    return Budget(spec.max_per_day, Spent(folder, f"probe-{_mark(spec.name)}"))
+    return QuestionBudget(spec.max_per_day, DailyQuota(folder, f"probe-{_mark(spec.name)}"))
 
 
-def budget_of(settings: Settings, spec: ProbeSpec) -> Budget:
+def budget_of(settings: Settings, spec: ProbeSpec) -> QuestionBudget:
     """The day's budget of a probe of this machine, whichever process sends it."""
     folder = default_folder(identity(settings))
     name = f"probe-{_mark(str(settings.path), spec.name, spec.target)}"
-    return Budget(spec.max_per_day, None if folder is None else Spent(folder, name, make_private))
+    return QuestionBudget(spec.max_per_day, None if folder is None else DailyQuota(folder, name, make_private))
 
 
 def _mark(*told: str) -> str:

@@ -17,34 +17,34 @@ from threading import Thread
 from time import monotonic, time
 from typing import Final
 
-from ragmon.alarms import Edge
+from ragmon.alarms import AlarmTransition
 from ragmon.config.settings import ProbeSpec
 from ragmon.core import constants
 from ragmon.core.log import warn_once
-from ragmon.core.quota import Spent
+from ragmon.core.quota import DailyQuota
 from ragmon.core.record import Record
 from ragmon.monitor.log import complain
-from ragmon.monitor.probes.client import Asker, Cached
-from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED, Answered, Counts, Question
-from ragmon.monitor.probes.runner import Crew
+from ragmon.monitor.probes.client import CacheHitDetector, ProbeClient
+from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED, Answered, GoldQuestion, ProbeCounts
+from ragmon.monitor.probes.runner import ProbeWorkers
 
 APART: Final = 3600.0
 """Seconds between two whole sets that the same alarm asks for. One set tells what there is to tell: the same questions
 have mostly the same answers within the hour; and an alarm that flutters must not spend the day's budget."""
 
 
-class Looks:
+class SweepTrigger:
     """Reads the alarms that began and ended.
 
     Args:
         edges: Those of before; they ask for nothing.
     """
 
-    def __init__(self, edges: Iterable[Edge] = ()) -> None:
+    def __init__(self, edges: Iterable[AlarmTransition] = ()) -> None:
         self._known = {edge for edge in edges if _asks(edge)}
         self._last: dict[tuple[str, str], float] = {}
 
-    def see(self, edges: Iterable[Edge], now: float) -> set[str]:
+    def see(self, edges: Iterable[AlarmTransition], now: float) -> set[str]:
         """The pipelines that are to be looked at.
 
         Args:
@@ -62,7 +62,7 @@ class Looks:
         return pipelines
 
 
-def _asks(edge: Edge) -> bool:
+def _asks(edge: AlarmTransition) -> bool:
     return edge.severity == constants.LOOK and edge.state == "firing"
 
 
@@ -94,7 +94,7 @@ def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> fl
     return max(every / items, DAY / (max_per_day * (1 - RESERVE if reserve else 1)))
 
 
-class Pace:
+class JitteredSchedule:
     """One question in each turn of time, at a random moment of it: even, and never in step with anything.
 
     Args:
@@ -126,7 +126,7 @@ class Pace:
         self.due = self._begin + (self._turn + self._draw()) * self._interval
 
 
-class Budget:
+class QuestionBudget:
     """Questions a UTC day.
 
     Args:
@@ -137,7 +137,7 @@ class Budget:
         most: So many; may be set again.
     """
 
-    def __init__(self, most: int, spent: Spent | None = None) -> None:
+    def __init__(self, most: int, spent: DailyQuota | None = None) -> None:
         self.most = most
         self._day = -1
         self._sent = 0
@@ -217,31 +217,31 @@ class Prober:
     def __init__(
         self,
         spec: ProbeSpec,
-        questions: Sequence[Question],
-        asker: Asker,
+        questions: Sequence[GoldQuestion],
+        asker: ProbeClient,
         take: Callable[[Record], bool],
         *,
-        counts: Counts,
+        counts: ProbeCounts,
         rng: random.Random | None = None,
         wall: Callable[[], float] = time,
-        budget: Budget | None = None,
+        budget: QuestionBudget | None = None,
     ) -> None:
         self.spec = spec
         self._questions = questions
         self._asker = asker
-        self._crew = Crew(asker, spec.concurrency)
+        self._crew = ProbeWorkers(asker, spec.concurrency)
         self._take = take
         self._counts = counts
         self._rng = rng or random.Random()  # noqa: S311 - when to ask is no secret
         self._wall = wall
         self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
-        self._pace = Pace(self.interval, monotonic(), self._rng.random)
-        self._budget = budget or Budget(spec.max_per_day)
+        self._pace = JitteredSchedule(self.interval, monotonic(), self._rng.random)
+        self._budget = budget or QuestionBudget(spec.max_per_day)
         self._back_off = BackOff(self._rng.random)
-        self._cached = Cached()
-        self._round: deque[Question] = deque()
-        self._sweep: deque[Question] = deque()
-        self._again: deque[Question] = deque()
+        self._cached = CacheHitDetector()
+        self._round: deque[GoldQuestion] = deque()
+        self._sweep: deque[GoldQuestion] = deque()
+        self._again: deque[GoldQuestion] = deque()
         self._stopping = False
         self._thread = Thread(target=self._run, name=f"ragmon-probe-{spec.name}", daemon=True)
 
@@ -265,7 +265,7 @@ class Prober:
         self._crew.wake()
         return True
 
-    def _shuffled(self) -> list[Question]:
+    def _shuffled(self) -> list[GoldQuestion]:
         """Any stretch of a round is to be a fair sample of the set, not a stretch of its file."""
         return self._rng.sample(self._questions, len(self._questions))
 
@@ -281,7 +281,7 @@ class Prober:
                 complain(f"probe {self.spec.name} failed", error)
                 self._back_off.failed(monotonic())
 
-    def _next(self) -> Question | None:
+    def _next(self) -> GoldQuestion | None:
         """The question that is due now, if one is and may be sent."""
         now, wall = monotonic(), self._wall()
         if self._stopping or now < self._back_off.until:
@@ -296,7 +296,7 @@ class Prober:
             self._budget.spend(wall)
         return found
 
-    def _in_turn(self, now: float) -> Question | None:
+    def _in_turn(self, now: float) -> GoldQuestion | None:
         if now < self._pace.due:
             return None
         self._pace.take()

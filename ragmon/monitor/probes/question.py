@@ -18,12 +18,12 @@ from time import monotonic, time
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from ragmon.capture.call import Site
+from ragmon.capture.call import TracedFunction
 from ragmon.capture.parent import PROBE, QID, TOKEN, sign
 from ragmon.core.record import Record
 
 
-class Counts:
+class ProbeCounts:
     """By probe and result."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Counts:
             return dict(self._found)
 
 
-def headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:
+def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:
     """The headers of a question that is sent (W3C Trace Context, W3C Baggage).
 
     Args:
@@ -51,7 +51,7 @@ def headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str,
         trace_id: The trace it belongs to, 32 hex digits.
         key: What the application believes; None where it is to believe nothing.
 
-    >>> headers("a b", "support", "0" * 31 + "1", None)["baggage"]
+    >>> trace_headers("a b", "support", "0" * 31 + "1", None)["baggage"]
     'ragmon.qid=a%20b,ragmon.probe=support'
     """
     told = {QID: qid, PROBE: probe}
@@ -78,7 +78,7 @@ TRIES: Final = 3
 
 
 @dataclass(frozen=True)
-class Question:
+class GoldQuestion:
     """A gold question.
 
     Attributes:
@@ -95,7 +95,7 @@ class Question:
 
 
 @dataclass
-class Sending:
+class InFlight:
     """A question that is under way.
 
     Attributes:
@@ -139,7 +139,7 @@ class Answered:
         unreachable: Nobody was there at all, and why.
     """
 
-    question: Question
+    question: GoldQuestion
     result: str
     record: Record | None = None
     wait: float | None = None
@@ -154,7 +154,7 @@ class Target(Protocol):
         site: What its own decorator was told of it; None where it is not traced.
     """
 
-    site: Site | None
+    site: TracedFunction | None
 
-    def __call__(self, text: str, sending: Sending) -> Any:
+    def __call__(self, text: str, sending: InFlight) -> Any:
         """Ask, and return what comes back: an answer, a stream of one, or something to be awaited."""

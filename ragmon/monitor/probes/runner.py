@@ -20,14 +20,14 @@ from typing import BinaryIO, Final, Self
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record, encode
-from ragmon.monitor.probes.client import Asker
-from ragmon.monitor.probes.question import LOST, THROTTLED, Answered, Question, Sending
+from ragmon.monitor.probes.client import ProbeClient
+from ragmon.monitor.probes.question import LOST, THROTTLED, Answered, GoldQuestion, InFlight
 
 GRACE: Final = 1.0
 """Seconds after its deadline a question may take to say so itself."""
 
 
-class Crew:
+class ProbeWorkers:
     """Asks questions side by side.
 
     A thread cannot be ended from outside: a function that does not return keeps its place until it does.
@@ -38,12 +38,12 @@ class Crew:
         grace: Seconds after its deadline for which a question is waited for.
     """
 
-    def __init__(self, asker: Asker, size: int, *, grace: float = GRACE) -> None:
+    def __init__(self, asker: ProbeClient, size: int, *, grace: float = GRACE) -> None:
         self._asker = asker
         self._size = size
         self._grace = grace
         self._changed = Condition()
-        self._under_way: dict[int, tuple[Question, Sending]] = {}
+        self._under_way: dict[int, tuple[GoldQuestion, InFlight]] = {}
         self._left_behind: set[int] = set()
         self._back: list[Answered] = []
         self._sent = 0
@@ -61,7 +61,7 @@ class Crew:
         with self._changed:
             return bool(self._under_way or self._back)
 
-    def send(self, question: Question) -> None:
+    def send(self, question: GoldQuestion) -> None:
         """Send a question."""
         sending = self._asker.sending(question)
         with self._changed:
@@ -77,7 +77,7 @@ class Crew:
                 del self._under_way[number]
                 self._back.append(Answered(question, LOST, overloaded=True))
 
-    def _ask(self, number: int, question: Question, sending: Sending) -> None:
+    def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
         answered = self._asker.ask(question, sending)
         with self._changed:
             if self._under_way.pop(number, None) is not None:
@@ -107,7 +107,7 @@ class Crew:
         now = monotonic()
         return [number for number, (_, sending) in self._under_way.items() if self._patience(sending) <= now]
 
-    def _patience(self, sending: Sending) -> float:
+    def _patience(self, sending: InFlight) -> float:
         """Until when a question is waited for; one whose target is done comes by itself."""
         limit = sending.deadline + self._grace
         return inf if sending.came_back <= limit else limit
@@ -164,7 +164,7 @@ class InOrder:
             self._take(record)
 
 
-class Lines:
+class TraceFile:
     """A file of traces, written anew.
 
     Args:
@@ -217,7 +217,7 @@ LONGEST_WAIT: Final = 60.0
 _WHILE: Final = 60.0
 
 
-def once(crew: Crew, questions: Sequence[Question]) -> Iterator[Answered]:
+def run_round(crew: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[Answered]:
     """Send every question once.
 
     Args:

@@ -20,13 +20,13 @@ from threading import Lock, Thread
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from ragmon.capture.call import Site
+from ragmon.capture.call import TracedFunction
 from ragmon.capture.decorator import traced_as
-from ragmon.capture.exporters.http import Connection, Reply, retry_after
+from ragmon.capture.exporters.http import HttpResponse, PersistentConnection, retry_after
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.version import current
 from ragmon.monitor.build import named
-from ragmon.monitor.probes.question import Sending, headers
+from ragmon.monitor.probes.question import InFlight, trace_headers
 
 _HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
 """`HIT`; of Squid and Akamai `TCP_HIT` and `TCP_MEM_HIT`."""
@@ -95,7 +95,7 @@ class UnreachableError(ConnectionError):
     """Nobody is there, or nobody that can be talked to."""
 
 
-class Endpoint:
+class HttpTarget:
     """Posts the question, and reads the answer from the reply.
 
     Certificates are verified, redirects are not followed, and no proxy the environment names plays a part.
@@ -110,7 +110,7 @@ class Endpoint:
         RagmonError: The address cannot be asked, or a header not be sent.
     """
 
-    site: Site | None = None
+    site: TracedFunction | None = None
 
     def __init__(self, url: str, *, body: str, headers: Mapping[str, str], key: bytes | None) -> None:
         parts = urlsplit(url)
@@ -131,7 +131,7 @@ class Endpoint:
                 raise RagmonError(f"the header {shorten(name)} of the target cannot be sent", hint=hint)
         self._key = key
 
-    def __call__(self, text: str, sending: Sending) -> Any:
+    def __call__(self, text: str, sending: InFlight) -> Any:
         """Ask.
 
         Raises:
@@ -146,16 +146,16 @@ class Endpoint:
             raise _refusal(reply)
         return read(reply)
 
-    def _told(self, sending: Sending) -> dict[str, str]:
+    def _told(self, sending: InFlight) -> dict[str, str]:
         """The headers of a request: ours where both say something, but for baggage, which is a list."""
-        own = _lowered(headers(sending.qid, sending.probe, sending.trace_id, self._key))
+        own = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
         if "baggage" in self._headers:
             own["baggage"] = f"{self._headers['baggage']},{own['baggage']}"
         usual = {"user-agent": f"ragmon/{current()}", "accept-encoding": "identity"}
         return {**usual, **self._headers, **own}
 
-    def _post(self, body: bytes, told: Mapping[str, str], sending: Sending) -> Reply:
-        connection = Connection(self._host, self._port, self._tls, LARGEST + 1)
+    def _post(self, body: bytes, told: Mapping[str, str], sending: InFlight) -> HttpResponse:
+        connection = PersistentConnection(self._host, self._port, self._tls, LARGEST + 1)
         try:
             return connection.post(self._path, body, told, sending.deadline)
         except TimeoutError:
@@ -174,7 +174,7 @@ def _lowered(told: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in told.items()}
 
 
-def read(reply: Reply) -> Any:
+def read(reply: HttpResponse) -> Any:
     """What a reply says: JSON, or plain text.
 
     Raises:
@@ -190,7 +190,7 @@ def read(reply: Reply) -> Any:
     raise UnreadableReplyError(f"it is no JSON: {reply.headers.get_content_type()}")
 
 
-def _refusal(reply: Reply) -> ReplyError:
+def _refusal(reply: HttpResponse) -> ReplyError:
     """What a status other than success stands for; records name errors by their type."""
     status = reply.status
     wait = retry_after(reply.headers.get("Retry-After")) if status in _WAITING else None
@@ -223,7 +223,7 @@ class Function:
         self.function = _find(path)
         self.site = traced_as(self.function)
 
-    def __call__(self, text: str, sending: Sending) -> Any:
+    def __call__(self, text: str, sending: InFlight) -> Any:
         """Call it."""
         return self.function(text)
 
@@ -246,7 +246,7 @@ class Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
 
-    def run(self, awaited: Awaitable[Any], sending: Sending) -> Any:
+    def run(self, awaited: Awaitable[Any], sending: InFlight) -> Any:
         """What an awaitable gives; it is cancelled at the deadline.
 
         Raises:
@@ -279,7 +279,7 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def follow(found: Any, loop: Loop, sending: Sending) -> None:
+def follow(found: Any, loop: Loop, sending: InFlight) -> None:
     """Wait for an answer to its end, as whoever asked would: a stream nobody reads was never given.
 
     Args:

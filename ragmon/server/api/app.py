@@ -31,9 +31,9 @@ from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.gates.releases import By
 from ragmon.monitor.embedded import split
 from ragmon.monitor.log import complain
-from ragmon.server.api.queries import MAX_DROP, Asking, BusyError
-from ragmon.server.api.status import Views
-from ragmon.server.journal import JournalError, Query
+from ragmon.server.api.queries import MAX_DROP, BusyError, QueryService
+from ragmon.server.api.status import StatusService
+from ragmon.server.journal import FailureQuery, JournalError
 
 OUTCOME: Final = "fail"
 """The one outcome requests can be asked for by: those that keep their gates are in no index."""
@@ -55,7 +55,7 @@ _COUNT: Final = re.compile(r"0*[1-9][0-9]{0,5}")
 _SHARE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,17})?(e-[0-9]{1,3})?")
 
 
-def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
+def records(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     """A page of the requests that fail a gate.
 
     Args:
@@ -74,7 +74,7 @@ def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
         raise UnknownNameError("source", source, constants.SOURCES)
     pipeline = asking.known(asked["pipeline"]) if "pipeline" in asked else None
     metric = asking.metric(asked["metric"]) if "metric" in asked else None
-    judged = Query(pipeline=pipeline, metric=metric)
+    judged = FailureQuery(pipeline=pipeline, metric=metric)
     if "gate" in asked:
         pipeline, gate = _gate(asking, asked)
         judged = asking.judged(pipeline, gate)
@@ -93,7 +93,7 @@ def records(asking: Asking, given: QueryParams) -> dict[str, Any]:
     return asking.records(query)
 
 
-def why(asking: Asking, given: QueryParams) -> dict[str, Any]:
+def why(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     """What broke.
 
     Args:
@@ -107,7 +107,7 @@ def why(asking: Asking, given: QueryParams) -> dict[str, Any]:
     return asking.why(*_gate(asking, asked), _seconds(asked))
 
 
-def compare(asking: Asking, given: QueryParams) -> dict[str, Any]:
+def compare(asking: QueryService, given: QueryParams) -> dict[str, Any]:
     """One release against another.
 
     Args:
@@ -150,7 +150,7 @@ def _needed(asked: dict[str, str], name: str) -> str:
     return asked[name]
 
 
-def _gate(asking: Asking, asked: dict[str, str]) -> tuple[str, str]:
+def _gate(asking: QueryService, asked: dict[str, str]) -> tuple[str, str]:
     """Pipeline and gate; `support/precision` names both."""
     gate, pipeline = split(_needed(asked, "gate"), asked.get("pipeline", asking.usual))
     if pipeline != asked.get("pipeline", pipeline):
@@ -197,14 +197,14 @@ class _Json(JSONResponse):
         return printable_json(json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))).encode()
 
 
-def admin(views: Views, hosts: Collection[str]) -> ASGIApp:
+def admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
     """The ASGI application of the admin port.
 
     Args:
         views: What it shows.
         hosts: The names it may be asked by, beside addresses and localhost.
     """
-    asking = Asking(views)
+    asking = QueryService(views)
     exposition = Exposition(views.reading, views.moment)
     slow: dict[str, Answer] = {
         "/": lambda _: HTMLResponse(page(views.status()), headers={"Content-Security-Policy": _POLICY}),

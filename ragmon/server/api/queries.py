@@ -20,12 +20,12 @@ from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import explain, plain
 from ragmon.gates.releases import By
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import Releases
-from ragmon.server.api.status import Views
-from ragmon.server.journal import Failure, Query, open_readonly
+from ragmon.monitor.offline import ReleaseSplitter
+from ragmon.server.api.status import StatusService
+from ragmon.server.journal import Failure, FailureQuery, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.pipeline.state import TRAITS
-from ragmon.server.pipeline.writer import Keeper
+from ragmon.server.pipeline.writer import JournalWriter
 
 TO_OPEN: Final = 5
 """Failing traces that stand beside an explanation."""
@@ -39,15 +39,15 @@ class BusyError(RagmonError):
     """A question that takes long, while another one is being answered."""
 
 
-class Asking:
+class QueryService:
     """Answers questions.
 
     Args:
         views: What is kept, and where.
     """
 
-    def __init__(self, views: Views) -> None:
-        self._keeper: Keeper = views.keeper
+    def __init__(self, views: StatusService) -> None:
+        self._keeper: JournalWriter = views.keeper
         self._folder = views.folder
         self._comparing = Lock()
 
@@ -79,7 +79,7 @@ class Asking:
             raise UnknownNameError("pipeline", pipeline, pipelines)
         return found
 
-    def records(self, query: Query) -> dict[str, Any]:
+    def records(self, query: FailureQuery) -> dict[str, Any]:
         """A page of requests that fail a gate, newest first."""
         with open_readonly(self._folder) as journal:
             page = journal.failures(query)
@@ -105,7 +105,7 @@ class Asking:
             raise UnknownNameError("metric", name, metrics)
         return name
 
-    def judged(self, pipeline: str, gate: str) -> Query:
+    def judged(self, pipeline: str, gate: str) -> FailureQuery:
         """The requests that fail a gate.
 
         Raises:
@@ -120,7 +120,7 @@ class Asking:
             what = f"no request alone fails {gate}"
             raise RagmonError(what, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
         found = gates[gate]
-        return Query(pipeline=pipeline, metric=found.metric, sources=_sources(found.source), where=found.where)
+        return FailureQuery(pipeline=pipeline, metric=found.metric, sources=_sources(found.source), where=found.where)
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
         """What broke.
@@ -141,7 +141,7 @@ class Asking:
             firing = next((one.firing for one in states), None)
             found = explain(live.scorer.state, live.scorer.table, outcome, now=now, since=since, firing=firing)
         begin = found.begin if found.change.began is None else found.change.began
-        query = Query(
+        query = FailureQuery(
             pipeline=pipeline,
             metric=outcome.gate.metric,
             sources=_sources(outcome.source),
@@ -174,7 +174,7 @@ class Asking:
         policy = live.settings.policy(pipeline)
         notes = compared.left_out(policy)
         # The gold in force: the files may have changed, and be broken.
-        releases = Releases(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)
+        releases = ReleaseSplitter(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)
         with self._alone():
             for record in releases.follow(self._lately(pipeline)):
                 if isinstance(record, Record):

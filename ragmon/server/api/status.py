@@ -20,12 +20,12 @@ from ragmon.core.escaping import printable
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.version import current
 from ragmon.export.markdown import between, percent, value
-from ragmon.export.state import Books, Reading, Served
+from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.gates import coverage
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.writer import Keeper
-from ragmon.server.reload import Reloading
+from ragmon.server.pipeline.writer import JournalWriter
+from ragmon.server.reload import ConfigReloader
 
 FEW: Final = 0.01
 """Share of records whose loss is no reason for doubt: some are always on their way."""
@@ -36,7 +36,7 @@ SHOWN: Final = 20
 _URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 
 
-class Finding(NamedTuple):
+class StatusFinding(NamedTuple):
     """One thing somebody should know.
 
     Attributes:
@@ -56,7 +56,7 @@ def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
     return sorted(found, key=lambda state: (_URGENT.index(state.severity), state.firing, state.pipeline, state.alert))
 
 
-def wrong(reading: Reading) -> list[Finding]:
+def problems(reading: MonitorSnapshot) -> list[StatusFinding]:
     """The alarms that fire, then the gates that fail without one."""
     gates = {(one.gate.pipeline, one.gate.name): one for one in reading.outcomes}
     found = []
@@ -64,11 +64,11 @@ def wrong(reading: Reading) -> list[Finding]:
         gate = gates.pop((state.pipeline, state.alert), None)
         name = printable(f"{state.pipeline}/{state.alert}")
         told = f"{name} fires ({state.severity})" + (f": {_stands(gate)}" if gate else "")
-        found.append(Finding(told, state.firing, f"ragmon why {name}" if gate else ""))
+        found.append(StatusFinding(told, state.firing, f"ragmon why {name}" if gate else ""))
     for gate in gates.values():
         if gate.verdict == "fail":
             name = printable(f"{gate.gate.pipeline}/{gate.gate.name}")
-            found.append(Finding(f"{name} fails: {_stands(gate)}", hint=f"ragmon why {name}"))
+            found.append(StatusFinding(f"{name} fails: {_stands(gate)}", hint=f"ragmon why {name}"))
     return _cut(found)
 
 
@@ -79,58 +79,58 @@ def _stands(outcome: Outcome) -> str:
     return f"{value(outcome)}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {asked}"
 
 
-def doubts(reading: Reading) -> list[Finding]:
+def warnings(reading: MonitorSnapshot) -> list[StatusFinding]:
     """Why the numbers may not be what they seem, as far as the books tell."""
     return _cut([*_books(reading), *_lost(reading), *_age(reading)])
 
 
-def _books(reading: Reading) -> Iterator[Finding]:
+def _books(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
     for stage, books in sorted(reading.books.items()):
         if books.residual:
             hint = "a bug in ragmon: ragmon verify says where"
-            yield Finding(f"{stage}: {books.residual} records are not accounted for", hint=hint)
+            yield StatusFinding(f"{stage}: {books.residual} records are not accounted for", hint=hint)
         yield from _many(f"{stage}: {{}} of {books.received} records dropped", books.dropped, books.received)
 
 
-def _lost(reading: Reading) -> Iterator[Finding]:
+def _lost(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
     served = reading.served
     if served is None:
         return
     if served.resets:
-        yield Finding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
+        yield StatusFinding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
     received = sum(books.received for books in reading.books.values())
     if served.missing > FEW * received:
         hint = "a network, another server that takes some of them, or they are on their way"
-        yield Finding(f"{served.missing} records that producers sent have not come", hint=hint)
+        yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
     yield from _many("producers lost {} records themselves", served.lost, received)
 
 
-def _many(what: str, reasons: Mapping[str, int], of: int) -> Iterator[Finding]:
+def _many(what: str, reasons: Mapping[str, int], of: int) -> Iterator[StatusFinding]:
     """A loss that is more than a few, by reason."""
     n = sum(reasons.values())
     if n > FEW * of:
         told = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
-        yield Finding(f"{what.format(n)}: {told}")
+        yield StatusFinding(f"{what.format(n)}: {told}")
 
 
-def _age(reading: Reading) -> Iterator[Finding]:
+def _age(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
     last, now = reading.last_scored, reading.snapshot.now
     if last is None:
-        yield Finding("nothing was scored yet")
+        yield StatusFinding("nothing was scored yet")
     elif now - last > OLD:
-        yield Finding("nothing was scored lately: the numbers are old", last)
+        yield StatusFinding("nothing was scored lately: the numbers are old", last)
 
 
-def _cut(found: list[Finding]) -> list[Finding]:
+def _cut(found: list[StatusFinding]) -> list[StatusFinding]:
     more = len(found) - SHOWN
-    return found if more <= 0 else [*found[:SHOWN], Finding(f"and {more} more", hint="/metrics has them all")]
+    return found if more <= 0 else [*found[:SHOWN], StatusFinding(f"and {more} more", hint="/metrics has them all")]
 
 
 OTHERS: Final = 100
 """Gates of pipelines nobody configured that are shown, those that fail first."""
 
 
-class Views:
+class StatusService:
     """Reads what the keeper keeps.
 
     Args:
@@ -139,14 +139,14 @@ class Views:
         reloading: Knows whether the configuration on disk is the one in force.
     """
 
-    def __init__(self, keeper: Keeper, folder: Path, reloading: Reloading) -> None:
+    def __init__(self, keeper: JournalWriter, folder: Path, reloading: ConfigReloader) -> None:
         self.keeper = keeper
         self.folder = folder
         self.stopping = False
         self._reloading = reloading
         self._began = keeper.clock.now()
 
-    def reading(self) -> Reading:
+    def reading(self) -> MonitorSnapshot:
         """Everything Prometheus is told."""
         keeper = self.keeper
         with keeper.lock:
@@ -168,10 +168,10 @@ class Views:
         probing = self._reloading.probing
         return dict(probing.counts()), dict(probing.judged())
 
-    def _served(self) -> Served:
+    def _served(self) -> ServerStats:
         keeper, ledger = self.keeper, self.keeper.ledger
         counts = ledger.counts
-        return Served(
+        return ServerStats(
             refused=dict(keeper.refused),
             size=_size(self.folder),
             trouble=self.trouble(),
@@ -202,19 +202,21 @@ class Views:
     def status(self) -> dict[str, Any]:
         """What is wrong, since when, whether that can be believed, and then the gates and the books."""
         reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
-        served, settings = reading.served or Served(), self.keeper.ledger.live.settings
-        stuck = [Finding(trouble, self.keeper.trouble_since, "requests are refused until it can")] if trouble else []
+        served, settings = reading.served or ServerStats(), self.keeper.ledger.live.settings
+        stuck = (
+            [StatusFinding(trouble, self.keeper.trouble_since, "requests are refused until it can")] if trouble else []
+        )
         idle = [
-            Finding(f"probe {name} does not run: {error}", hint=error.hint)
+            StatusFinding(f"probe {name} does not run: {error}", hint=error.hint)
             for name, error in reloading.probing.troubles.items()
         ]
-        stale = [Finding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
+        stale = [StatusFinding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
         quarantined = self._quarantined()
         since = quarantined[-1]["arrival"] if quarantined else None
-        aside = [Finding(told, since, "ragmon doctor names them")] if (told := self.quarantine()) else []
+        aside = [StatusFinding(told, since, "ragmon doctor names them")] if (told := self.quarantine()) else []
         return {
-            "wrong": [found._asdict() for found in (*stuck, *wrong(reading))],
-            "doubts": [found._asdict() for found in (*stale, *aside, *idle, *doubts(reading))],
+            "wrong": [found._asdict() for found in (*stuck, *problems(reading))],
+            "doubts": [found._asdict() for found in (*stale, *aside, *idle, *warnings(reading))],
             "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
             "version": current(),
             "started": self._began,
@@ -306,7 +308,7 @@ def alarm(state: AlarmState) -> dict[str, Any]:
     return {name: getattr(state, name) for name in told}
 
 
-def books(found: Books) -> dict[str, Any]:
+def books(found: StageCounters) -> dict[str, Any]:
     """The books of a stage, and what nobody can account for."""
     told = ("received", "scored", "duplicate", "pending", "residual")
     by_reason = {"ignored": dict(found.ignored), "dropped": dict(found.dropped)}

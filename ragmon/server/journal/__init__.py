@@ -7,29 +7,29 @@ forget          takes out what somebody asks to be forgotten
 
 from ragmon.server.journal.erasure import Erasure, erase
 from ragmon.server.journal.errors import JournalError
-from ragmon.server.journal.failures import Failure, Page, Query
-from ragmon.server.journal.journal import Batch, Journal
+from ragmon.server.journal.failures import Failure, FailurePage, FailureQuery
+from ragmon.server.journal.journal import Journal, JournalBatch
 from ragmon.server.journal.keys import Key
-from ragmon.server.journal.quarantine import Quarantined
-from ragmon.server.journal.reader import Body, Books, Checkpoint, JournalReader, Row, open_readonly
-from ragmon.server.journal.retention import Limits
+from ragmon.server.journal.quarantine import QuarantinedRequest
+from ragmon.server.journal.reader import Checkpoint, JournalReader, JournalRow, PendingRequest, RowCounts, open_readonly
+from ragmon.server.journal.retention import RetentionLimits
 
 __all__ = [
-    "Batch",
-    "Body",
-    "Books",
     "Checkpoint",
     "Erasure",
     "Failure",
+    "FailurePage",
+    "FailureQuery",
     "Journal",
+    "JournalBatch",
     "JournalError",
     "JournalReader",
+    "JournalRow",
     "Key",
-    "Limits",
-    "Page",
-    "Quarantined",
-    "Query",
-    "Row",
+    "PendingRequest",
+    "QuarantinedRequest",
+    "RetentionLimits",
+    "RowCounts",
     "erase",
     "open_readonly",
 ]

@@ -23,11 +23,11 @@ import msgspec
 
 from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
-from ragmon.gold.labels.ratings import Book
+from ragmon.gold.labels.ratings import LabelStore
 from ragmon.server.journal import failures, files, store
-from ragmon.server.journal.errors import told_reading
-from ragmon.server.journal.quarantine import Quarantined
-from ragmon.server.journal.reader import Body, Readable, Row
+from ragmon.server.journal.errors import translate_read_errors
+from ragmon.server.journal.quarantine import QuarantinedRequest
+from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.journal.retention import LEVEL
 from ragmon.server.journal.schema import checksum
 
@@ -51,7 +51,7 @@ class Left(NamedTuple):
     removed: int
 
 
-def without(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
+def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
     """A request without the spans of some traces.
 
     One that cannot be read but names such a trace is left out as a whole.
@@ -62,7 +62,7 @@ def without(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
         traces: The traces' ids, 32 lower-case hex digits.
 
     >>> told = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
-    >>> without("json", told, {"ab"}).body
+    >>> remove_traces("json", told, {"ab"}).body
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
@@ -207,7 +207,7 @@ def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
     live = _parts(state[_LIVE])
     if _LABELS not in live:
         return None
-    book = Book()
+    book = LabelStore()
     book.load(msgspec.json.decode(live[_LABELS]))
     if not book.forget(trace_ids):
         return None
@@ -234,7 +234,7 @@ _WIPED_WITHIN: Final = 15.0
 _PATIENCE: Final = 500
 """Milliseconds the log is waited for at once: nobody can write meanwhile."""
 _IN_PLACE: Final = {
-    was: entries.encode_entry(entries.Forgotten(was)).rstrip(b"\n")
+    was: entries.encode_entry(entries.Tombstone(was)).rstrip(b"\n")
     for was in (entries.RECORD_ENTRY, entries.LABEL_ENTRY)
 }
 
@@ -319,7 +319,7 @@ def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None
     if (trace is None) is (tag is None):
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value")
     path = files.existing(folder)
-    with told_reading(path), closing(store.writing(path)) as connection:
+    with translate_read_errors(path), closing(store.writing(path)) as connection:
         files.check_version(connection, path)
         eraser = _Eraser(path, connection, _Wanted(set() if trace is None else {trace.lower()}, tag))
         eraser.run()
@@ -328,7 +328,7 @@ def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None
     return eraser.done
 
 
-class _Eraser(Readable):
+class _Eraser(JournalReaderBase):
     """Goes through a journal.
 
     Args:
@@ -380,7 +380,7 @@ class _Eraser(Readable):
             if waits is not None and self._wanted.record(waits):
                 yield _trace_of(waits)
 
-    def _rewrite(self, row: Row) -> None:
+    def _rewrite(self, row: JournalRow) -> None:
         with self._transaction():
             # It may have expired, or another one forgets at the same time.
             found = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (row.seq,)).fetchone()
@@ -410,8 +410,8 @@ class _Eraser(Readable):
                 kept[place] = _IN_PLACE[entries.LABEL_ENTRY]
         return b"\n".join(kept), places, labels
 
-    def _take_out_of(self, body: Body) -> None:
-        left = without(body.form, body.body, self._wanted.traces)
+    def _take_out_of(self, body: PendingRequest) -> None:
+        left = remove_traces(body.form, body.body, self._wanted.traces)
         if not left.removed:
             return
         with self._transaction():
@@ -426,9 +426,9 @@ class _Eraser(Readable):
             self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
         self.done.spans += left.removed
 
-    def _take_out_of_quarantine(self, one: Quarantined) -> None:
+    def _take_out_of_quarantine(self, one: QuarantinedRequest) -> None:
         """What is set aside was counted then; nothing else changes."""
-        left = without(one.form, one.body, self._wanted.traces)
+        left = remove_traces(one.form, one.body, self._wanted.traces)
         if not left.removed and one.trace_id not in self._wanted.traces:
             return
         with self._transaction():

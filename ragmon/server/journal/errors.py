@@ -52,7 +52,7 @@ class JournalError(UnavailableError):
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Errors of the store inside the block become a `JournalError`.
 
     Args:
@@ -70,33 +70,33 @@ def told(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def told_reading(path: Path) -> Iterator[None]:
+def translate_read_errors(path: Path) -> Iterator[None]:
     """The same, and what is read but was never written so is damage."""
     try:
-        with told(path):
+        with translate_errors(path):
             yield
     except (ValueError, TypeError, msgspec.MsgspecError) as error:
         raise JournalError("corrupt", path, str(error)) from error
 
 
 @contextmanager
-def told_of_files(path: Path) -> Iterator[None]:
+def translate_file_errors(path: Path) -> Iterator[None]:
     """The same, and errors of the file system become one too."""
     try:
-        with told_reading(path):
+        with translate_read_errors(path):
             yield
     except OSError as error:
         raise JournalError("disk_full" if error.errno in _NO_ROOM else "io", path, str(error)) from error
 
 
-def each_told(path: Path, items: Iterator[Item]) -> Iterator[Item]:
+def translate_errors_of(path: Path, items: Iterator[Item]) -> Iterator[Item]:
     """Items that are read from the store, one by one; what is done with them is no matter of the store.
 
     Raises:
         JournalError: The next one cannot be read.
     """
     while True:
-        with told_reading(path):
+        with translate_read_errors(path):
             item = next(items, None)
         if item is None:
             return

@@ -69,7 +69,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Query:
+class FailureQuery:
     """Which failures.
 
     Args:
@@ -96,7 +96,7 @@ class Query:
     cursor: str | None = None
 
 
-class Page(NamedTuple):
+class FailurePage(NamedTuple):
     """Some failures, newest first; of a slice there may be fewer than asked for, though more follow.
 
     Attributes:
@@ -108,7 +108,7 @@ class Page(NamedTuple):
     cursor: str | None
 
 
-class Index:
+class FailureIndex:
     """Writes failures inside transactions.
 
     Args:
@@ -188,7 +188,7 @@ def delete_series(connection: sqlite3.Connection) -> None:
     )
 
 
-def page(connection: sqlite3.Connection, query: Query) -> Page:
+def page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
     """One page of failures.
 
     Raises:
@@ -201,14 +201,14 @@ def page(connection: sqlite3.Connection, query: Query) -> Page:
     last: Place | None = None
     for looked, place in enumerate(heapq.merge(*each, reverse=True)):
         if last is not None and (len(found) == limit or looked == LOOKED_AT):
-            return Page(found, _write(last))
+            return FailurePage(found, _write(last))
         last, failure = place, _failure(connection, place)
         if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
             found.append(failure)
-    return Page(found, None)
+    return FailurePage(found, None)
 
 
-def _series(connection: sqlite3.Connection, query: Query) -> list[int]:
+def _series(connection: sqlite3.Connection, query: FailureQuery) -> list[int]:
     wanted = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
     told = {name: value for name, value in wanted.items() if value is not None}
     where = " AND ".join(f"{name} = :{name}" for name in told) or "1"
@@ -216,7 +216,7 @@ def _series(connection: sqlite3.Connection, query: Query) -> list[int]:
     return [found for found, source in rows if not query.sources or source in query.sources]
 
 
-def _newest(connection: sqlite3.Connection, series: int, query: Query, before: Place) -> Iterator[Place]:
+def _newest(connection: sqlite3.Connection, series: int, query: FailureQuery, before: Place) -> Iterator[Place]:
     """Places of one series, newest first, read as far as they are asked for."""
     return connection.execute(
         "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "

@@ -16,7 +16,7 @@ from typing import Final
 
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.server.journal import schema, store
-from ragmon.server.journal.errors import JournalError, told_of_files
+from ragmon.server.journal.errors import JournalError, translate_file_errors
 
 FILE: Final = "journal.lock"
 _LONGEST: Final = 32
@@ -81,7 +81,7 @@ def open_file(path: Path) -> sqlite3.Connection:
         RagmonError: A newer ragmon wrote it.
         JournalError: It cannot be opened, or is damaged.
     """
-    with told_of_files(path):
+    with translate_file_errors(path):
         store.create(path)
         connection = store.writing(path)
         try:
@@ -126,7 +126,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         raise RagmonError(f"{path} was written by an older ragmon", hint="start this one's `ragmon serve` once")
 
 
-def set_aside(path: Path, now: float) -> Path:
+def quarantine_file(path: Path, now: float) -> Path:
     """Put a journal's file, and what is beside it, under another name.
 
     Args:
@@ -142,7 +142,7 @@ def set_aside(path: Path, now: float) -> Path:
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (path.with_name(f"{path.name}{ASIDE}{moment}" + (f"-{n}" if n > 1 else "")) for n in count(1))
     aside = next(name for name in names if not any(_beside(name, end).exists() for end in _ENDS))
-    with told_of_files(path):
+    with translate_file_errors(path):
         # Should we be stopped in between, a log without its file is set aside by whoever comes next.
         for end in _ENDS:
             if _beside(path, end).exists():

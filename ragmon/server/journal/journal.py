@@ -14,17 +14,17 @@ from time import time
 from ragmon.core import record
 from ragmon.core.record import Record
 from ragmon.server.journal import erasure, files, quarantine, reader, retention, store
-from ragmon.server.journal.errors import JournalError, told, told_of_files, told_reading
-from ragmon.server.journal.failures import Failure, Index
+from ragmon.server.journal.errors import JournalError, translate_errors, translate_file_errors, translate_read_errors
+from ragmon.server.journal.failures import Failure, FailureIndex
 from ragmon.server.journal.files import Lock
 from ragmon.server.journal.keys import Key, Keys
 from ragmon.server.journal.quarantine import Attempts
-from ragmon.server.journal.reader import Readable, Tail, done
-from ragmon.server.journal.retention import Limits
+from ragmon.server.journal.reader import HighWaterMark, JournalReaderBase, done
+from ragmon.server.journal.retention import RetentionLimits
 from ragmon.server.journal.schema import checksum
 
 
-class Batch:
+class JournalBatch:
     """What is written together.
 
     Args:
@@ -38,7 +38,14 @@ class Batch:
         tail: The newest row, those of this batch included.
     """
 
-    def __init__(self, connection: sqlite3.Connection, keys: Keys, index: Index, tail: Tail, limits: Limits) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        keys: Keys,
+        index: FailureIndex,
+        tail: HighWaterMark,
+        limits: RetentionLimits,
+    ) -> None:
         self.tail = tail
         self._connection = connection
         self._keys = keys
@@ -74,7 +81,7 @@ class Batch:
         self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", told)
         if ends:
             self._connection.execute("INSERT INTO traced VALUES (?, ?)", (seq, ends))
-        self.tail = Tail(seq, arrival, upto)
+        self.tail = HighWaterMark(seq, arrival, upto)
         return seq
 
     def answers(self, trace_ids: Collection[str]) -> dict[str, Record]:
@@ -190,7 +197,7 @@ class Batch:
         retention.save(self._connection, seq, at, data, self.tail, self._limits)
 
 
-class Journal(Readable):
+class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
     What can be read is read through it while nothing is being written, at the start; beside it, by `open_readonly`.
@@ -211,29 +218,31 @@ class Journal(Readable):
         JournalError: The disk is full, or the folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, limits: Limits | None = None, *, clock: Callable[[], float] = time) -> None:
+    def __init__(
+        self, folder: Path, limits: RetentionLimits | None = None, *, clock: Callable[[], float] = time
+    ) -> None:
         self.path = folder / store.FILE
-        self.limits = limits or Limits()
+        self.limits = limits or RetentionLimits()
         self.set_aside: Path | None = None
         self._clock = clock
-        self._tail = Tail()
+        self._tail = HighWaterMark()
         self._writes = False
         self._lost = False
         self._came: set[bytes] = set()
         self._version = 0
-        with told_of_files(self.path):
+        with translate_file_errors(self.path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = Lock(folder)
         self.attempts = Attempts(folder)
         try:
             if files.is_orphaned(self.path):
-                self.set_aside = files.set_aside(self.path, clock())
+                self.set_aside = files.quarantine_file(self.path, clock())
             try:
                 self._open()
             except JournalError as error:
                 if error.reason != "corrupt":
                     raise
-                self.set_aside = files.set_aside(self.path, clock())
+                self.set_aside = files.quarantine_file(self.path, clock())
                 self._open()
         except BaseException:
             self.attempts.close()
@@ -244,10 +253,10 @@ class Journal(Readable):
         self._connection = files.open_file(self.path)
         self._fitted = -1
         try:
-            with told_reading(self.path):
+            with translate_read_errors(self.path):
                 self._tail = max(self._tail, self._tail_on_disk())
                 self._keys = Keys(self._connection)
-                self._index = Index(self._connection)
+                self._index = FailureIndex(self._connection)
         except BaseException:
             self._connection.close()
             raise
@@ -267,7 +276,7 @@ class Journal(Readable):
             self._connection.close()
         self._lost = True
         self._came = self._keys.held()
-        self.set_aside = files.set_aside(self.path, self._clock())
+        self.set_aside = files.quarantine_file(self.path, self._clock())
         self._go_on()
         return self.set_aside
 
@@ -281,7 +290,7 @@ class Journal(Readable):
         self._came = set()
 
     @contextmanager
-    def begin(self) -> Iterator[Batch]:
+    def begin(self) -> Iterator[JournalBatch]:
         """One transaction: on disk when the block ends, undone where it raises.
 
         Raises:
@@ -289,7 +298,7 @@ class Journal(Readable):
         """
         if self._lost:
             self._go_on()
-        batch = Batch(self._connection, self._keys, self._index, self._tail, self.limits)
+        batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
         with self._transaction():
             self._index.erased = self._changed_elsewhere()
             yield batch
@@ -306,7 +315,7 @@ class Journal(Readable):
             raise RuntimeError("the journal is being written to: one transaction at a time")
         self._writes = True
         try:
-            with told(self.path):
+            with translate_errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
@@ -335,7 +344,7 @@ class Journal(Readable):
         Raises:
             JournalError: It cannot be read.
         """
-        with told(self.path):
+        with translate_errors(self.path):
             if self._fitted != self.limits.size:
                 store.fit(self._connection, self.limits.size)
                 self._fitted = self.limits.size
@@ -361,17 +370,17 @@ class Journal(Readable):
 
     def _expire(self, now: float | None) -> bool:
         excess = self.excess()
-        with told_reading(self.path), self._transaction():
+        with translate_read_errors(self.path), self._transaction():
             found = retention.expire(self._connection, self._keys, self.limits, excess, now)
             self._index.forget_series()
         return found
 
     def _free(self) -> int:
-        with told(self.path):
+        with translate_errors(self.path):
             return store.free_pages(self._connection) * store.PAGE
 
     def _shrink(self) -> bool:
-        with told(self.path):
+        with translate_errors(self.path):
             return retention.shrink(self._connection, self.limits.size)
 
     def quarantine_size(self) -> int:
@@ -380,7 +389,7 @@ class Journal(Readable):
         Raises:
             JournalError: It cannot be read.
         """
-        with told(self.path):
+        with translate_errors(self.path):
             return quarantine.count(self._connection)
 
     def wipe_log(self) -> None:
@@ -389,8 +398,8 @@ class Journal(Readable):
         Raises:
             JournalError: The file could not be written.
         """
-        with told(self.path):
-            store.wipe_log(self._connection)
+        with translate_errors(self.path):
+            store.truncate_wal(self._connection)
 
     def close(self) -> None:
         """Let go of the folder; again is harmless."""

@@ -179,7 +179,7 @@ READING: Final = "reading"
 """What was done with a request when the process ended."""
 
 
-class Quarantined(NamedTuple):
+class QuarantinedRequest(NamedTuple):
     """A request that is set aside.
 
     Attributes:

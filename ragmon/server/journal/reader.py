@@ -22,16 +22,16 @@ import msgspec
 
 from ragmon.core.record import Record, decode_entry
 from ragmon.server.journal import files, store
-from ragmon.server.journal.errors import each_told, told, told_reading
-from ragmon.server.journal.failures import Page, Query, page
-from ragmon.server.journal.quarantine import Quarantined
+from ragmon.server.journal.errors import translate_errors, translate_errors_of, translate_read_errors
+from ragmon.server.journal.failures import FailurePage, FailureQuery, page
+from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.schema import TRACE_ID, checksum
 
 _TOGETHER: Final = 500
 """Ids looked up at once: SQLite takes some thousand parameters."""
 
 
-class Row(NamedTuple):
+class JournalRow(NamedTuple):
     """An accepted batch.
 
     Attributes:
@@ -49,7 +49,7 @@ class Row(NamedTuple):
     lines: bytes
 
 
-class Books(NamedTuple):
+class RowCounts(NamedTuple):
     """A row without its lines."""
 
     seq: int
@@ -58,7 +58,7 @@ class Books(NamedTuple):
     counts: bytes
 
 
-class Body(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request whose spans wait for the rest of their traces, or a record that waits for the reply to its probe.
 
     Attributes:
@@ -97,7 +97,7 @@ class Checkpoint(NamedTuple):
     data: bytes
 
 
-class Tail(NamedTuple):
+class HighWaterMark(NamedTuple):
     """The newest row there ever was.
 
     Attributes:
@@ -125,7 +125,7 @@ def _check(what: str, expected: int, found: int) -> None:
         raise ValueError(f"{what} is not as it was written")
 
 
-class Readable:
+class JournalReaderBase:
     """Reads a journal, one thing at a time: no answer is in memory as a whole, no reader holds up the one who writes.
 
     Attributes:
@@ -135,7 +135,7 @@ class Readable:
     path: Path
     _connection: sqlite3.Connection
 
-    def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[Row]:
+    def rows(self, after: int = 0, *, upto: int | None = None) -> Iterator[JournalRow]:
         """Rows in order.
 
         Args:
@@ -146,14 +146,14 @@ class Readable:
             JournalError: They cannot be read.
         """
         rows = self._rows(after)
-        return each_told(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
+        return translate_errors_of(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
 
-    def _rows(self, after: int) -> Iterator[Row]:
+    def _rows(self, after: int) -> Iterator[JournalRow]:
         for *values, expected in self._each("seq, arrival, n, counts, lines, sum", "rows", after):
             _check(f"row {values[0]}", expected, checksum(*values))
-            yield Row._make(values)
+            yield JournalRow._make(values)
 
-    def books(self, after: int = 0) -> Iterator[Books]:
+    def books(self, after: int = 0) -> Iterator[RowCounts]:
         """Rows in order without their lines, which are not read.
 
         Args:
@@ -162,29 +162,31 @@ class Readable:
         Raises:
             JournalError: They cannot be read.
         """
-        return each_told(self.path, map(Books._make, self._each("seq, arrival, n, counts", "rows", after)))
+        return translate_errors_of(
+            self.path, map(RowCounts._make, self._each("seq, arrival, n, counts", "rows", after))
+        )
 
-    def bodies(self) -> Iterator[Body]:
+    def bodies(self) -> Iterator[PendingRequest]:
         """Requests whose spans wait, in order.
 
         Raises:
             JournalError: They cannot be read.
         """
-        return each_told(self.path, self._bodies())
+        return translate_errors_of(self.path, self._bodies())
 
-    def _bodies(self) -> Iterator[Body]:
+    def _bodies(self) -> Iterator[PendingRequest]:
         for seq, *values, expected in self._each("seq, arrival, form, body, lowest, waits, sum", "bodies", 0):
             _check(f"request {seq}", expected, checksum(*values))
-            yield Body(seq, *values)
+            yield PendingRequest(seq, *values)
 
-    def quarantined(self) -> Iterator[Quarantined]:
+    def quarantined(self) -> Iterator[QuarantinedRequest]:
         """Requests that are set aside, in the order in which that was done.
 
         Raises:
             JournalError: They cannot be read.
         """
         columns = "seq, arrival, step, trace_id, form, size, body"
-        return each_told(self.path, map(Quarantined._make, self._each(columns, "quarantined", 0)))
+        return translate_errors_of(self.path, map(QuarantinedRequest._make, self._each(columns, "quarantined", 0)))
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
         seek = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - ours
@@ -200,7 +202,7 @@ class Readable:
         Raises:
             JournalError: They cannot be read.
         """
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             some = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
             return dict(self._connection.execute(some, (since,)))
 
@@ -210,7 +212,7 @@ class Readable:
         Raises:
             JournalError: They cannot be read.
         """
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             return {trace_id for trace_id, *_ in done(self._connection, trace_ids)}
 
     def checkpoint(self) -> Checkpoint | None:
@@ -219,7 +221,7 @@ class Readable:
         Raises:
             JournalError: The journal cannot be read.
         """
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             return self._saved("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
 
     def base(self) -> Checkpoint | None:
@@ -228,7 +230,7 @@ class Readable:
         Raises:
             JournalError: The journal cannot be read.
         """
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             first = self._connection.execute("SELECT seq FROM rows ORDER BY seq LIMIT 1").fetchone()
             if (first[0] if first else self._tail_on_disk().seq + 1) == 1:
                 return None
@@ -240,14 +242,14 @@ class Readable:
                 return Checkpoint(seq, at, zlib.decompress(data))
         return None
 
-    def failures(self, query: Query) -> Page:
+    def failures(self, query: FailureQuery) -> FailurePage:
         """One page of the requests that failed a gate, newest first.
 
         Raises:
             RagmonError: The cursor is none.
             JournalError: The journal cannot be read.
         """
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             return page(self._connection, query)
 
     def last(self) -> tuple[int, float]:
@@ -256,7 +258,7 @@ class Readable:
         Raises:
             JournalError: The journal cannot be read.
         """
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             return self._tail_on_disk()[:2]
 
     def last_before(self, moment: float) -> int:
@@ -268,7 +270,7 @@ class Readable:
             JournalError: The journal cannot be read.
         """
         seek = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
-        with told_reading(self.path):
+        with translate_read_errors(self.path):
             first = self._connection.execute(seek, (0,)).fetchone()
             low, high = (first[0] - 1 if first else 0), self._tail_on_disk().seq
             while low < high:
@@ -280,13 +282,13 @@ class Readable:
                     high = middle - 1
         return low
 
-    def _tail_on_disk(self) -> Tail:
+    def _tail_on_disk(self) -> HighWaterMark:
         found = self._connection.execute("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1").fetchone()
         found = found or self._connection.execute("SELECT seq, arrival, upto FROM tail").fetchone()
-        return Tail(*found) if found else Tail()
+        return HighWaterMark(*found) if found else HighWaterMark()
 
 
-class JournalReader(Readable):
+class JournalReader(JournalReaderBase):
     """Reads the journal of a state folder; used by one thread at a time.
 
     It sees what is on disk when it asks. Where a server sets a damaged journal aside, it goes on reading that one.
@@ -301,7 +303,7 @@ class JournalReader(Readable):
 
     def __init__(self, folder: Path) -> None:
         self.path = files.existing(folder)
-        with told(self.path):
+        with translate_errors(self.path):
             self._connection = store.reading(self.path)
             try:
                 files.check_version(self._connection, self.path)

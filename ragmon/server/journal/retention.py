@@ -13,7 +13,7 @@ from typing import Final
 
 from ragmon.server.journal import failures, store
 from ragmon.server.journal.keys import Keys
-from ragmon.server.journal.reader import Tail
+from ragmon.server.journal.reader import HighWaterMark
 
 LEVEL: Final = 1
 """How hard states are compressed: they are made often and read seldom."""
@@ -24,7 +24,7 @@ _PLACES: Final = "SELECT seq, at, upto FROM checkpoints ORDER BY seq"
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetentionLimits:
     """How much a journal holds.
 
     Args:
@@ -40,7 +40,9 @@ class Limits:
     assembled: float = _DAY + 600
 
 
-def save(connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail: Tail, limits: Limits) -> None:
+def save(
+    connection: sqlite3.Connection, seq: int, at: float, data: bytes, tail: HighWaterMark, limits: RetentionLimits
+) -> None:
     """Save a state inside a transaction, and drop those that are neither the newest nor needed to begin with.
 
     Args:
@@ -94,7 +96,7 @@ _SPARE: Final = 8
 _FEW: Final = 64
 
 
-def expire(connection: sqlite3.Connection, keys: Keys, limits: Limits, excess: int, now: float | None) -> bool:
+def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, excess: int, now: float | None) -> bool:
     """Delete some of what has had its time, inside a transaction.
 
     Args:

@@ -119,7 +119,7 @@ def data_version(connection: sqlite3.Connection) -> int:
     return _number(connection, "data_version")
 
 
-def wipe_log(connection: sqlite3.Connection) -> None:
+def truncate_wal(connection: sqlite3.Connection) -> None:
     """Move what the write-ahead log holds into the file and cut it off: what was deleted stands in it as it was.
 
     While somebody reads, as much is moved as can be, and nothing is cut off: whoever sends does not wait for that.

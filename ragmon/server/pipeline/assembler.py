@@ -23,10 +23,10 @@ from ragmon.core.record import LONGEST, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
 from ragmon.ingest.spans.model import SPANS, TOO_MANY_SPANS, Trace
-from ragmon.monitor.build import Redactions, asked
+from ragmon.monitor.build import Redactions, span_settings
 from ragmon.monitor.log import complain
 from ragmon.server.pipeline.clock import Deadline
-from ragmon.server.pipeline.decode import STEP_NS, Counts, count
+from ragmon.server.pipeline.decode import STEP_NS, BatchCounts, count
 
 LATE: Final = "late"
 TWICE: Final = "duplicate"
@@ -34,7 +34,7 @@ TOO_MANY: Final = TOO_MANY_SPANS
 """Why a span belongs to no record."""
 
 
-class Piece(Protocol):
+class RawSpan(Protocol):
     """A span as it came, not read yet."""
 
     trace_id: bytes
@@ -48,7 +48,7 @@ class Piece(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class AssemblyLimits:
     """How long and how much is waited for.
 
     Args:
@@ -69,7 +69,7 @@ class Limits:
 
 
 @dataclass
-class Waiting:
+class OpenTrace:
     """A trace that may get more spans.
 
     Attributes:
@@ -84,13 +84,13 @@ class Waiting:
     lowest: int
     first: float
     last: float
-    pieces: dict[bytes, Piece] = field(default_factory=dict)
+    pieces: dict[bytes, RawSpan] = field(default_factory=dict)
     requests: set[int] = field(default_factory=set)
     rooted: bool = False
     complete: bool = True
 
 
-class Room:
+class TraceBuffer:
     """Where traces wait.
 
     Args:
@@ -101,16 +101,16 @@ class Room:
         size: Bytes that the requests they came in take, as if each piece kept its whole request in memory.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.traces: dict[bytes, Waiting] = {}
+    def __init__(self, limits: AssemblyLimits | None = None) -> None:
+        self.limits = limits or AssemblyLimits()
+        self.traces: dict[bytes, OpenTrace] = {}
         self.size = 0
         self._order: list[tuple[float, bytes]] = []
         self._held: Counter[int] = Counter()
         self._waits: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
 
-    def add(self, pieces: Sequence[Piece], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
+    def add(self, pieces: Sequence[RawSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
         """Take the spans of one request.
 
         Args:
@@ -127,7 +127,7 @@ class Room:
         for piece in pieces:
             trace = self.traces.get(piece.trace_id)
             if trace is None:
-                trace = self.traces[piece.trace_id] = Waiting(lowest, now, now)
+                trace = self.traces[piece.trace_id] = OpenTrace(lowest, now, now)
                 heappush(self._order, (now, piece.trace_id))
                 found["new"] += 1
             if piece.span_id in trace.pieces:
@@ -140,7 +140,7 @@ class Room:
             trace.last = now
         return found
 
-    def _keep(self, trace: Waiting, piece: Piece, request: int, size: int) -> None:
+    def _keep(self, trace: OpenTrace, piece: RawSpan, request: int, size: int) -> None:
         trace.pieces[piece.span_id] = piece
         if piece.is_root and not trace.rooted:
             trace.rooted = True
@@ -158,7 +158,7 @@ class Room:
         """Whether more wait than there is room for."""
         return len(self.traces) > self.limits.traces or self.size > self.limits.size
 
-    def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, Waiting]]:
+    def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, OpenTrace]]:
         """Hand out the traces nothing more is to be waited for, each once.
 
         Args:
@@ -181,22 +181,22 @@ class Room:
             else:
                 return
 
-    def _moment(self, trace: Waiting) -> float:
+    def _moment(self, trace: OpenTrace) -> float:
         """When a trace is complete, if nothing more of it comes."""
         return min(trace.last + self._idle(trace), trace.first + self.limits.age)
 
-    def _idle(self, trace: Waiting) -> float:
+    def _idle(self, trace: OpenTrace) -> float:
         return self.limits.idle if trace.rooted else self.limits.rootless
 
     def hold(self, trace_id: bytes, request: int, now: float) -> None:
         """Have a trace wait for a journalled request whose spans are not read."""
-        trace = self.traces.setdefault(trace_id, Waiting(0, now, now))
+        trace = self.traces.setdefault(trace_id, OpenTrace(0, now, now))
         trace.requests.add(request)
         self._held[request] += 1
         self._waits[request] += 1
         self._sizes.setdefault(request, 0)
 
-    def take(self, trace_id: bytes) -> Waiting:
+    def take(self, trace_id: bytes) -> OpenTrace:
         """Take a trace out."""
         trace = self.traces.pop(trace_id)
         for request in trace.requests:
@@ -206,7 +206,7 @@ class Room:
                 self.size -= self._sizes.pop(request)
         return trace
 
-    def release(self, trace: Waiting) -> list[int]:
+    def release(self, trace: OpenTrace) -> list[int]:
         """The journalled requests nothing waits for any more, now that a trace is done."""
         done = []
         for request in trace.requests:
@@ -237,7 +237,7 @@ ANYBODY: Final = "human"
 """Who says what stands on a span that names nobody."""
 
 
-class Made(NamedTuple):
+class AssembledRecord(NamedTuple):
     """A record.
 
     Attributes:
@@ -251,7 +251,7 @@ class Made(NamedTuple):
     line: bytes
 
 
-class Assembled(NamedTuple):
+class AssembledTrace(NamedTuple):
     """What became of a trace.
 
     Attributes:
@@ -266,14 +266,14 @@ class Assembled(NamedTuple):
     """
 
     trace_id: bytes
-    waiting: Waiting
-    made: list[Made]
-    counts: Counts
+    waiting: OpenTrace
+    made: list[AssembledRecord]
+    counts: BatchCounts
     labels: Sequence[Label] = ()
     aside: str = ""
 
 
-def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
+def quarantined(trace_id: bytes, waiting: OpenTrace, step: str) -> AssembledTrace:
     """A trace that nobody works on any more.
 
     Args:
@@ -281,7 +281,7 @@ def quarantined(trace_id: bytes, waiting: Waiting, step: str) -> Assembled:
         waiting: Its spans.
         step: What was done with it when the process ended; "" where its spans are kept with another trace's.
     """
-    return Assembled(trace_id, waiting, [], Counts(dropped={QUARANTINED: 1}), aside=step)
+    return AssembledTrace(trace_id, waiting, [], BatchCounts(dropped={QUARANTINED: 1}), aside=step)
 
 
 class _Process(NamedTuple):
@@ -318,13 +318,13 @@ class Assembler:
 
     def __init__(self, settings: Settings, longest: float = LONGEST_ASSEMBLY) -> None:
         self._longest = longest
-        self._asked = asked(settings)
+        self._asked = span_settings(settings)
         told = settings.origins.get("sampling.rate", "default") != "default"
         self._rate = self._asked.rate if told else 1.0
         self.lowest = threshold(self._rate)
         self._redact = Redactions(settings)
 
-    def assemble(self, trace_id: bytes, waiting: Waiting, *, decorated: bool = False) -> Assembled:
+    def assemble(self, trace_id: bytes, waiting: OpenTrace, *, decorated: bool = False) -> AssembledTrace:
         """What becomes of a trace.
 
         Args:
@@ -332,17 +332,17 @@ class Assembler:
             waiting: All its spans.
             decorated: A whole record came of a decorated call in it.
         """
-        counts, made = Counts(), list[Made]()
+        counts, made = BatchCounts(), list[AssembledRecord]()
         if decorated:
             count(counts.ignored, DECORATED)
-            return Assembled(trace_id, waiting, made, counts)
+            return AssembledTrace(trace_id, waiting, made, counts)
         deadline = Deadline(self._longest)
         try:
             spans = list(_read(waiting, deadline))
             requests, labels = per_request(spans), _labels(spans)
         except Exception as error:  # noqa: BLE001 - attributes are foreign data
             _drop(counts, error)
-            return Assembled(trace_id, waiting, made, counts)
+            return AssembledTrace(trace_id, waiting, made, counts)
         counts.received = len(requests) - 1
         process = _process(waiting)
         for place, request in enumerate(requests):
@@ -359,10 +359,10 @@ class Assembler:
                 continue
             for name, reason in mapped.missing.items():
                 count(counts.unknown, f"{name}|{reason}")
-        return Assembled(trace_id, waiting, made, counts, labels)
+        return AssembledTrace(trace_id, waiting, made, counts, labels)
 
     def _map(
-        self, request: Trace, process: _Process, waiting: Waiting, deadline: Deadline
+        self, request: Trace, process: _Process, waiting: OpenTrace, deadline: Deadline
     ) -> tuple[Mapped, Record | None]:
         mapped = to_record(
             request,
@@ -379,7 +379,7 @@ class Assembler:
         _check(deadline)
         return mapped, record if record is None else self._treated(record, waiting)
 
-    def _treated(self, record: Record, waiting: Waiting) -> Record:
+    def _treated(self, record: Record, waiting: OpenTrace) -> Record:
         # The rate may have been another when the trace began.
         rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
         sampling = Sampling(p_audit=rate, p=rate)
@@ -388,7 +388,7 @@ class Assembler:
         return self._redact(kept)
 
 
-def _process(waiting: Waiting) -> _Process:
+def _process(waiting: OpenTrace) -> _Process:
     pieces = waiting.pieces.values()
     services, builds = (piece.service for piece in pieces), (piece.build for piece in pieces)
     return _Process(next(filter(None, services), None), next(filter(None, builds), None))
@@ -403,14 +403,14 @@ def _labels(spans: Sequence[Span]) -> list[Label]:
     ]
 
 
-def _made(trace_id: bytes, record: Record, place: int | None) -> Made:
+def _made(trace_id: bytes, record: Record, place: int | None) -> AssembledRecord:
     """The record of a trace, or the one at a place among those of a trace that several requests share."""
     # A key of its own for each, of another length than the key of a whole record (trace and span).
     unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
-    return Made((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
+    return AssembledRecord((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
 
 
-def _read(waiting: Waiting, deadline: Deadline) -> Iterator[Span]:
+def _read(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
     """The spans of a trace, as long as there is time."""
     for place, piece in enumerate(waiting.pieces.values()):
         if place % OFTEN == OFTEN - 1:
@@ -428,7 +428,7 @@ def _check(deadline: Deadline) -> None:
         raise _DeadlineError
 
 
-def _drop(counts: Counts, error: Exception) -> None:
+def _drop(counts: BatchCounts, error: Exception) -> None:
     if isinstance(error, _DeadlineError):
         count(counts.dropped, DEADLINE_EXCEEDED)
         complain("a trace took too long to assemble", error)

@@ -14,21 +14,21 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.record import Entry, Label, Record, encode_entry
-from ragmon.server.journal import Batch, Failure, Journal
+from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.reader import ends
-from ragmon.server.pipeline.assembler import LATE, Assembled
-from ragmon.server.pipeline.decode import FORGOTTEN, Counts, Request, Row, count
-from ragmon.server.pipeline.probe_replies import Early, Reply, is_a_probers, joined
-from ragmon.server.pipeline.trace_buffer import Traces
+from ragmon.server.pipeline.assembler import LATE, AssembledTrace
+from ragmon.server.pipeline.decode import FORGOTTEN, BatchCounts, QueuedRequest, WriteBatch, count
+from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_a_probers, joined
+from ragmon.server.pipeline.trace_buffer import TraceTracker
 
 
-def labels_of(requests: Sequence[Request]) -> list[Label]:
+def labels_of(requests: Sequence[QueuedRequest]) -> list[Label]:
     """The labels of some requests."""
     return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
 
 
-def answers_to(batch: Batch, labels: Iterable[Label], row: Row) -> Mapping[str, Record]:
+def answers_to(batch: JournalBatch, labels: Iterable[Label], row: WriteBatch) -> Mapping[str, Record]:
     """The answers that labels are about, as far as they came: with this row, or before it."""
     wanted = {label.trace_id for label in labels}
     if not wanted:
@@ -64,12 +64,12 @@ NO_REPLY: Final = "no_reply"
 """What becomes of an application's own record of a probe: its reply came as well, or did not in time."""
 
 
-def is_probed(trace_id: bytes, traces: Traces, row: Row) -> bool:
+def is_probed(trace_id: bytes, traces: TraceTracker, row: WriteBatch) -> bool:
     """Whether a whole record of a trace came, and counted as a probe."""
     return trace_id in row.probed or traces.probed(trace_id)
 
 
-def put_joined(trace_id: bytes, record: Record, batch: Batch, traces: Traces, row: Row) -> bool:
+def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
     """Put the application's own record of a probe whose reply waits for it, or let it wait for one that is on its way.
 
     Returns:
@@ -89,11 +89,11 @@ def put_joined(trace_id: bytes, record: Record, batch: Batch, traces: Traces, ro
         else:
             found = joined(record, reply.record)
             seq = batch.hold(row.arrival, RECORD, encode_entry(found), [trace_id])
-            row.early[trace_id] = Early(trace_id, found, seq)
+            row.early[trace_id] = PendingProbeRecord(trace_id, found, seq)
     return True
 
 
-def put_overdue(batch: Batch, traces: Traces, row: Row) -> None:
+def put_overdue(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
     """The application's records of probes whose replies have come since, or are not waited for any longer."""
     for one, reply in list(traces.ahead.due(traces.replies, row.arrival)):
         row.overdue.append(one.trace_id)
@@ -105,7 +105,14 @@ def put_overdue(batch: Batch, traces: Traces, row: Row) -> None:
             _put_record(one.trace_id, one.record, reply, batch, traces, row)
 
 
-def _put_record(trace_id: bytes, record: Record, reply: Reply | None, batch: Batch, traces: Traces, row: Row) -> None:
+def _put_record(
+    trace_id: bytes,
+    record: Record,
+    reply: ProbeReply | None,
+    batch: JournalBatch,
+    traces: TraceTracker,
+    row: WriteBatch,
+) -> None:
     """Put the application's record, and account for the reply."""
     found = record
     is_there = reply is not None and _take(trace_id, batch, traces, row)
@@ -117,7 +124,7 @@ def _put_record(trace_id: bytes, record: Record, reply: Reply | None, batch: Bat
     batch.remember([trace_id], row.arrival, recorded=True)
 
 
-def _take(trace_id: bytes, batch: Batch, traces: Traces, row: Row) -> bool:
+def _take(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
     """Count that a reply came; returns whether it is still there: another process may have taken it out."""
     row.counts.received += 1
     row.answered.add(trace_id)
@@ -127,12 +134,12 @@ def _take(trace_id: bytes, batch: Batch, traces: Traces, row: Row) -> bool:
     return is_there
 
 
-def hold(replies: Mapping[bytes, Record], batch: Batch, arrival: float) -> dict[bytes, int]:
+def hold(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
     """Put replies that wait on disk; returns their numbers."""
     return {trace_id: batch.hold(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
 
 
-def put_alone(batch: Batch, traces: Traces, row: Row) -> None:
+def put_alone(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
     """The replies to probes of which the application tells nothing more, and on disk, for a while, those that wait.
 
     What it tells later is there already.
@@ -154,7 +161,14 @@ OLDEST: Final = 86_400.0
 """Seconds for which it is known what came already; what is older is not taken."""
 
 
-def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Counts, now: float, wall: float) -> Row:
+def write(
+    batch: JournalBatch,
+    requests: Sequence[QueuedRequest],
+    traces: TraceTracker,
+    loose: BatchCounts,
+    now: float,
+    wall: float,
+) -> WriteBatch:
     """Put requests and complete traces on disk; nothing is changed beside the journal.
 
     Args:
@@ -165,7 +179,7 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
         now: When the row came.
         wall: What time it is: after a jump of the clock that was taken back, rows still come in its future.
     """
-    row = Row(now)
+    row = WriteBatch(now)
     row.counts.add(loose)
     row.forgotten = batch.forgotten()
     _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
@@ -189,7 +203,7 @@ def write(batch: Batch, requests: Sequence[Request], traces: Traces, loose: Coun
     return row
 
 
-def tidy(journal: Journal, traces: Traces, failures: list[Failure], now: float) -> None:
+def tidy(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
     """Write what makes no row: failures, replies that wait, and which requests nothing waits for, whose text must go.
 
     Args:
@@ -210,14 +224,16 @@ def tidy(journal: Journal, traces: Traces, failures: list[Failure], now: float) 
     traces.released.clear()
 
 
-def _put_entries(row: Row, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
+def _put_entries(row: WriteBatch, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
     """Add lines, labels with the answers they are about."""
     told = [with_answer(entry, answers) for entry in entries]
     for entry, line in zip(told, lines_of(told, row.labelled), strict=True):
         row.put(entry, line)
 
 
-def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, oldest: float) -> None:
+def _whole(
+    batch: JournalBatch, requests: Sequence[QueuedRequest], traces: TraceTracker, row: WriteBatch, oldest: float
+) -> None:
     """The requests that came as one span, each once; a decorated call's spans may have become a record before it.
 
     Of a probe's two records the first counts, where it did not wait for the other one.
@@ -246,7 +262,7 @@ def _whole(batch: Batch, requests: Sequence[Request], traces: Traces, row: Row, 
                 batch.remember([one.trace_id], row.arrival, recorded=True)
 
 
-def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
+def _complete(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> list[Label]:
     """The traces that are complete, each once; returns what people say on their spans."""
     ready = traces.ready
     if not ready:
@@ -274,7 +290,7 @@ def _complete(batch: Batch, traces: Traces, row: Row) -> list[Label]:
     return [label for found in fresh for label in found.labels]
 
 
-def _too_old(found: Assembled) -> bool:
+def _too_old(found: AssembledTrace) -> bool:
     """Whether a trace had ended so long before its first span came that nobody knows whether it came already."""
     ended = min((one.record.ts for one in found.made if one.record.ts is not None), default=found.waiting.first)
     return ended < found.waiting.first - OLDEST

@@ -17,27 +17,27 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.bounds import bounded
-from ragmon.core.record import Entry, Record, as_label, encode_entry, of_a_trace
+from ragmon.core.record import Entry, Record, encode_entry, of_a_trace, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import batch as extent
-from ragmon.ingest.otlp.batch import TOO_MANY, Foreign, Own
+from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan, NativeSpan
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.request import packed, read
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.monitor.log import complain
 from ragmon.scoring.counts import add_counts
-from ragmon.server.journal.reader import Body
-from ragmon.server.pipeline.probe_replies import Early
-from ragmon.server.receiver.interface import Form, RefusedError, Taken
+from ragmon.server.journal.reader import PendingRequest
+from ragmon.server.pipeline.probe_replies import PendingProbeRecord
+from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
 FORGOTTEN: Final = "forgotten"
 """Why a request is not scored: somebody asked to forget it."""
 
 
-class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
+class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """How often each thing happened.
 
     Attributes:
@@ -62,7 +62,7 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
     probed: dict[str, int] = {}
     own: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: BatchCounts) -> None:
         """Add other counts."""
         self.received += other.received
         self.duplicate += other.duplicate
@@ -81,7 +81,7 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
         return msgspec.json.encode(self)
 
     @classmethod
-    def load(cls, data: bytes) -> Counts:
+    def load(cls, data: bytes) -> BatchCounts:
         """What `dump` wrote."""
         return msgspec.json.decode(data, type=cls)
 
@@ -102,7 +102,7 @@ BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
 
 
-class Whole(NamedTuple):
+class NativeRecord(NamedTuple):
     """A request that came as one span.
 
     Attributes:
@@ -121,7 +121,7 @@ class Whole(NamedTuple):
 
 
 @dataclass
-class Request:
+class QueuedRequest:
     """A request that waits to be journalled.
 
     Attributes:
@@ -138,24 +138,24 @@ class Request:
 
     done: Future[Any] = field(default_factory=Future)
     size: int = 0
-    whole: list[Whole] = field(default_factory=list)
-    foreign: list[Foreign] = field(default_factory=list)
+    whole: list[NativeRecord] = field(default_factory=list)
+    foreign: list[ExternalSpan] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
-    taken: Taken = field(default_factory=Taken)
+    counts: BatchCounts = field(default_factory=BatchCounts)
+    taken: ExportResult = field(default_factory=ExportResult)
     body: bytes = b""
-    form: Form = Form.PROTOBUF
+    form: Encoding = Encoding.PROTOBUF
 
 
-class UnreadableError(RefusedError):
+class UnreadableError(RejectedError):
     """A request that is none, and what it is counted as."""
 
     def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
         super().__init__(status, rejected.reason, str(rejected))
-        self.counts = Counts(received=rejected.lost, dropped={rejected.reason: rejected.lost})
+        self.counts = BatchCounts(received=rejected.lost, dropped={rejected.reason: rejected.lost})
 
 
-def of_traces(body: bytes, form: Form) -> Request:
+def of_traces(body: bytes, form: Encoding) -> QueuedRequest:
     """The spans of an `ExportTraceServiceRequest`.
 
     Raises:
@@ -163,46 +163,46 @@ def of_traces(body: bytes, form: Form) -> Request:
     """
     _see_extent(body, extent.SPANS, form)
     try:
-        batch = read(body, json=form is Form.JSON)
+        batch = read(body, json=form is Encoding.JSON)
     except Rejected as error:
         raise UnreadableError(error, TOO_LARGE if error.reason == TOO_MANY else BAD_REQUEST) from None
     rejected, first, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
     whole = []
     for own in batch.own:
         found = _whole(own, unknown)
-        if isinstance(found, Whole):
+        if isinstance(found, NativeRecord):
             whole.append(found)
         else:
             rejected[found] += 1
             first = first or f"a span's {found}: its record cannot be read"
     bad = rejected.total()
-    return Request(
+    return QueuedRequest(
         size=len(body),
         whole=whole,
         foreign=[packed(one) for one in batch.foreign],
-        counts=Counts(received=bad, dropped=dict(rejected), unknown=unknown),
-        taken=Taken(bad, first if bad else ""),
+        counts=BatchCounts(received=bad, dropped=dict(rejected), unknown=unknown),
+        taken=ExportResult(bad, first if bad else ""),
         body=(batch.body or body) if batch.foreign else b"",
         form=form,
     )
 
 
-def spans_of(body: Body) -> list[Foreign] | None:
+def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return [packed(one) for one in read(body.body, json=body.form == Form.JSON.value).foreign]
+        return [packed(one) for one in read(body.body, json=body.form == Encoding.JSON.value).foreign]
     except Rejected as rejected:
         complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
 
 
-def _see_extent(body: bytes, layout: extent.Layout, form: Form) -> None:
-    if extent.is_crowded(body, layout, json=form is Form.JSON):
+def _see_extent(body: bytes, layout: extent.MessageLayout, form: Encoding) -> None:
+    if extent.is_crowded(body, layout, json=form is Encoding.JSON):
         told = f"it holds more than {extent.MOST} messages, or too much in them; send them in several requests"
         raise UnreadableError(Rejected(TOO_MANY, told), TOO_LARGE)
 
 
-def _whole(own: Own, unknown: dict[str, int]) -> Whole | str:
+def _whole(own: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
     """The request a span holds, or why it cannot be read.
 
     Args:
@@ -222,7 +222,7 @@ def _whole(own: Own, unknown: dict[str, int]) -> Whole | str:
     if record.source is None:
         record.source = constants.LIVE
     key = (own.end_ns // STEP_NS, own.trace_id + own.span_id)
-    return Whole(key, own.end_ns / 1e9, own.trace_id, record, encode_entry(record))
+    return NativeRecord(key, own.end_ns / 1e9, own.trace_id, record, encode_entry(record))
 
 
 def _why(line: str, found: str) -> str:
@@ -234,7 +234,7 @@ def _why(line: str, found: str) -> str:
     return found
 
 
-def of_metrics(body: bytes, form: Form) -> Request:
+def of_metrics(body: bytes, form: Encoding) -> QueuedRequest:
     """The producers' totals of an `ExportMetricsServiceRequest`.
 
     Raises:
@@ -242,23 +242,23 @@ def of_metrics(body: bytes, form: Form) -> Request:
     """
     _see_extent(body, extent.POINTS, form)
     try:
-        found, rejected, first = totals(body, json=form is Form.JSON)
+        found, rejected, first = totals(body, json=form is Encoding.JSON)
     except Rejected as error:
         raise UnreadableError(error) from None
-    return Request(size=len(body), entries=list(found), taken=Taken(rejected, first))
+    return QueuedRequest(size=len(body), entries=list(found), taken=ExportResult(rejected, first))
 
 
-def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
+def of_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
     """Labels people gave; one that is none is left out and counted.
 
     Args:
         labels: What was sent.
         comments: Keep what raters wrote in their own words.
     """
-    request, first = Request(), ""
+    request, first = QueuedRequest(), ""
     for place, told in enumerate(labels, 1):
         try:
-            label = of_a_trace(as_label(told))
+            label = of_a_trace(parse_label(told))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"
@@ -267,12 +267,12 @@ def of_labels(labels: Sequence[Any], *, comments: bool = False) -> Request:
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
     request.size = sum(len(encode_entry(entry)) for entry in request.entries)
-    request.taken = Taken(bad, first)
+    request.taken = ExportResult(bad, first)
     return request
 
 
 @dataclass
-class Row:
+class WriteBatch:
     """What is written.
 
     Attributes:
@@ -296,17 +296,17 @@ class Row:
 
     arrival: float
     seq: int = 0
-    counts: Counts = field(default_factory=Counts)
+    counts: BatchCounts = field(default_factory=BatchCounts)
     entries: list[Entry] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
-    held: list[tuple[Request, list[Foreign], int]] = field(default_factory=list)
+    held: list[tuple[QueuedRequest, list[ExternalSpan], int]] = field(default_factory=list)
     own: list[bytes] = field(default_factory=list)
     begun: set[bytes] = field(default_factory=set)
     passed: set[bytes] = field(default_factory=set)
     probed: set[bytes] = field(default_factory=set)
     labelled: set[str] = field(default_factory=set)
     answered: set[bytes] = field(default_factory=set)
-    early: dict[bytes, Early] = field(default_factory=dict)
+    early: dict[bytes, PendingProbeRecord] = field(default_factory=dict)
     replies: dict[bytes, int] = field(default_factory=dict)
     overdue: list[bytes] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts, decode_entry
-from ragmon.server.journal.reader import Readable
+from ragmon.server.journal.reader import JournalReaderBase
 
 WAIT: Final = 10.0
 """Seconds a reply waits for the application's own record, which is on its way for some seconds."""
@@ -27,7 +27,7 @@ MOST: Final = 10_000
 """Replies that wait at once."""
 
 
-class Reply(NamedTuple):
+class ProbeReply(NamedTuple):
     """A reply that waits, or is awaited.
 
     Attributes:
@@ -41,7 +41,7 @@ class Reply(NamedTuple):
     came: bool
 
 
-class Replies:
+class PendingReplies:
     """Replies that wait, by trace.
 
     Attributes:
@@ -51,7 +51,7 @@ class Replies:
     def __init__(self) -> None:
         self.hurried = False
         self._lock = Lock()
-        self._waiting: dict[bytes, Reply] = {}
+        self._waiting: dict[bytes, ProbeReply] = {}
         self._held: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, came: bool) -> bool:
@@ -69,10 +69,10 @@ class Replies:
         with self._lock:
             if len(self._waiting) >= MOST and trace_id not in self._waiting:
                 return False
-            self._waiting[trace_id] = Reply(record, due, came)
+            self._waiting[trace_id] = ProbeReply(record, due, came)
         return True
 
-    def get(self, trace_id: bytes) -> Reply | None:
+    def get(self, trace_id: bytes) -> ProbeReply | None:
         """The reply that waits for a trace's own record."""
         return self._waiting.get(trace_id)
 
@@ -129,7 +129,7 @@ def is_a_probers(record: Record) -> bool:
     return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
 
 
-def probed_lately(journal: Readable) -> Iterator[bytes]:
+def probed_lately(journal: JournalReaderBase) -> Iterator[bytes]:
     """The traces of probes in the newest rows."""
     mark = f'"source":"{constants.PROBE}"'.encode()
     for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
@@ -194,7 +194,7 @@ def _facts(own: Record, reply: Record) -> TextFacts | None:
     return msgspec.structs.replace(reply.facts, grounded=grounded)
 
 
-class Early(NamedTuple):
+class PendingProbeRecord(NamedTuple):
     """A record that waits for the reply to its probe.
 
     Attributes:
@@ -208,11 +208,11 @@ class Early(NamedTuple):
     seq: int
 
 
-class Ahead:
+class PendingProbeRecords:
     """Records that came before the replies to their probes, by trace. No more wait than replies are expected."""
 
     def __init__(self) -> None:
-        self._waiting: dict[bytes, Early] = {}
+        self._waiting: dict[bytes, PendingProbeRecord] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -220,11 +220,11 @@ class Ahead:
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self._waiting
 
-    def add(self, found: Iterable[Early]) -> None:
+    def add(self, found: Iterable[PendingProbeRecord]) -> None:
         """Let some wait."""
         self._waiting.update((one.trace_id, one) for one in found)
 
-    def due(self, replies: Replies, now: float) -> Iterator[tuple[Early, Reply | None]]:
+    def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
         """Those that wait no longer, and the reply that has come; None where it is awaited in vain.
 
         Args:

@@ -10,16 +10,16 @@ from ragmon.config.settings import Settings
 from ragmon.core.record import Entry, Label, Record, decode_entry
 from ragmon.monitor.engine import EDGES
 from ragmon.monitor.log import complain
-from ragmon.scoring.labels import Settled
-from ragmon.server.journal import Checkpoint, Row
-from ragmon.server.journal.errors import told_reading
+from ragmon.scoring.labels import FinalLabels
+from ragmon.server.journal import Checkpoint, JournalRow
+from ragmon.server.journal.errors import translate_read_errors
 from ragmon.server.journal.quarantine import Attempts
-from ragmon.server.journal.reader import Readable
-from ragmon.server.pipeline.decode import Counts
-from ragmon.server.pipeline.state import Ledger
+from ragmon.server.journal.reader import JournalReaderBase
+from ragmon.server.pipeline.decode import BatchCounts
+from ragmon.server.pipeline.state import ServerState
 
 
-def catch_up(settings: Settings, journal: Readable, attempts: Attempts | None = None) -> Ledger:
+def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
     """Where the server stands after every row of a journal: from the newest checkpoint on.
 
     Args:
@@ -37,7 +37,7 @@ def catch_up(settings: Settings, journal: Readable, attempts: Attempts | None = 
     return ledger
 
 
-def replay(settings: Settings, journal: Readable, labels: Settled | None = None) -> Ledger:
+def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels | None = None) -> ServerState:
     """Score every row of a journal again, as the server did: the same counts and the same alarms, to the last bit.
 
     Args:
@@ -59,25 +59,25 @@ def replay(settings: Settings, journal: Readable, labels: Settled | None = None)
     return ledger
 
 
-def _take(ledger: Ledger, row: Row, journal: Readable) -> None:
-    with told_reading(journal.path):
-        counts, lines = Counts.load(row.counts), entries(row.lines)
+def _take(ledger: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
+    with translate_read_errors(journal.path):
+        counts, lines = BatchCounts.load(row.counts), entries(row.lines)
     ledger.take(row.seq, row.arrival, counts, lines)
 
 
-def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> Ledger:
+def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> ServerState:
     """What the first checkpoint says that can be read; nothing was counted where there is none."""
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
-        ledger = Ledger(settings, edges=edges)
+        ledger = ServerState(settings, edges=edges)
         try:
             ledger.load(checkpoint.data)
         except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
             complain("a checkpoint cannot be read and is passed over", error)
             continue
         return ledger
-    return Ledger(settings, edges=edges)
+    return ServerState(settings, edges=edges)
 
 
 def entries(lines: bytes) -> list[Entry]:

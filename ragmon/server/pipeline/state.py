@@ -19,11 +19,11 @@ from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.constants import DEFAULT_PIPELINE, QUARANTINED
 from ragmon.core.policy import Policy
-from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, Forgotten, Quarantined, Record, Totals
-from ragmon.export.state import Books, Captured, Reading
-from ragmon.gates.diagnosis import said
+from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry, Record, Tombstone, Totals
+from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
+from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import Key
-from ragmon.monitor.engine import EDGES, Live
+from ragmon.monitor.engine import EDGES, Engine
 from ragmon.monitor.log import complain
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.score_table import ScoreTable
@@ -31,7 +31,7 @@ from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.pipeline.clock import SLICE, Deadline
-from ragmon.server.pipeline.decode import FORGOTTEN, Counts, count
+from ragmon.server.pipeline.decode import FORGOTTEN, BatchCounts, count
 
 MEMORY: Final = 16_384
 """Facts whose verdict is remembered."""
@@ -55,7 +55,7 @@ class Failed(NamedTuple):
     slices: Sequence[str]
 
 
-class Failing:
+class FailureDetector:
     """Finds the requests that alone would not keep a gate's threshold.
 
     Args:
@@ -130,7 +130,7 @@ _REASONS: Final = frozenset(value for value in vars(constants).values() if isins
 """Reasons for losses are among the names that everything is called by."""
 
 
-class Series(NamedTuple):
+class ProducerSeries(NamedTuple):
     """Of what a producer counts."""
 
     instance: str
@@ -140,7 +140,7 @@ class Series(NamedTuple):
     stratum: str
 
 
-class Last(msgspec.Struct):
+class LastTotals(msgspec.Struct):
     """What a producer said last.
 
     Attributes:
@@ -158,11 +158,11 @@ class Last(msgspec.Struct):
     latency: dict[int, int]
 
 
-class Producers:
+class ProducerTotals:
     """The last word of every producer."""
 
     def __init__(self) -> None:
-        self._last: dict[Series, Last] = {}
+        self._last: dict[ProducerSeries, LastTotals] = {}
         self._due = 0.0
 
     def see(self, line: Totals, now: float) -> None:
@@ -172,10 +172,10 @@ class Producers:
             line: What it says; its own clock may be wrong.
             now: When that came, seconds since the epoch.
         """
-        key = Series(line.instance, line.started, line.pipeline, line.source, line.stratum)
+        key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
         held = self._last.get(key)
         if held is None or line.calls >= held.calls:
-            self._last[key] = Last(now, line.calls, line.kept, _known(line.dropped), line.latency_ms)
+            self._last[key] = LastTotals(now, line.calls, line.kept, _known(line.dropped), line.latency_ms)
         if len(self._last) > MOST and now > self._due:
             self._bury(now - SILENT)
             self._due = now + SILENT / 24
@@ -183,7 +183,7 @@ class Producers:
     def _bury(self, before: float) -> None:
         for key in [key for key, last in self._last.items() if last.at < before and key.instance != GONE]:
             last = self._last.pop(key)
-            sum_of = self._last.setdefault(key._replace(instance=GONE, started=0.0), Last(0.0, 0, 0, {}, {}))
+            sum_of = self._last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
             sum_of.calls += last.calls
             sum_of.kept += last.kept
             add_counts(sum_of.dropped, last.dropped)
@@ -221,7 +221,7 @@ class Producers:
         kept = sum(last.kept for _, last in self)
         return max(0, kept - self.dropped().total() - came)
 
-    def __iter__(self) -> Iterator[tuple[Series, Last]]:
+    def __iter__(self) -> Iterator[tuple[ProducerSeries, LastTotals]]:
         return iter(self._last.items())
 
     def dump(self) -> list[Any]:
@@ -230,7 +230,7 @@ class Producers:
 
     def load(self, data: Any) -> None:
         """Go on from what `dump` wrote."""
-        told = msgspec.convert(data, list[tuple[Series, Last]], strict=False)
+        told = msgspec.convert(data, list[tuple[ProducerSeries, LastTotals]], strict=False)
         self._last = dict(told)
 
 
@@ -250,7 +250,7 @@ VERSION: Final = 1
 """Of what a checkpoint holds."""
 
 
-class Ledger:
+class ServerState:
     """Scores, alarms and books.
 
     Args:
@@ -267,14 +267,14 @@ class Ledger:
     """
 
     def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
-        self.live = Live(settings, edges=edges)
-        self.counts = Counts()
-        self.producers = Producers()
+        self.live = Engine(settings, edges=edges)
+        self.counts = BatchCounts()
+        self.producers = ProducerTotals()
         self.seq = 0
         self.failures: list[Failure] = []
         self._unscored = 0
         self.attempts: Attempts | None = None
-        self._failing = Failing(self.live.scorer.table, self.live.policy)
+        self._failing = FailureDetector(self.live.scorer.table, self.live.policy)
         self.live.scorer.watch = self._failing
 
     @property
@@ -286,7 +286,7 @@ class Ledger:
         self,
         seq: int,
         arrival: float,
-        counts: Counts,
+        counts: BatchCounts,
         entries: Sequence[Entry],
         forgotten: Iterable[str] = (),
         pause: Callable[[], object] | None = None,
@@ -340,9 +340,9 @@ class Ledger:
 
     def _post(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
         """Count a line."""
-        if isinstance(entry, Forgotten):
+        if isinstance(entry, Tombstone):
             count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD_ENTRY))
-        elif isinstance(entry, Quarantined):
+        elif isinstance(entry, QuarantineEntry):
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
         elif not isinstance(entry, Totals):
@@ -353,7 +353,7 @@ class Ledger:
             self._failing.found = []
             self.failures += (_failure(seq, place, failed) for failed in found)
 
-    def books(self, pending: int) -> Books:
+    def books(self, pending: int) -> StageCounters:
         """What came in and what became of it.
 
         Args:
@@ -363,7 +363,7 @@ class Ledger:
         dropped = dict(counts.dropped)
         for reason, n in scorer.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + n
-        return Books(
+        return StageCounters(
             counts.received,
             scorer.scored,
             ignored=dict(counts.ignored),
@@ -372,14 +372,14 @@ class Ledger:
             pending=pending + self._unscored,
         )
 
-    def reading(self, now: float, pending: int) -> Reading:
+    def reading(self, now: float, pending: int) -> MonitorSnapshot:
         """This moment, for whoever exports it.
 
         Args:
             now: Seconds since the epoch.
             pending: Requests that wait for the rest of their spans.
         """
-        captured = Captured(
+        captured = SdkStats(
             calls={key: n for key, n in self.producers.calls().items() if self.live.shows(key[0])},
             latency={key: held for key, held in self.producers.latency().items() if self.live.shows(key[0])},
             errors=self.live.errors,
@@ -404,7 +404,7 @@ class Ledger:
         if told["v"] != VERSION:
             raise ValueError(f"a checkpoint of version {told['v']}")
         self.live.load(told["live"])
-        self.counts = msgspec.convert(told["counts"], Counts)
+        self.counts = msgspec.convert(told["counts"], BatchCounts)
         self.producers.load(told["producers"])
         self.seq = told["seq"]
 
@@ -428,4 +428,4 @@ def _failure(seq: int, place: int, failed: Failed) -> Failure:
 @lru_cache(maxsize=4096)
 def _traits(key: Key) -> tuple[str, ...]:
     """What is wrong with requests of these facts: many fail alike."""
-    return said(key)
+    return traits_of(key)

@@ -8,27 +8,33 @@ from typing import Any, Final
 
 from ragmon.config.settings import Settings
 from ragmon.core.record import Record, decode_entry
-from ragmon.ingest.otlp.batch import Foreign
+from ragmon.ingest.otlp.batch import ExternalSpan
 from ragmon.server.journal import Journal
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.quarantine import ASSEMBLING, READING, Attempts, body_key, trace_key
-from ragmon.server.journal.reader import Body, Readable
+from ragmon.server.journal.reader import JournalReaderBase, PendingRequest
 from ragmon.server.journal.schema import TRACE_ID
 from ragmon.server.pipeline.assembler import (
     DECORATED,
     LATE,
     UNSAMPLED,
-    Assembled,
+    AssembledTrace,
     Assembler,
-    Limits,
-    Room,
-    Waiting,
+    AssemblyLimits,
+    OpenTrace,
+    TraceBuffer,
     drawn,
     quarantined,
 )
 from ragmon.server.pipeline.clock import SLICE, Deadline
-from ragmon.server.pipeline.decode import Counts, Row, count, spans_of
-from ragmon.server.pipeline.probe_replies import WAIT, Ahead, Early, Replies, probed_lately
+from ragmon.server.pipeline.decode import BatchCounts, WriteBatch, count, spans_of
+from ragmon.server.pipeline.probe_replies import (
+    WAIT,
+    PendingProbeRecord,
+    PendingProbeRecords,
+    PendingReplies,
+    probed_lately,
+)
 
 REMEMBERED: Final = 200_000
 """Traces that are done and are remembered, to know their late spans."""
@@ -40,7 +46,7 @@ WHOLE: Final = TRACE_ID + 8
 """Bytes of the key of a whole record: its trace and its span."""
 
 
-class Traces:
+class TraceTracker:
     """Traces that wait, those that are complete and not on disk yet, and those that are done.
 
     Args:
@@ -57,16 +63,16 @@ class Traces:
         behind: Traces are due that are not assembled yet.
     """
 
-    def __init__(self, settings: Settings, limits: Limits | None = None) -> None:
-        self.ready: list[Assembled] = []
+    def __init__(self, settings: Settings, limits: AssemblyLimits | None = None) -> None:
+        self.ready: list[AssembledTrace] = []
         self.released: list[int] = []
         self.forgotten: list[bytes] = []
         self.unknown: list[bytes] = []
-        self.replies = Replies()
-        self.ahead = Ahead()
+        self.replies = PendingReplies()
+        self.ahead = PendingProbeRecords()
         self.behind = False
         self._assembling = 0
-        self._room = Room(limits)
+        self._room = TraceBuffer(limits)
         self._assembler = Assembler(settings)
         self._done: dict[bytes, None] = {}
         self._own: dict[bytes, None] = {}
@@ -104,12 +110,12 @@ class Traces:
         """Whether a whole record of a trace came lately, and counted as a probe."""
         return trace_id in self._probed
 
-    def new(self, foreign: Sequence[Foreign]) -> set[bytes]:
+    def new(self, foreign: Sequence[ExternalSpan]) -> set[bytes]:
         """The traces of some spans that neither wait nor are remembered as done: the journal knows whether they are."""
         found = {piece.trace_id for piece in foreign}
         return found.difference(self._done).difference(self._room.traces) if found else found
 
-    def sort(self, foreign: Sequence[Foreign], row: Row, done: Container[bytes]) -> list[Foreign]:
+    def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
         """The spans of a request that belong to traces that wait, or begin one; the row counts the others.
 
         Args:
@@ -138,13 +144,13 @@ class Traces:
         return kept
 
     @staticmethod
-    def _pass_over(piece: Foreign, counts: Counts) -> None:
+    def _pass_over(piece: ExternalSpan, counts: BatchCounts) -> None:
         """Count a trace that lost the draw once, by its root: nothing is remembered of it."""
         if piece.is_root:
             counts.received += 1
             count(counts.ignored, UNSAMPLED)
 
-    def settle(self, row: Row, counts: Counts) -> None:
+    def settle(self, row: WriteBatch, counts: BatchCounts) -> None:
         """A row is on disk: what was ready is done, and what came with it waits.
 
         Args:
@@ -168,9 +174,9 @@ class Traces:
         for trace_id in row.passed:
             _remember(self._done, trace_id)
         for request, pieces, seq in row.held:
-            self._hold(pieces, Body(seq, row.arrival, "", request.body, self.lowest), counts)
+            self._hold(pieces, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
 
-    def _hold(self, pieces: Sequence[Foreign], body: Body, counts: Counts) -> None:
+    def _hold(self, pieces: Sequence[ExternalSpan], body: PendingRequest, counts: BatchCounts) -> None:
         request = body.seq
         found = self._room.add(pieces, request, body.arrival, IN_MEMORY * len(body.body), body.lowest)
         del found["new"]
@@ -202,10 +208,10 @@ class Traces:
                 self._put(assembled)
             self.behind = until.passed and not self._room.crowded
 
-    def _assemble(self, trace_id: bytes, waiting: Waiting) -> Assembled:
+    def _assemble(self, trace_id: bytes, waiting: OpenTrace) -> AssembledTrace:
         return self._assembler.assemble(trace_id, waiting, decorated=trace_id in self._own)
 
-    def _put(self, assembled: Assembled) -> None:
+    def _put(self, assembled: AssembledTrace) -> None:
         """It is known what becomes of a trace; it is ready to be written."""
         self.ready.append(assembled)
         _remember(self._done, assembled.trace_id)
@@ -247,7 +253,7 @@ class Traces:
                 self._wait_again(body, now)
         self._resume_all(journal, attempts)
 
-    def _resume_all(self, journal: Readable, attempts: Attempts | None) -> None:
+    def _resume_all(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
         """Let spans wait again; what ended the process twice is set aside."""
         poison = {item.key for item in attempts.poison()} if attempts else set()
         for body in journal.bodies():
@@ -264,7 +270,7 @@ class Traces:
         for trace_id in [one for one in self._room.traces if trace_key(one) in poison]:
             self._put(quarantined(trace_id, self._room.take(trace_id), ASSEMBLING))
 
-    def _resume(self, body: Body, journal: Readable) -> None:
+    def _resume(self, body: PendingRequest, journal: JournalReaderBase) -> None:
         """Let the spans of a request wait again whose traces became no record, not even one that waits itself."""
         foreign = spans_of(body)
         if foreign is None:
@@ -273,9 +279,9 @@ class Traces:
         waits = body.traces
         waits -= journal.known(waits)
         waits = {one for one in waits if one not in self.ahead and one not in self._done}
-        self._hold([one for one in foreign if one.trace_id in waits], body, Counts())
+        self._hold([one for one in foreign if one.trace_id in waits], body, BatchCounts())
 
-    def _quarantine(self, body: Body, journal: Readable) -> None:
+    def _quarantine(self, body: PendingRequest, journal: JournalReaderBase) -> None:
         """Set a request aside that cannot even be read, and its traces with it."""
         waits = {one for one in body.traces if one not in self.ahead and one not in self._done}
         for place, trace_id in enumerate(sorted(waits - journal.known(waits))):
@@ -285,11 +291,11 @@ class Traces:
         if not self._room.holds(body.seq):
             self.released.append(body.seq)
 
-    def _wait_again(self, body: Body, now: float) -> None:
+    def _wait_again(self, body: PendingRequest, now: float) -> None:
         """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
         found = decode_entry(body.body)
         assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
-        self.ahead.add(Early(trace_id, found, body.seq) for trace_id in body.traces)
+        self.ahead.add(PendingProbeRecord(trace_id, found, body.seq) for trace_id in body.traces)
         if not body.traces:
             self.replies.put(found, now + WAIT, came=True)
             self.replies.held({bytes.fromhex(found.trace_id or ""): body.seq})

@@ -20,20 +20,20 @@ from typing import Any, Final
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Ack, Record
-from ragmon.monitor.engine import Live, log_acknowledged
+from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.monitor.log import complain
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.memory import Spare
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.commit import tidy, write
-from ragmon.server.pipeline.decode import Counts, Request, Row, UnreadableError, count
-from ragmon.server.pipeline.state import Ledger
-from ragmon.server.pipeline.trace_buffer import Traces
-from ragmon.server.receiver.interface import Form, RefusedError, Taken
+from ragmon.server.pipeline.decode import BatchCounts, QueuedRequest, UnreadableError, WriteBatch, count
+from ragmon.server.pipeline.state import ServerState
+from ragmon.server.pipeline.trace_buffer import TraceTracker
+from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
 
-def ack_of(live: Live, pipeline: str, alert: str, reason: str) -> Ack:
+def ack_of(live: Engine, pipeline: str, alert: str, reason: str) -> Ack:
     """The line of an acknowledgement.
 
     Args:
@@ -56,13 +56,13 @@ def ack_of(live: Live, pipeline: str, alert: str, reason: str) -> Ack:
     return Ack(pipeline=pipeline, alert=alert, reason=reason)
 
 
-def only_ack(request: Request) -> Ack | None:
+def only_ack(request: QueuedRequest) -> Ack | None:
     """The acknowledgement that a request is; None where it is another."""
     found = request.entries[0] if len(request.entries) == 1 else None
     return found if isinstance(found, Ack) else None
 
 
-def settle(done: Future[Any], what: Callable[[], Any]) -> None:
+def run_task(done: Future[Any], what: Callable[[], Any]) -> None:
     """Do it, and tell whoever asked what came of it.
 
     Args:
@@ -113,7 +113,7 @@ class Housekeeping:
         self._saved = (0, 0)
         self._saved_upto = journal.upto
 
-    def keep(self, ledger: Ledger, *, ending: bool = False) -> bool:
+    def keep(self, ledger: ServerState, *, ending: bool = False) -> bool:
         """Do what is due; returns whether a minute has passed and old things may be gone.
 
         Args:
@@ -139,7 +139,7 @@ class Housekeeping:
         self._make_room()
         return due
 
-    def _much_came(self, ledger: Ledger) -> bool:
+    def _much_came(self, ledger: ServerState) -> bool:
         """Whether so much came since the last checkpoint that another one is due."""
         written = self._journal.upto - self._saved_upto
         return ledger.live.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS or written * PARTS >= max(
@@ -152,7 +152,7 @@ class Housekeeping:
             if not self._journal.make_room():
                 return
 
-    def save(self, ledger: Ledger) -> None:
+    def save(self, ledger: ServerState) -> None:
         """Write a checkpoint, if anything came since the last one."""
         if ledger.seq == self._saved[0]:
             return
@@ -167,7 +167,7 @@ class Housekeeping:
         self._saved = (ledger.seq, ledger.live.scorer.scored)
         self._saved_upto = self._journal.upto
 
-    def secure(self, ledger: Ledger) -> bytes:
+    def secure(self, ledger: ServerState) -> bytes:
         """Write a checkpoint before another configuration holds, and return what was counted.
 
         Rows that were scored by one gold set are not to be scored again by another, should the server be killed.
@@ -178,7 +178,7 @@ class Housekeeping:
             complain(f"no checkpoint before another configuration ({error.reason})", error)
         return ledger.dump()
 
-    def begin_again(self, ledger: Ledger) -> None:
+    def begin_again(self, ledger: ServerState) -> None:
         """Set a damaged journal aside, and go on in a new one with what is known."""
         self._saved, self._due, self._again = (-1, 0), 0.0, 0.0  # should it not succeed now, as soon as there is room
         self.resets += 1
@@ -208,7 +208,7 @@ BROKEN_FOR: Final = 5.0
 """Seconds after which a sender may try again."""
 
 
-class Keeper:
+class JournalWriter:
     """Where requests are handed in, and what was counted can be read. It is the server's `Desk`.
 
     Args:
@@ -225,7 +225,7 @@ class Keeper:
         quarantined: Requests that are set aside in the journal.
     """
 
-    def __init__(self, journal: Journal, ledger: Ledger, waiting: Traces, clock: Clock) -> None:
+    def __init__(self, journal: Journal, ledger: ServerState, waiting: TraceTracker, clock: Clock) -> None:
         self.journal = journal
         self.ledger = ledger
         self.waiting = waiting
@@ -237,10 +237,10 @@ class Keeper:
         self.quarantined = journal.quarantine_size()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
         self._spare = Spare()
-        self._queue: deque[Request] = deque()
+        self._queue: deque[QueuedRequest] = deque()
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._queued = 0
-        self._loose = Counts()
+        self._loose = BatchCounts()
         self._changed = Condition()
         self._stopping = False
         self._thread = Thread(target=self._work, name="ragmon-keeper", daemon=True)
@@ -267,17 +267,17 @@ class Keeper:
         """How often a damaged journal was set aside."""
         return self._housekeeping.resets
 
-    def traces(self, body: bytes, form: Form) -> Future[Taken]:
+    def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
         """Hand in an `ExportTraceServiceRequest`."""
         self._has_room()
         return self._hand_in(self._read(decode.of_traces, body, form))
 
-    def metrics(self, body: bytes, form: Form) -> Future[Taken]:
+    def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
         """Hand in an `ExportMetricsServiceRequest`."""
         self._has_room()
         return self._hand_in(self._read(decode.of_metrics, body, form))
 
-    def labels(self, labels: Sequence[Any]) -> Future[Taken]:
+    def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Hand in labels."""
         self._has_room()
         return self._hand_in(decode.of_labels(labels, comments=self.ledger.keeps_text))
@@ -291,7 +291,7 @@ class Keeper:
         self._has_room()
         with self.lock:
             ack = ack_of(self.ledger.live, pipeline, alert, reason)
-        return self._hand_in(Request(entries=[ack]))
+        return self._hand_in(QueuedRequest(entries=[ack]))
 
     def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
         """Hand in what a prober got, or that it asks."""
@@ -313,7 +313,7 @@ class Keeper:
                 self._changed.notify()
         return done
 
-    def go_on_with(self, ledger: Ledger) -> None:
+    def go_on_with(self, ledger: ServerState) -> None:
         """Go on with another configuration: what was counted stays, after a crash as well. An errand.
 
         Args:
@@ -334,9 +334,9 @@ class Keeper:
         if self._stopping:
             raise _stopped()
         if self._queued > QUEUED:
-            raise RefusedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
+            raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
 
-    def _read(self, how: Callable[[bytes, Form], Request], body: bytes, form: Form) -> Request:
+    def _read(self, how: Callable[[bytes, Encoding], QueuedRequest], body: bytes, form: Encoding) -> QueuedRequest:
         try:
             return how(body, form)
         except UnreadableError as error:
@@ -344,7 +344,7 @@ class Keeper:
                 self._loose.add(error.counts)
             raise
 
-    def _hand_in(self, request: Request) -> Future[Any]:
+    def _hand_in(self, request: QueuedRequest) -> Future[Any]:
         with self._changed:
             if self._stopping:
                 raise _stopped()
@@ -378,7 +378,7 @@ class Keeper:
                 self._errands.clear()
                 last = self._stopping and not requests
             for what, done in errands:
-                settle(done, what)
+                run_task(done, what)
             try:
                 self._turn(requests)
                 if last:
@@ -395,9 +395,9 @@ class Keeper:
             if last:
                 return
 
-    def _together(self) -> list[Request]:
+    def _together(self) -> list[QueuedRequest]:
         """The next requests that are put on disk together."""
-        found: list[Request] = []
+        found: list[QueuedRequest] = []
         size = records = 0
         while self._queue:
             size, records = size + self._queue[0].size, records + len(self._queue[0].whole)
@@ -407,12 +407,12 @@ class Keeper:
         self._queued -= sum(request.size for request in found)
         return found
 
-    def _turn(self, requests: list[Request]) -> None:
+    def _turn(self, requests: list[QueuedRequest]) -> None:
         """Write one row, answer those who wait for it, and count it; without anything to write, let time pass."""
         now = self.clock.arrival()
         self.waiting.complete(now, self.journal.attempts, self.lock)
         with self._changed:
-            loose, self._loose = self._loose, Counts()
+            loose, self._loose = self._loose, BatchCounts()
         # Trouble ends when a row can be written.
         if not (requests or self.waiting.has_news(now) or loose or self.trouble):
             with self.lock:
@@ -436,7 +436,7 @@ class Keeper:
                 request.done.set_result(request.taken)
         self._count(row, requests)
 
-    def _count(self, row: Row, requests: Sequence[Request]) -> None:
+    def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
         """Take in what is on disk."""
         acks = [(request, ack) for request in requests if (ack := only_ack(request))]
         live, firing = self.ledger.live, set[tuple[str, str]]()
@@ -457,13 +457,13 @@ class Keeper:
         sleep(YIELD)  # without it this thread would have the lock again before another one wakes up
         self.lock.acquire()
 
-    def _fail(self, requests: Sequence[Request], reason: str) -> None:
+    def _fail(self, requests: Sequence[QueuedRequest], reason: str) -> None:
         """Nothing was written: whoever waits may try again."""
         self.trouble, self.trouble_since = reason, self.trouble_since or self.clock.now()
         for request in requests:
             if not request.done.done():
                 self.refuse(reason)
-                refused = RefusedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
+                refused = RejectedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
                 request.done.set_exception(refused)
         if reason == CORRUPT:
             self._housekeeping.begin_again(self.ledger)
@@ -471,5 +471,5 @@ class Keeper:
                 self.waiting.begin_again(self.clock.arrival())
 
 
-def _stopped() -> RefusedError:
-    return RefusedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)
+def _stopped() -> RejectedError:
+    return RejectedError(UNAVAILABLE, "stopping", "the server is being stopped", BUSY_FOR)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from ragmon.monitor.log import complain
-from ragmon.server.receiver.listener import Connection
+from ragmon.server.receiver.connection import Connection
 
 CONNECTIONS: Final = 400
 """Connections of a port at once, where the process may open enough files."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 import h11
 from starlette.responses import Response
 
-from ragmon.server.receiver.listener import Connection
+from ragmon.server.receiver.connection import Connection
 
 LARGEST: Final = 1 << 14
 """Bytes of a body that is read here: some milliseconds of work, which the event loop does itself."""
@@ -30,7 +30,7 @@ _FIELDS: Final = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~]*\r\n)+")
 _RARE: Final = frozenset(("transfer-encoding", "expect", "upgrade", "origin"))
 
 
-class Fields(dict[str, str]):
+class FastHeaders(dict[str, str]):
     """The headers of a request, each once; names in lower case."""
 
     def getlist(self, name: str) -> list[str]:
@@ -49,7 +49,7 @@ class Head(NamedTuple):
     """
 
     path: str
-    fields: Fields
+    fields: FastHeaders
     size: int
     length: int
 
@@ -75,7 +75,7 @@ def head(data: bytes, most: int) -> Head | None:
     if path is None or end <= line or not _FIELDS.fullmatch(data, line + 2, end + 2):
         return None
     lines = data[line + 2 : end].decode("ascii").split("\r\n")
-    fields = Fields()
+    fields = FastHeaders()
     for one in lines:
         name, _, value = one.partition(":")
         fields[name.lower()] = value.strip(" \t")
@@ -134,7 +134,7 @@ class Exporting(Connection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._fields: Fields | None = None  # of the request that is being answered here
+        self._fields: FastHeaders | None = None  # of the request that is being answered here
         self._apart = b""  # headers whose body is on its way
         self._ahead = bytearray()
         self._late: asyncio.TimerHandle | None = None

@@ -9,12 +9,12 @@ from typing import Any
 
 from ragmon.config.types import Address
 from ragmon.server.receiver.acceptor import CONNECTIONS
-from ragmon.server.receiver.interface import Desk
+from ragmon.server.receiver.interface import Consumer
 from ragmon.server.receiver.limits import LIMITS, RequestLimits
-from ragmon.server.receiver.listener import Port
+from ragmon.server.receiver.listener import Listener
 
 
-class Calling(Port):
+class GrpcServer(Listener):
     """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
 
     A call that dawdles waits in the loop and holds no thread, so two hundred of them hold nobody up.
@@ -30,7 +30,7 @@ class Calling(Port):
 
     def __init__(
         self,
-        desk: Desk,
+        desk: Consumer,
         address: Address,
         *,
         token: str | None,

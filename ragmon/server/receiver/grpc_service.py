@@ -12,8 +12,16 @@ import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.ingest.compression import GZIP
 from ragmon.monitor.log import complain
-from ragmon.server.receiver.interface import NO_MESSAGE, TIMEOUT, Desk, Form, RefusedError, Taken, TurnedAwayError
-from ragmon.server.receiver.limits import Intake, RequestLimits, Ticket, busy, handed
+from ragmon.server.receiver.interface import (
+    NO_MESSAGE,
+    TIMEOUT,
+    Consumer,
+    Encoding,
+    ExportResult,
+    HTTPError,
+    RejectedError,
+)
+from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, Reservation, busy, submit_and_wait
 from ragmon.server.receiver.logs import unread
 from ragmon.server.receiver.messages import (
     LOGS,
@@ -40,7 +48,7 @@ class _Export(NamedTuple):
     """What is exported, and where it is handed in."""
 
     signal: Signal
-    take: Callable[[bytes, Form], Any]
+    take: Callable[[bytes, Encoding], Any]
 
 
 def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
@@ -77,11 +85,11 @@ class Exports:
         limits: What a call may cost.
     """
 
-    def __init__(self, desk: Desk, token: str | None, limits: RequestLimits) -> None:
+    def __init__(self, desk: Consumer, token: str | None, limits: RequestLimits) -> None:
         self._desk = desk
         self._token = token
         self._limits = limits
-        self._intake = Intake(limits)
+        self._intake = MemoryLimiter(limits)
         self._reading = 0
         self._methods = {
             f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, desk.traces),
@@ -98,13 +106,13 @@ class Exports:
         async def serve(_: Any, context: Any) -> bytes:
             try:
                 return await self._taken(found, context)
-            except RefusedError as error:
-                if isinstance(error, TurnedAwayError):
+            except RejectedError as error:
+                if isinstance(error, HTTPError):
                     self._desk.refuse(error.reason)
                 refused = error
             except Exception as error:  # noqa: BLE001 - one call's trouble is not another's
                 complain("a call could not be taken", error)
-                refused = RefusedError(500, "", "something is wrong here; the log says where")
+                refused = RejectedError(500, "", "something is wrong here; the log says where")
             return await _abort(context, refused)
 
         # A stream of one message is the same on the wire, and leaves it to us when the message is read.
@@ -123,7 +131,7 @@ class Exports:
             ticket.begin()
             body = await self._plain(ticket, body)
             async with self._intake.turn(len(body)):
-                taken: Taken = await handed(partial(export.take, body, Form.PROTOBUF))
+                taken: ExportResult = await submit_and_wait(partial(export.take, body, Encoding.PROTOBUF))
         answer: bytes = exported(export.signal, taken).SerializeToString()
         return answer
 
@@ -141,14 +149,14 @@ class Exports:
                 body = await context.read()
         except TimeoutError:
             slow = f"the message did not come within {self._limits.deadline:g} seconds"
-            raise TurnedAwayError(408, TIMEOUT, slow) from None
+            raise HTTPError(408, TIMEOUT, slow) from None
         finally:
             self._reading -= 1
         if not isinstance(body, bytes):
-            raise TurnedAwayError(400, NO_MESSAGE, "the call holds no message")
+            raise HTTPError(400, NO_MESSAGE, "the call holds no message")
         return body
 
-    async def _plain(self, ticket: Ticket, body: bytes) -> bytes:
+    async def _plain(self, ticket: Reservation, body: bytes) -> bytes:
         """A message inflated; gzip's first byte starts no protocol message."""
         if not body.startswith(GZIP):
             return body
@@ -165,7 +173,7 @@ def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
     return b""
 
 
-async def _abort(context: Any, error: RefusedError) -> bytes:
+async def _abort(context: Any, error: RejectedError) -> bytes:
     """End a call with a status, and say when it may be sent again (OTLP specification, OTLP/gRPC throttling).
 
     The time stands there twice: in the status, as the specification has it, and where OpenTelemetry's Python exporter

@@ -30,13 +30,21 @@ from ragmon.server.receiver.interface import (
     BAD_METHOD,
     TIMEOUT,
     UNKNOWN_PATH,
-    Desk,
-    Form,
-    RefusedError,
-    Taken,
-    TurnedAwayError,
+    Consumer,
+    Encoding,
+    ExportResult,
+    HTTPError,
+    RejectedError,
 )
-from ragmon.server.receiver.limits import IDENTITY, LIMITS, RETRY_AFTER, Intake, RequestLimits, Ticket, handed
+from ragmon.server.receiver.limits import (
+    IDENTITY,
+    LIMITS,
+    RETRY_AFTER,
+    MemoryLimiter,
+    RequestLimits,
+    Reservation,
+    submit_and_wait,
+)
 from ragmon.server.receiver.logs import unread
 from ragmon.server.receiver.messages import (
     LOGS,
@@ -81,16 +89,14 @@ def labels(body: bytes) -> list[dict[str, Any]]:
     [{'trace_id': '5a1c', 'correct': True}]
     """
     if body.count(b",") + body.count(b"[") + body.count(b"{") > _VALUES:
-        raise TurnedAwayError(
-            413, constants.OVERSIZE, f"there are more than {_VALUES} values", hint="send less at once"
-        )
+        raise HTTPError(413, constants.OVERSIZE, f"there are more than {_VALUES} values", hint="send less at once")
     found = _read(body, _LABEL)
     many = found if isinstance(found, list) else [found]
     if not all(isinstance(one, dict) for one in many):
-        raise TurnedAwayError(400, constants.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL)
+        raise HTTPError(400, constants.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL)
     if len(many) > LABELS:
         hint = f"at most {LABELS} in one request"
-        raise TurnedAwayError(413, constants.OVERSIZE, f"there are {len(many)} labels", hint=hint)
+        raise HTTPError(413, constants.OVERSIZE, f"there are {len(many)} labels", hint=hint)
     return many
 
 
@@ -107,11 +113,11 @@ def acknowledgement(body: bytes) -> Acknowledgement:
         raise oversize(LONGEST)
     found = _read(body, _ACKNOWLEDGEMENT)
     if not isinstance(found, dict) or not {"gate", "reason"} <= found.keys():
-        raise TurnedAwayError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACKNOWLEDGEMENT)
+        raise HTTPError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACKNOWLEDGEMENT)
     said = Acknowledgement(found.get("pipeline", constants.DEFAULT_PIPELINE), found["gate"], found["reason"])
     if not all(isinstance(part, str) and part for part in said):
         wrong = "gate, pipeline and reason are texts"
-        raise TurnedAwayError(400, constants.INVALID_SCHEMA, wrong, hint="none of them empty")
+        raise HTTPError(400, constants.INVALID_SCHEMA, wrong, hint="none of them empty")
     return said
 
 
@@ -119,7 +125,7 @@ def _read(body: bytes, hint: str) -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise TurnedAwayError(400, constants.MALFORMED_JSON, "this is no JSON", hint=hint) from None
+        raise HTTPError(400, constants.MALFORMED_JSON, "this is no JSON", hint=hint) from None
 
 
 TRACES_PATH: Final = "/v1/traces"
@@ -137,7 +143,9 @@ PURPOSE: Final = (
 )
 
 
-def writing(desk: Desk, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS) -> ASGIApp:
+def receiver_app(
+    desk: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
+) -> ASGIApp:
     """The ASGI application of the write port.
 
     A request is turned away as early as its headers allow. It is answered once the desk has it on disk. The headers'
@@ -153,18 +161,20 @@ def writing(desk: Desk, *, token: str | None, hosts: Collection[str] = (), limit
 
 
 class _WritePort:
-    """See `writing`."""
+    """See `receiver_app`."""
 
     _usual: ClassVar = {
-        (signal, form): raw(export_response(signal, Taken(), form)) for signal in (TRACES, METRICS) for form in Form
+        (signal, form): raw(export_response(signal, ExportResult(), form))
+        for signal in (TRACES, METRICS)
+        for form in Encoding
     }
 
-    def __init__(self, desk: Desk, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
+    def __init__(self, desk: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
         self._desk = desk
         self._token = token
         self._hosts = hosts if token is None else None
         self._limits = limits
-        self._intake = Intake(limits)
+        self._intake = MemoryLimiter(limits)
         self._answers: Answers | None = None
         self._takers: dict[str, Callable[[Request], Awaitable[Response]]] = {
             TRACES_PATH: partial(self._export, signal=TRACES),
@@ -199,23 +209,23 @@ class _WritePort:
         signal = TRACES if head.path == TRACES_PATH else METRICS
         ticket = None
         try:
-            messages.meant_for_us(head.fields, self._hosts)
+            messages.check_host(head.fields, self._hosts)
             messages.authorise(head.fields.get("authorization", "").encode(), self._token)
-            form = messages.written(head.fields, *Form)
+            form = messages.content_type(head.fields, *Encoding)
             plain = _plain(body, messages.encoding(head.fields))
             if plain is None:
                 return False
             ticket = self._intake.ticket()
             ticket.hold(len(plain))
             ticket.begin()
-        except TurnedAwayError:
+        except HTTPError:
             if ticket is not None:
                 ticket.give_back()
             return False
         waits = _Waits(self._usual, signal, form, ticket, answer)
         try:
             future = self._take(signal)(plain, form)
-        except RefusedError as error:
+        except RejectedError as error:
             self._loop().put(partial(waits.refused, error))
         except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
             complain("a request could not be taken", error)
@@ -233,15 +243,15 @@ class _WritePort:
         return self._answers
 
     @staticmethod
-    def stopping(headers: messages.Fields) -> bytes:
+    def stopping(headers: messages.Headers) -> bytes:
         """What somebody is told who is not answered before the server ends."""
         return raw(refusal(_stopping(), messages.form(headers)))
 
     async def _answer(self, request: Request) -> Response:
         try:
             return await self._taken(request)
-        except RefusedError as error:
-            if isinstance(error, TurnedAwayError):
+        except RejectedError as error:
+            if isinstance(error, HTTPError):
                 self._desk.refuse(error.reason)
             return refusal(error, _form(request))
         except UnknownNameError as error:
@@ -264,47 +274,47 @@ class _WritePort:
         taker = self._takers.get(path)
         if taker is None:
             hint = nearest(path, self._takers)
-            raise TurnedAwayError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
+            raise HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
         if method != "POST":
             return self._posts_only(path)
-        messages.meant_for_us(request.headers, self._hosts)
+        messages.check_host(request.headers, self._hosts)
         messages.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
         return await taker(request)
 
     def _posts_only(self, path: str) -> Response:
-        error = TurnedAwayError(405, BAD_METHOD, f"requests to {path} are POSTed")
+        error = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
         self._desk.refuse(error.reason)
         answer = refusal(error, None)
         answer.headers["Allow"] = "POST"
         return answer
 
-    def _take(self, signal: Signal) -> Callable[[bytes, Form], Future[Taken]]:
+    def _take(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
         """Where an export is handed in."""
         if signal is LOGS:
             return unread
         return self._desk.traces if signal is TRACES else self._desk.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:
-        form = messages.written(request.headers, *Form)
+        form = messages.content_type(request.headers, *Encoding)
         async with self._body(request, self._limits.wire) as body:
-            taken = await handed(partial(self._take(signal), body, form))
+            taken = await submit_and_wait(partial(self._take(signal), body, form))
         return export_response(signal, taken, form)
 
     async def _labels(self, request: Request) -> Response:
-        messages.written(request.headers, Form.JSON)
+        messages.content_type(request.headers, Encoding.JSON)
         async with self._body(request, self._limits.wire) as body:
             try:
                 found = await run_in_threadpool(labels, body)
-            except TurnedAwayError as error:
+            except HTTPError as error:
                 raise error.with_traceback(None) from None  # its frames would keep what was read
-            taken = await handed(partial(self._desk.labels, found))
+            taken = await submit_and_wait(partial(self._desk.labels, found))
         told = {"accepted": len(found) - taken.rejected, "rejected": taken.rejected, "message": taken.message}
         return json_response(told)
 
     async def _acknowledge(self, request: Request) -> Response:
-        messages.written(request.headers, Form.JSON)
+        messages.content_type(request.headers, Encoding.JSON)
         async with self._body(request, embedded.LONGEST) as body:
-            fired = await handed(partial(self._desk.acknowledge, *acknowledgement(body)))
+            fired = await submit_and_wait(partial(self._desk.acknowledge, *acknowledgement(body)))
         return json_response({"fired": fired})
 
     @asynccontextmanager
@@ -319,7 +329,7 @@ class _WritePort:
             TurnedAwayError: It is too large, too slow, damaged, or one too many.
         """
         encoding = messages.encoding(request.headers)
-        messages.fits(request.headers, most)
+        messages.check_size(request.headers, most)
         with self._intake.ticket() as ticket:
             chunks = bytearray()
             try:
@@ -331,7 +341,7 @@ class _WritePort:
                         chunks += chunk
             except TimeoutError:
                 slow = f"the body did not come within {self._limits.deadline:g} seconds"
-                raise TurnedAwayError(408, TIMEOUT, slow) from None
+                raise HTTPError(408, TIMEOUT, slow) from None
             ticket.begin()
             body = bytes(chunks)
             chunks.clear()  # it would stay in memory beside the body
@@ -343,16 +353,16 @@ class _WritePort:
 class _Waits(NamedTuple):
     """A small export that waits until it is on disk."""
 
-    usual: dict[tuple[Signal, Form], bytes]
+    usual: dict[tuple[Signal, Encoding], bytes]
     signal: Signal
-    form: Form
-    ticket: Ticket
+    form: Encoding
+    ticket: Reservation
     answer: Callable[[bytes], None]
 
-    def done(self, future: Future[Taken]) -> None:
+    def done(self, future: Future[ExportResult]) -> None:
         try:
             taken = future.result()
-        except RefusedError as error:
+        except RejectedError as error:
             self.refused(error)
         except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
             complain("a request could not be taken", error)
@@ -362,7 +372,7 @@ class _Waits(NamedTuple):
             whole = self.usual[self.signal, self.form]
             self.answer(raw(export_response(self.signal, taken, self.form)) if taken.rejected > 0 else whole)
 
-    def refused(self, error: RefusedError) -> None:
+    def refused(self, error: RejectedError) -> None:
         self.ticket.give_back()
         self.answer(raw(refusal(error, self.form)))
 
@@ -381,14 +391,14 @@ def _plain(body: bytes, encoding: str) -> bytes | None:
     return plain if inflating.eof and not inflating.unused_data else None
 
 
-def _stopping() -> RefusedError:
-    return RefusedError(503, "", "the server stops", RETRY_AFTER)
+def _stopping() -> RejectedError:
+    return RejectedError(503, "", "the server stops", RETRY_AFTER)
 
 
-def _broken() -> RefusedError:
-    return RefusedError(500, "", "something is wrong here; the log says where")
+def _broken() -> RejectedError:
+    return RejectedError(500, "", "something is wrong here; the log says where")
 
 
-def _form(request: Request) -> Form | None:
+def _form(request: Request) -> Encoding | None:
     """The form in which a refusal is told: that of an export, None for what is no export or in no known form."""
     return messages.form(request.headers) if request.scope["path"] in EXPORTS else None

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from ragmon.core.record import Record
 
 
-class Form(Enum):
+class Encoding(Enum):
     """How an OTLP request is written."""
 
     PROTOBUF = "protobuf"
@@ -22,7 +22,7 @@ class Form(Enum):
 
 
 @dataclass(frozen=True)
-class Taken:
+class ExportResult:
     """What became of a request that was accepted and is on disk.
 
     Attributes:
@@ -34,7 +34,7 @@ class Taken:
     message: str = ""
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """A request that is not taken; its sender may try again where `retry_after` says so.
 
     Args:
@@ -51,20 +51,20 @@ class RefusedError(Exception):
         self.retry_after = retry_after
 
 
-class Desk(Protocol):
-    """Where requests are handed in. Every future is done once the request is on disk, or raises `RefusedError`."""
+class Consumer(Protocol):
+    """Where requests are handed in. Every future is done once the request is on disk, or raises `RejectedError`."""
 
-    def traces(self, body: bytes, form: Form) -> Future[Taken]:
+    def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
         """An `ExportTraceServiceRequest`.
 
         Raises:
             RefusedError: It cannot be read, or there is too much to do.
         """
 
-    def metrics(self, body: bytes, form: Form) -> Future[Taken]:
+    def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
         """An `ExportMetricsServiceRequest`: producers' totals; other metrics are passed over."""
 
-    def labels(self, labels: Sequence[Any]) -> Future[Taken]:
+    def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Labels people gave: objects with `trace_id`, `correct`, `rater` and more."""
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
@@ -103,7 +103,7 @@ UNKNOWN_PATH: Final = "unknown_path"
 BAD_METHOD: Final = "bad_method"
 
 
-class TurnedAwayError(RefusedError):
+class HTTPError(RejectedError):
     """A request that the door itself does not take: it is counted by the desk's `refuse`.
 
     Args:

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 
 from ragmon.core import constants
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
-from ragmon.server.receiver.interface import DECOMPRESS_LIMIT, RATE_LIMITED, RefusedError, TurnedAwayError
+from ragmon.server.receiver.interface import DECOMPRESS_LIMIT, RATE_LIMITED, HTTPError, RejectedError
 
 IDENTITY: Final = "identity"
 MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}
@@ -80,7 +80,7 @@ class _Metered(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if self.tell() > _SLACK and self.inflated < self.tell() // 2:
-            raise TurnedAwayError(413, DECOMPRESS_LIMIT, "the body inflates to less than it takes")
+            raise HTTPError(413, DECOMPRESS_LIMIT, "the body inflates to less than it takes")
         return super().read(size)
 
 
@@ -107,10 +107,10 @@ def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes
         while chunk := stream.read(_CHUNK):
             source.inflated += len(chunk)
             if source.inflated > most:
-                raise TurnedAwayError(413, DECOMPRESS_LIMIT, _too_large(most, limits))
+                raise HTTPError(413, DECOMPRESS_LIMIT, _too_large(most, limits))
             chunks.append(chunk)
     except BrokenStreamError as error:
-        raise TurnedAwayError(400, constants.TRUNCATED, f"the body cannot be inflated: {error}") from None
+        raise HTTPError(400, constants.TRUNCATED, f"the body cannot be inflated: {error}") from None
     return b"".join(chunks)
 
 
@@ -129,7 +129,7 @@ _INFLATING: Final = 2
 """Bodies inflated at once: the work of one processor each, and not yet counted in what is held."""
 
 
-class Intake:
+class MemoryLimiter:
     """Counts what one door holds. Belongs to one event loop.
 
     Args:
@@ -143,14 +143,14 @@ class Intake:
         self.in_flight = 0
         self.held = 0
 
-    def ticket(self) -> Ticket:
+    def ticket(self) -> Reservation:
         """A place for a request.
 
         Raises:
             TurnedAwayError: There is too much to do already; nothing more needs to be read.
         """
         self._look()
-        return Ticket(self)
+        return Reservation(self)
 
     def begin(self) -> None:
         """Count a request that came in whole.
@@ -206,7 +206,7 @@ class Intake:
         finally:
             self._turns.release()
 
-    async def inflated(self, ticket: Ticket, body: bytes, encoding: str) -> bytes:
+    async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
         """A body as it was before it was compressed; inflated off the event loop.
 
         Args:
@@ -222,20 +222,20 @@ class Intake:
         async with self._inflating:
             try:
                 plain = await run_in_threadpool(inflate, body, encoding, self._limits)
-            except TurnedAwayError as error:
+            except HTTPError as error:
                 raise error.with_traceback(None) from None  # its frames would keep what was inflated so far
         ticket.hold(len(plain) - len(body))
         return plain
 
 
-class Ticket:
+class Reservation:
     """The place of one request; what it took is given back when the block ends.
 
     Args:
         intake: Whose.
     """
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: MemoryLimiter) -> None:
         self._intake = intake
         self._held = 0
         self._begun = False
@@ -273,12 +273,12 @@ class Ticket:
         self.give_back()
 
 
-def busy() -> TurnedAwayError:
+def busy() -> HTTPError:
     """What somebody is told who comes to a full house."""
-    return TurnedAwayError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
+    return HTTPError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
 
 
-async def handed(take: Callable[[], Future[T]]) -> T:
+async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
     """Hand something in at the desk, off the event loop, and wait until it is done.
 
     Whoever stops waiting does not take it back: it may be on disk already.
@@ -291,7 +291,7 @@ async def handed(take: Callable[[], Future[T]]) -> T:
     """
     try:
         future = await run_in_threadpool(take)
-    except RefusedError as error:
+    except RejectedError as error:
         raise error.with_traceback(None) from None  # its frames would keep the body
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 

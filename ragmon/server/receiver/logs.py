@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from ragmon.core import constants
 from ragmon.ingest.otlp import batch
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
-from ragmon.server.receiver.interface import Form, Taken, TurnedAwayError
+from ragmon.server.receiver.interface import Encoding, ExportResult, HTTPError
 
 _TOLD: Final = "ragmon reads traces and metrics; logs are not read"
 
@@ -29,7 +29,7 @@ class _Export(msgspec.Struct, rename="camel"):
     resource_logs: list[_Resource] | None = None
 
 
-def unread(body: bytes, form: Form) -> Future[Taken]:
+def unread(body: bytes, form: Encoding) -> Future[ExportResult]:
     """What becomes of an `ExportLogsServiceRequest`: all of its records are rejected, as a partial success.
 
     Args:
@@ -39,16 +39,14 @@ def unread(body: bytes, form: Form) -> Future[Taken]:
     Raises:
         TurnedAwayError: It is none (400), or holds too many records (413).
 
-    >>> unread(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Form.JSON).result().rejected
+    >>> unread(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Encoding.JSON).result().rejected
     2
     """
-    if batch.is_crowded(body, batch.LOGS, json=form is Form.JSON):
-        raise TurnedAwayError(
-            413, constants.OVERSIZE, f"it holds more than {batch.MOST} messages", hint="send less at once"
-        )
-    count = _in_json(body) if form is Form.JSON else _in_protobuf(body)
-    done: Future[Taken] = Future()
-    done.set_result(Taken(count, _TOLD if count else ""))
+    if batch.is_crowded(body, batch.LOGS, json=form is Encoding.JSON):
+        raise HTTPError(413, constants.OVERSIZE, f"it holds more than {batch.MOST} messages", hint="send less at once")
+    count = _in_json(body) if form is Encoding.JSON else _in_protobuf(body)
+    done: Future[ExportResult] = Future()
+    done.set_result(ExportResult(count, _TOLD if count else ""))
     return done
 
 
@@ -56,7 +54,7 @@ def _in_json(body: bytes) -> int:
     try:
         found = msgspec.json.decode(body, type=_Export)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise TurnedAwayError(400, constants.MALFORMED_JSON, "it holds no logs as OTLP writes them in JSON") from None
+        raise HTTPError(400, constants.MALFORMED_JSON, "it holds no logs as OTLP writes them in JSON") from None
     scopes = (scope for resource in found.resource_logs or () for scope in resource.scope_logs or ())
     return sum(len(scope.log_records or ()) for scope in scopes)
 
@@ -65,5 +63,5 @@ def _in_protobuf(body: bytes) -> int:
     try:
         found: Any = ExportLogsServiceRequest.FromString(body)
     except DecodeError:
-        raise TurnedAwayError(400, MALFORMED_PROTOBUF, "it is no ExportLogsServiceRequest") from None
+        raise HTTPError(400, MALFORMED_PROTOBUF, "it is no ExportLogsServiceRequest") from None
     return sum(len(scope.log_records) for resource in found.resource_logs for scope in resource.scope_logs)

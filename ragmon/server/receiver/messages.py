@@ -27,20 +27,20 @@ from ragmon.server.receiver.interface import (
     BAD_CONTENT_TYPE,
     FORBIDDEN,
     UNAUTHORISED,
-    Form,
-    RefusedError,
-    Taken,
-    TurnedAwayError,
+    Encoding,
+    ExportResult,
+    HTTPError,
+    RejectedError,
 )
 from ragmon.server.receiver.limits import IDENTITY, encodings
 
 PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
-FORMS: Final = {PROTOBUF: Form.PROTOBUF, JSON: Form.JSON}
+FORMS: Final = {PROTOBUF: Encoding.PROTOBUF, JSON: Encoding.JSON}
 _BEARER: Final = b"bearer"
 
 
-class Fields(Protocol):
+class Headers(Protocol):
     """The headers of a request; names in lower case."""
 
     def __contains__(self, name: Any, /) -> bool: ...
@@ -68,10 +68,10 @@ def authorise(given: bytes, token: str | None) -> None:
     # The comparison takes the same time whatever the word is, so its length of time tells nothing about the token.
     if scheme.lower() != _BEARER or not hmac.compare_digest(word.strip(), token.encode()):
         hint = "Authorization: Bearer, and what is in the file of `[serve] token_file`"
-        raise TurnedAwayError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
+        raise HTTPError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
 
 
-def meant_for_us(headers: Fields, hosts: Collection[str] | None) -> None:
+def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
     """Refuse what web pages send: they say where they come from, or ask for a name of their own.
 
     Args:
@@ -82,18 +82,18 @@ def meant_for_us(headers: Fields, hosts: Collection[str] | None) -> None:
         TurnedAwayError: A web page asks (403).
     """
     if "origin" in headers:
-        raise TurnedAwayError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
+        raise HTTPError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
     if hosts is not None and not is_known(headers.get("host", ""), hosts):
         hint = f"{HINT}; with a token, `[serve] token_file`, any name will do"
-        raise TurnedAwayError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
+        raise HTTPError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
 
 
-def form(headers: Fields) -> Form | None:
+def form(headers: Headers) -> Encoding | None:
     """How a body is written; None where nobody here can read it."""
     return FORMS.get(headers.get("content-type", "").partition(";")[0].strip().lower())
 
 
-def written(headers: Fields, *known: Form) -> Form:
+def content_type(headers: Headers, *known: Encoding) -> Encoding:
     """How a body is written, where that is one of some forms.
 
     Raises:
@@ -103,11 +103,11 @@ def written(headers: Fields, *known: Form) -> Form:
     if found not in known:
         hint = f"Content-Type: {' or '.join(name for name, one in FORMS.items() if one in known)}"
         told = shorten(headers.get("content-type", ""))
-        raise TurnedAwayError(415, BAD_CONTENT_TYPE, f"Content-Type is {told}", hint=hint)
+        raise HTTPError(415, BAD_CONTENT_TYPE, f"Content-Type is {told}", hint=hint)
     return found
 
 
-def encoding(headers: Fields) -> str:
+def encoding(headers: Headers) -> str:
     """How a body is compressed: one of `encodings()`, or identity.
 
     Raises:
@@ -119,11 +119,11 @@ def encoding(headers: Fields) -> str:
         return IDENTITY
     if found[1:] or found[0] not in encodings():
         hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
-        raise TurnedAwayError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(told)}", hint=hint)
+        raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(told)}", hint=hint)
     return found[0]
 
 
-def fits(headers: Fields, most: int) -> None:
+def check_size(headers: Headers, most: int) -> None:
     """Refuse a body whose announced length is too large before it is read.
 
     Args:
@@ -138,9 +138,9 @@ def fits(headers: Fields, most: int) -> None:
         raise oversize(most)
 
 
-def oversize(most: int) -> TurnedAwayError:
+def oversize(most: int) -> HTTPError:
     """What somebody is told who sends more than that many bytes."""
-    return TurnedAwayError(413, constants.OVERSIZE, f"the body is larger than {most} bytes", hint="send less at once")
+    return HTTPError(413, constants.OVERSIZE, f"the body is larger than {most} bytes", hint="send less at once")
 
 
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
@@ -166,7 +166,7 @@ METRICS: Final = Signal(ExportMetricsServiceResponse, "rejected_data_points")
 LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
 
 
-def exported(signal: Signal, taken: Taken) -> Any:
+def exported(signal: Signal, taken: ExportResult) -> Any:
     """The protocol's answer to an export that was taken.
 
     Args:
@@ -180,10 +180,10 @@ def exported(signal: Signal, taken: Taken) -> Any:
     return answer
 
 
-def export_response(signal: Signal, taken: Taken, form: Form) -> Response:
+def export_response(signal: Signal, taken: ExportResult, form: Encoding) -> Response:
     """The same over HTTP, in the form of the request."""
     answer = exported(signal, taken)
-    if form is Form.PROTOBUF:
+    if form is Encoding.PROTOBUF:
         return Response(answer.SerializeToString(), media_type=PROTOBUF)
     return Response(MessageToJson(answer, indent=None), media_type=JSON)
 
@@ -193,7 +193,7 @@ def json_response(answer: object, status: int = 200) -> Response:
     return Response(json.dumps(answer), status, media_type=JSON)
 
 
-def status(error: RefusedError) -> Any:
+def status(error: RejectedError) -> Any:
     """A refusal as `google.rpc.Status`, with the time to wait where it may be sent again."""
     found = Status(code=_CODES.get(error.status, _INTERNAL), message=_told(error))
     if error.retry_after is not None:
@@ -208,16 +208,16 @@ def retry_info(seconds: float) -> Any:
     return info
 
 
-def refusal(error: RefusedError, form: Form | None) -> Response:
+def refusal(error: RejectedError, form: Encoding | None) -> Response:
     """A refusal over HTTP (OTLP specification, Failures).
 
     Args:
         error: Why.
         form: The form of the export that was refused; None for what is no export.
     """
-    if form is Form.PROTOBUF:
+    if form is Encoding.PROTOBUF:
         answer = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
-    elif form is Form.JSON:
+    elif form is Encoding.JSON:
         answer = json_response({"code": _CODES.get(error.status, _INTERNAL), "message": _told(error)}, error.status)
     else:
         answer = json_response({"error": str(error), "hint": getattr(error, "hint", "")}, error.status)
@@ -228,6 +228,6 @@ def refusal(error: RefusedError, form: Form | None) -> Response:
     return answer
 
 
-def _told(error: RefusedError) -> str:
+def _told(error: RejectedError) -> str:
     hint = getattr(error, "hint", "")
     return f"{error} ({hint})" if hint else str(error)

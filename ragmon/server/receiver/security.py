@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ragmon.config.services import Serve
+from ragmon.config.services import ServeTable
 from ragmon.config.types import Address
 from ragmon.core.errors import ConfigError, RagmonError
 
@@ -29,7 +29,7 @@ _WRITE: Final = {
 """What to write for what is missing."""
 
 
-def check(serve: Serve, *, insecure: bool) -> list[str]:
+def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     """Refuse a write port that strangers could use.
 
     Args:
@@ -42,7 +42,7 @@ def check(serve: Serve, *, insecure: bool) -> list[str]:
     Raises:
         ConfigError: A write port has no token or no TLS where it needs them.
 
-    >>> check(Serve(), insecure=False)
+    >>> check_listen_addresses(ServeTable(), insecure=False)
     []
     """
     missing = {name: _missing(serve, name) for name in WRITE_PORTS}
@@ -56,7 +56,7 @@ def check(serve: Serve, *, insecure: bool) -> list[str]:
     return warnings
 
 
-def read_token(serve: Serve) -> str | None:
+def read_token(serve: ServeTable) -> str | None:
     """The bearer token of the write ports; None where the configuration names no file.
 
     Raises:
@@ -76,7 +76,7 @@ def read_token(serve: Serve) -> str | None:
     return token
 
 
-def _missing(serve: Serve, name: str) -> list[str]:
+def _missing(serve: ServeTable, name: str) -> list[str]:
     """What a write port needs and has not."""
     if getattr(serve, name).is_loopback and serve.tls != "upstream":
         return []
@@ -84,7 +84,7 @@ def _missing(serve: Serve, name: str) -> list[str]:
     return [what for what, there in has.items() if not there]
 
 
-def _told(serve: Serve, name: str, missing: list[str]) -> str:
+def _told(serve: ServeTable, name: str, missing: list[str]) -> str:
     place: Address = getattr(serve, name)
     why = 'behind a proxy (`tls = "upstream"`)' if place.is_loopback else "where other machines reach it,"
     return f"`[serve] {name}` listens on {place} {why} without {' and '.join(missing)}"
