@@ -24,13 +24,13 @@ def peak():
 
 MEMORY = """
 import sys
-from ragmon.ingest.files import Intake, read_files, splittable
-from ragmon.ingest.lines import byte_ranges
+from ragmon.ingest.files import ReadSummary, read_files, splittable
+from ragmon.ingest.files import byte_ranges
 
 small, big = sys.argv[1:]
 
 def read(path):
-    intake = Intake()
+    intake = ReadSummary()
     seen = [record.qid for record in read_files([path], intake)]
     if splittable(path):
         byte_ranges(path, 7)
@@ -84,7 +84,7 @@ def test_a_line_of_a_hundred_megabytes_costs_a_count_and_no_memory(tmp_path, mak
 MANY_REJECTS = """
 import gc, sys
 from trace_files import scorer
-from ragmon.parallel import run_files
+from ragmon.monitor.replay import run_files
 
 run_files([sys.argv[1]], scorer)
 before = peak()

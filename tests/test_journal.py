@@ -166,7 +166,7 @@ def test_the_thread_that_opens_the_journal_need_not_be_the_one_that_writes_it(jo
 HOLD = """
 import sys
 from pathlib import Path
-from ragmon.journal import Journal
+from ragmon.server.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 print("open", flush=True)
 sys.stdin.read()

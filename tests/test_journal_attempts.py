@@ -108,7 +108,7 @@ def test_a_killed_process_leaves_its_note(tmp_path):
     script = f"""
 import os, signal, sys
 from pathlib import Path
-from ragmon.journal.attempts import Attempts
+from ragmon.server.journal.quarantine import Attempts
 attempts = Attempts(Path(sys.argv[1]))
 attempts.begin({TRACE!r})
 os.kill(os.getpid(), signal.SIGKILL)

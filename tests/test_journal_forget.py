@@ -224,7 +224,7 @@ def test_whatever_else_is_in_the_journal_the_text_is_in_no_file(tmp_path, seed):
 WRITE = """
 import sys
 from pathlib import Path
-from ragmon.journal import Journal
+from ragmon.server.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 line = sys.argv[2].encode() + b"\\n"
 other = sys.argv[3].encode() + b"\\n"

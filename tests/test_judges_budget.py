@@ -34,7 +34,7 @@ def test_a_restart_goes_on_from_what_was_spent(tmp_path):
 
 def test_processes_share_it(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from ragmon.core.quota import Budget\n"
+        "import sys; from pathlib import Path; from ragmon.core.quota import JudgeBudget\n"
         f"b = Budget(50, clock=lambda: {NOON}, folder=Path(sys.argv[1]))\n"
         "print(sum(b.spend() for _ in range(30)))"
     )

@@ -157,8 +157,8 @@ def test_a_child_forked_in_the_middle_of_a_request_is_not_held_up_by_it(receiver
     """The parent's thread holds locks that nobody in the child will ever give back."""
     script = """
 import os, signal, sys, threading, warnings
-from ragmon.capture.otlp import OtlpSink
-from ragmon.contract import Record
+from ragmon.capture.exporters import OtlpSink
+from ragmon.core.record import Record
 warnings.simplefilter("ignore", DeprecationWarning)  # that forking beside threads is risky is what this is about
 sink = OtlpSink(sys.argv[1], resource={}, timeout=60.0)
 sink.deliver([Record(qid="before")])

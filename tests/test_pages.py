@@ -29,8 +29,8 @@ def told(folder):
 LEAVE = """
 import os, sys
 from pathlib import Path
-from ragmon.capture.pages import Page
-page = Page(Path(sys.argv[1]))
+from ragmon.capture.counters import CounterFile
+page = CounterFile(Path(sys.argv[1]))
 class Owner: pass
 owner = Owner()
 column = page.column(owner)

@@ -314,9 +314,9 @@ def test_other_methods_and_compressions_are_unknown(desk, port, channel):
 SERVER = """
 import sys
 from front_desk import FrontDesk
-from ragmon.config.kinds import Address
-from ragmon.server.doors.calling import Calling
-port = Calling(FrontDesk(), Address("127.0.0.1", 0), token=None, tls=None).start()
+from ragmon.config.types import Address
+from ragmon.server.receiver.grpc import GrpcServer
+port = GrpcServer(FrontDesk(), Address("127.0.0.1", 0), token=None, tls=None).start()
 print(port.address.port, flush=True)
 sys.stdin.read()
 port.stop(1.0)

@@ -92,14 +92,14 @@ def test_a_bomb_is_refused_in_little_memory():
     """In a process of its own, whose peak nothing else raises: 256 MiB of zeros, a thousand to one."""
     script = """
 import gzip, resource, sys, zlib
-from ragmon.server.doors.limits import inflate
-from ragmon.server.doors.refusals import TurnedAwayError
+from ragmon.server.receiver.limits import inflate
+from ragmon.server.receiver.interface import HTTPError
 squeezer = zlib.compressobj(9, zlib.DEFLATED, 31)
 bomb = b"".join(squeezer.compress(bytes(1 << 20)) for _ in range(256)) + squeezer.flush()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     inflate(bomb, "gzip")
-except TurnedAwayError as error:
+except HTTPError as error:
     print(error.status, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

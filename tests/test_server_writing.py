@@ -442,10 +442,10 @@ def test_the_largest_body_is_taken(desk, port):
 SERVER = """
 import sys
 from front_desk import FrontDesk
-from ragmon.config.kinds import Address
-from ragmon.server.doors.listening import Listening
-from ragmon.server.doors.writing import writing
-port = Listening(writing(FrontDesk(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
+from ragmon.config.types import Address
+from ragmon.server.receiver.listener import HttpServer
+from ragmon.server.receiver.http import receiver_app
+port = HttpServer(receiver_app(FrontDesk(), token=None), Address("127.0.0.1", 0), tls=None, name="otlp").start()
 print(port.address.port, flush=True)
 sys.stdin.read()
 port.stop(1.0)

@@ -284,7 +284,7 @@ def test_a_key_that_never_ends_takes_no_memory_by_the_hundredfold():
     """One MiB of text behind the first line of a PEM block took 121 MiB more."""
     script = """
 import resource
-from ragmon.capture.patterns import redact
+from ragmon.capture.pii import redact
 redact("-----BEGIN A-----" + "a-" * 100)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 redact("-----BEGIN A-----" + "a-" * 524_288)

@@ -82,8 +82,8 @@ def test_a_log_that_ends_in_half_a_line_loses_that_line_alone(log, tmp_path):
 
 PROGRAM = """
 import sys
-from ragmon.capture.jsonl import JsonlSink
-from ragmon.contract import Record
+from ragmon.capture.exporters.jsonl import JsonlSink
+from ragmon.core.record import Record
 sink = JsonlSink("trace.jsonl", lambda record: record, size=4000)
 for n in range(500):
     sink.submit(Record(qid=sys.argv[1], q=str(n)))
