@@ -115,11 +115,11 @@ def in_loop(function: Callable[[str], Coroutine[Any, Any, Any]]) -> Callable[[],
 @contextmanager
 def installed(terms: CaptureSettings) -> Iterator[None]:
     """A runtime with a worker that does not run: this is about the caller's thread."""
-    before = runtime.use(runtime.Runtime(WORKER.submit, terms=lambda _: terms))
+    before = runtime.install_runtime(runtime.Runtime(WORKER.submit, terms=lambda _: terms))
     try:
         yield
     finally:
-        runtime.use(before)
+        runtime.install_runtime(before)
 
 
 def measure() -> dict[str, float]:

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Tracer
 
 from bench.groundedness import texts
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Answer, Latency, Record, Sampling, TextFacts
 
 BATCH = 512
@@ -89,7 +89,7 @@ def bare(tracer: Tracer) -> None:
                 span.set_attribute(f"attribute.{number}", "value")
 
 
-def deliver(sink: OtlpSink, batch: list[Record]) -> None:
+def deliver(sink: OtlpExporter, batch: list[Record]) -> None:
     """One batch, which must arrive."""
     lost = sink.deliver(batch)
     if lost:
@@ -109,7 +109,7 @@ def main() -> None:
     ours, theirs = multiprocessing.Pipe()
     receiver = multiprocessing.get_context("spawn").Process(target=receive, args=(theirs,), daemon=True)
     receiver.start()
-    with closing(OtlpSink(f"http://127.0.0.1:{ours.recv()}", resource={"service.name": "bench"})) as sink:
+    with closing(OtlpExporter(f"http://127.0.0.1:{ours.recv()}", resource={"service.name": "bench"})) as sink:
         runs = {
             "bare": partial(bare, TracerProvider().get_tracer("bench")),
             "deliver, content none": partial(deliver, sink, records(rng, content=False)),

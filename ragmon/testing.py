@@ -130,7 +130,7 @@ def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) ->
         yield sink.records
     finally:
         installation.shutdown(timeout)
-        runtime.use(before)
+        runtime.install_runtime(before)
 
 
 def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None = None) -> None:

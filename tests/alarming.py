@@ -8,7 +8,7 @@ from itertools import chain, count
 
 import msgspec
 
-from ragmon.alarms import plain
+from ragmon.alarms import as_alert_line
 from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
@@ -202,7 +202,10 @@ class World:
 
 def shown(edges):
     """Edges as they are written, one text each."""
-    return [" ".join(str(plain(edge)[key]) for key in ("ts", "state", "severity", "alert", "metric")) for edge in edges]
+    return [
+        " ".join(str(as_alert_line(edge)[key]) for key in ("ts", "state", "severity", "alert", "metric"))
+        for edge in edges
+    ]
 
 
 SEVERAL = """
@@ -262,4 +265,4 @@ def live(settings, records, look=None):
         clock.now = record.ts
         monitor.submit(record)
     clock.now += 60
-    return [plain(edge) for edge in monitor.edges()]
+    return [as_alert_line(edge) for edge in monitor.edges()]

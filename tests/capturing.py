@@ -62,11 +62,11 @@ def capturing(rate=1.0, **terms):
     """A runtime that keeps a share of all calls; gives it, and the list of the calls it kept."""
     kept = []
     found = runtime.Runtime(kept.append, terms=lambda _: runtime.CaptureSettings(rate=rate, **terms))
-    before = runtime.use(found)
+    before = runtime.install_runtime(found)
     try:
         yield found, kept
     finally:
-        runtime.use(before)
+        runtime.install_runtime(before)
 
 
 def record_of(result, **told):

@@ -9,11 +9,11 @@ from ragmon.cli.verify import of_journal
 from ragmon.config.load import load
 from ragmon.server.journal import erase, open_readonly
 from ragmon.server.journal.failures import FailureQuery
-from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.pipeline.recovery import replay
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.receiver.interface import Encoding
-from ragmon.server.server import make_keeper
+from ragmon.server.server import make_writer
 
 HOUR = 3600.0
 NO_ERRORS = '[gates.errors]\nmetric = "error_rate"\nat_most = 0.0\n'
@@ -49,7 +49,7 @@ class Hand:
 
     def open(self):
         """Begin to serve, with what is in the journal."""
-        self.keeper = make_keeper(self.settings, self.time.clock(), self._patience)
+        self.keeper = make_writer(self.settings, self.time.clock(), self._patience)
 
     def kill(self):
         """End as a crash does: nothing more is written."""
@@ -69,7 +69,7 @@ class Hand:
 
     def send(self, *bodies):
         """Write one row of exports of traces."""
-        self.take(*(of_traces(body, Encoding.PROTOBUF) for body in bodies))
+        self.take(*(decode_traces(body, Encoding.PROTOBUF) for body in bodies))
 
     def take(self, *requests):
         """Write one row of requests."""

@@ -15,7 +15,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling, encode
 from ragmon.export.markdown import markdown, text
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.offline import BaselineRun, against
+from ragmon.monitor.offline import BaselineRun, compare_with_baseline
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.testing import make_gold, make_record
@@ -67,7 +67,7 @@ class Bench:
     def compare(self, records, baseline, max_drop=0.02):
         run = scored(records, self.gold, self.rules)
         earlier = BaselineRun.read(baseline, self.score)
-        return against(run.report(self.policy), run, earlier, self.policy, max_drop=max_drop)
+        return compare_with_baseline(run.report(self.policy), run, earlier, self.policy, max_drop=max_drop)
 
 
 @pytest.fixture

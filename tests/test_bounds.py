@@ -32,7 +32,7 @@ from ragmon.ingest.spans.retrieval import STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pipeline.assembler import TOO_MANY, AssemblyLimits, TraceBuffer
-from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
 from ragmon.stats import bucket
 from ragmon.testing import make_gold, make_record
@@ -231,7 +231,7 @@ def test_however_many_documents_a_span_brings_it_costs_little_and_the_record_say
 
 
 def mapped_from(body, form):
-    spans = [one.span() for one in of_traces(body, form).foreign]
+    spans = [one.span() for one in decode_traces(body, form).foreign]
     (request,) = per_request(spans)
     return to_record(request)
 
@@ -278,7 +278,7 @@ def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others
     room, found = TraceBuffer(), Counter()
     began = process_time()
     for number, body in enumerate(bodies):
-        found += room.add(of_traces(body, Encoding.PROTOBUF).foreign, number, 0.0, len(body))
+        found += room.add(decode_traces(body, Encoding.PROTOBUF).foreign, number, 0.0, len(body))
     assert process_time() - began <= 2.0
     assert found == {"new": 1, TOO_MANY: 40_000 - SPANS}
     (waiting,) = room.traces.values()
@@ -289,7 +289,7 @@ def test_a_root_that_comes_last_is_kept_however_many_came_before():
     room = TraceBuffer(AssemblyLimits(spans=2))
     spans = crowd(4, "TOOL", "under")
     body = export([*spans[1:], spans[0]]).SerializeToString()
-    assert room.add(of_traces(body, Encoding.PROTOBUF).foreign, 1, 0.0, 9)[TOO_MANY] == 1
+    assert room.add(decode_traces(body, Encoding.PROTOBUF).foreign, 1, 0.0, 9)[TOO_MANY] == 1
     assert next(iter(room.traces.values())).rooted
 
 

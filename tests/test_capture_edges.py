@@ -211,7 +211,7 @@ def test_a_kept_call_lets_go_of_the_application_once_it_is_delivered():
         asyncio.run(main())
     finally:
         installation.shutdown()
-        runtime.use(before)
+        runtime.install_runtime(before)
 
 
 class Liar:
@@ -241,7 +241,7 @@ def test_after_the_end_there_is_nothing_to_wait_for():
     installation = Installation(defaults(), Collected())
     before = installation.start()
     assert installation.shutdown()
-    runtime.use(before)
+    runtime.install_runtime(before)
     assert installation.flush(timeout=30)
     assert installation._worker.flush(timeout=30)
 
@@ -257,7 +257,7 @@ def test_a_sink_that_is_empty_is_a_sink():
     before = installation.start()
     traced("q")
     assert installation.shutdown()
-    runtime.use(before)
+    runtime.install_runtime(before)
     assert (installation.monitor, len(sink)) == (None, 1)
 
 
@@ -272,7 +272,7 @@ def test_a_new_installation_on_an_old_provider_sees_every_span_once(configured):
             span.set_attribute("gen_ai.operation.name", "retrieval")
         assert installation.flush(30)
         assert installation.shutdown()
-        runtime.use(before)
+        runtime.install_runtime(before)
         assert installation.books().received == 1
 
 

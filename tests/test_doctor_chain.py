@@ -18,7 +18,7 @@ from otlp_receiver import Answer, receiving
 from serving import PORTS, configuration, journalled, process, serving
 from through_collector import collector, free_port
 
-from ragmon.cli.doctor.chain import chain
+from ragmon.cli.doctor.chain import chain_checks
 from ragmon.config.load import load
 from ragmon.scoring import cardinality
 from ragmon.server.pipeline.clock import Clock
@@ -98,7 +98,7 @@ def test_however_often_it_is_tried_no_gate_counts_it(tmp_path):
     with serving(tmp_path, GATES) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(5):
-            assert all(check.ok for check in chain(settings, running.admin, 5.0))
+            assert all(check.ok for check in chain_checks(settings, running.admin, 5.0))
         assert running.books()["scored"] == 5
         assert all(gate["n"] == 0 for gate in running.status()["gates"])
 
@@ -108,7 +108,7 @@ def test_past_so_many_tries_that_builds_lose_their_names_it_is_still_seen(tmp_pa
     with serving(tmp_path) as running:
         settings = load(configured(tmp_path, running.otlp, running.admin), environ={})
         for _ in range(3):
-            assert [check.name for check in chain(settings, running.admin, 5.0)] == LINKS
+            assert [check.name for check in chain_checks(settings, running.admin, 5.0)] == LINKS
         assert running.status()["builds"][-1] == ["ragmon-doctor", "__other__", "__other__"]
 
 

@@ -38,7 +38,7 @@ def installed(configured):
     yield install
     for one in made:
         one.shutdown(30)
-    runtime.use(before)
+    runtime.install_runtime(before)
 
 
 @ragmon.trace(name="support")

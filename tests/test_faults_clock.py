@@ -23,8 +23,8 @@ from serving import (
     whole,
 )
 
-from ragmon.alarms import plain
-from ragmon.capture.exporters import OtlpSink
+from ragmon.alarms import as_alert_line
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Totals
 from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.assembler import AssemblyLimits
@@ -48,7 +48,7 @@ def quarter_of_an_hour(folder, off):
                 pass_by(running, time, 5.0, off if k % 2 else -off)
                 pass_by(running, time, 5.0)
         books, shown = accounted(running), running.metrics()
-        found = [plain(edge) for edge in running.server.keeper.ledger.live.edges]
+        found = [as_alert_line(edge) for edge in running.server.keeper.ledger.live.edges]
         jumps = shown["ragmon_clock_jumps_total"]
         told = {name: value for name, value in shown.items() if name.startswith(("rag_", "ragmon_gate_", "ragmon_rec"))}
         return jumps, (books, digest(running), found, told)
@@ -140,7 +140,7 @@ def test_a_producer_whose_clock_is_wrong_spoils_no_other_ones_counts(tmp_path):
     time = Time()
     offs = {"ahead": 365 * 24 * HOUR, "behind": -365 * 24 * HOUR, "right": 0.0}
     with serving(tmp_path, clock=time.clock()) as running:
-        sinks = {name: OtlpSink(running.otlp, resource={"service.instance.id": name}) for name in offs}
+        sinks = {name: OtlpExporter(running.otlp, resource={"service.instance.id": name}) for name in offs}
         for hour in range(1, 4):
             for name, off in offs.items():
                 told = {"instance": name, "started": BEGIN + off - 60, "pipeline": "support", "source": "live"}

@@ -34,7 +34,7 @@ from serving import (
 )
 from test_faults_kill import application
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.config.types import Address
 
 MIB = 1 << 20
@@ -69,7 +69,7 @@ def test_a_producer_is_served_among_slow_strange_and_greedy_clients(tmp_path, mo
     known = "Authorization: Bearer sesame"
     stop, told = threading.Event(), []
     with process(tmp_path) as running, ExitStack() as opened:
-        sink = OtlpSink(running.otlp, token="sesame", resource={"service.name": "support"}, timeout=60.0)
+        sink = OtlpExporter(running.otlp, token="sesame", resource={"service.name": "support"}, timeout=60.0)
         assert sink.deliver([asked(n) for n in range(200)]) == {}
         before = peak(running.pid)
         for url in (running.otlp, running.admin):

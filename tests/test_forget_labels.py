@@ -12,7 +12,7 @@ from test_serve_labels import label, trace
 from test_verify import database
 
 from ragmon.server.journal import erase
-from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 SECRETS = ("rater-whom-nobody-may-know", "document-that-tells-all")
@@ -54,8 +54,8 @@ def hand(tmp_path):
     """A server that holds labels on an answer, and some that wait for theirs, in memory and in a saved state."""
     with Hand(tmp_path) as made:
         tags = [{"user": "17"}, {"user": "17"}, {"user": "18"}]
-        made.take(of_traces(whole([asked(n, tags=tags[n]) for n in (KNOWN, OTHER)]), Encoding.PROTOBUF))
-        made.take(of_labels([said(KNOWN), said(WAITS), label(OTHER), label(OTHER + 1)]))
+        made.take(decode_traces(whole([asked(n, tags=tags[n]) for n in (KNOWN, OTHER)]), Encoding.PROTOBUF))
+        made.take(decode_labels([said(KNOWN), said(WAITS), label(OTHER), label(OTHER + 1)]))
         made.save()
         yield made
 
@@ -65,7 +65,7 @@ def test_a_saved_state_loses_the_words_and_the_next_one_has_none(hand, tmp_path)
     for number in (KNOWN, WAITS):
         assert hand.forget(trace(number)).states == 1
     assert held(tmp_path) == set()
-    hand.take(of_labels([label(OTHER, rater="bob")]))
+    hand.take(decode_labels([label(OTHER, rater="bob")]))
     hand.save()
     assert held(tmp_path) == set()
     hand.again()
@@ -75,7 +75,7 @@ def test_a_saved_state_loses_the_words_and_the_next_one_has_none(hand, tmp_path)
 
 def test_a_server_that_saves_before_it_writes_again_saves_nothing_of_it(hand, tmp_path):
     """Its newest row is newer than the saved state; what it holds in memory is what it saves."""
-    hand.take(of_labels([label(OTHER, rater="bob")]))
+    hand.take(decode_labels([label(OTHER, rater="bob")]))
     hand.forget(trace(KNOWN))
     hand.forget(trace(WAITS))
     hand.save()
@@ -93,7 +93,7 @@ def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
 
 def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(hand):
     hand.forget(trace(WAITS))
-    hand.take(of_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
+    hand.take(decode_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
     assert hand.ledger.live.labels.book.results == {"joined": 2, "orphan": 1}
 
 

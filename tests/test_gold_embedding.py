@@ -239,7 +239,7 @@ def test_the_application_matches_and_the_server_counts_what_it_was_told(folder, 
             assert installed.flush()
         finally:
             installed.shutdown()
-            runtime.use(before)
+            runtime.install_runtime(before)
         accounted(running)
         (ways,) = running.status()["gold"]["ways"].values()
         assert ways["embedding"] >= 15

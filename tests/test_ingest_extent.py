@@ -17,7 +17,7 @@ from recorded_spans import made
 
 from ragmon.ingest.otlp import batch
 from ragmon.ingest.otlp.batch import MOST, POINTS, SPANS, TOO_MANY, is_crowded
-from ragmon.server.pipeline.decode import of_metrics, of_traces
+from ragmon.server.pipeline.decode import decode_metrics, decode_traces
 from ragmon.server.receiver.interface import Encoding, RejectedError
 
 MANY = MOST * 2
@@ -35,7 +35,7 @@ SPANS_OF_NOTHING = {
 @pytest.mark.parametrize("body", SPANS_OF_NOTHING.values(), ids=SPANS_OF_NOTHING)
 def test_a_request_of_very_many_messages_is_not_taken_apart(body):
     with pytest.raises(RejectedError) as refused:
-        of_traces(body, Encoding.PROTOBUF)
+        decode_traces(body, Encoding.PROTOBUF)
     assert (refused.value.status, refused.value.reason) == (413, TOO_MANY)
     assert refused.value.counts.dropped == {TOO_MANY: 1}, "somebody sent it, so it is accounted for"
 
@@ -64,7 +64,7 @@ def test_nor_is_one_of_few_spans_that_hold_very_much(body):
     """An empty link takes two bytes, and 190 in memory: twenty mebibytes of them were 1.9 GiB."""
     began = process_time()
     with pytest.raises(RejectedError) as refused:
-        of_traces(body, Encoding.PROTOBUF)
+        decode_traces(body, Encoding.PROTOBUF)
     assert process_time() - began <= 1.5
     assert (refused.value.status, refused.value.reason) == (413, TOO_MANY)
 
@@ -73,7 +73,7 @@ def test_nor_is_one_of_few_spans_that_hold_very_much(body):
 def test_nor_is_one_of_few_points_that_hold_very_much(part):
     body = field(1, field(2, field(2, field(7, field(1, field(part, b"") * 500_000)))))
     with pytest.raises(RejectedError) as refused:
-        of_metrics(body, Encoding.PROTOBUF)
+        decode_metrics(body, Encoding.PROTOBUF)
     assert refused.value.status == 413
 
 
@@ -85,7 +85,7 @@ def test_spans_in_json_that_are_none_are_not_looked_at_one_by_one_where_there_ar
     body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b]}]}]}' % b",".join([span] * 500_000)
     began = process_time()
     with pytest.raises(RejectedError) as refused:
-        of_traces(body, Encoding.JSON)
+        decode_traces(body, Encoding.JSON)
     assert process_time() - began <= 3.0
     assert (refused.value.status, refused.value.reason) == (413, TOO_MANY)
 
@@ -94,7 +94,7 @@ def test_nor_are_texts_in_json_without_end():
     """Where attributes should stand, four million took 300 MiB, and sixteen such requests at once 830."""
     texts = b",".join([b'"ab"'] * 4_000_000)
     with pytest.raises(RejectedError) as refused:
-        of_traces(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[%b]}]}]}]}' % texts, Encoding.JSON)
+        decode_traces(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[%b]}]}]}]}' % texts, Encoding.JSON)
     assert refused.value.status == 413
 
 
@@ -102,7 +102,7 @@ def test_nor_are_texts_in_json_without_end():
 def test_in_json_as_well(member):
     spans = ",".join([member] * 1_100_000)
     with pytest.raises(RejectedError) as refused:
-        of_traces(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b]}]}]}' % spans.encode(), Encoding.JSON)
+        decode_traces(b'{"resourceSpans":[{"scopeSpans":[{"spans":[%b]}]}]}' % spans.encode(), Encoding.JSON)
     assert refused.value.status == 413
 
 
@@ -111,7 +111,7 @@ def test_and_so_are_points_of_metrics(kind):
     body = field(1, field(2, field(2, field(kind, b"\x0a\x00" * MANY))))
     assert len(ExportMetricsServiceRequest.FromString(body).resource_metrics) == 1
     with pytest.raises(RejectedError) as refused:
-        of_metrics(body, Encoding.PROTOBUF)
+        decode_metrics(body, Encoding.PROTOBUF)
     assert refused.value.status == 413
 
 
@@ -120,7 +120,7 @@ def test_what_collectors_send_is_taken(as_json_too):
     """Eight thousand spans with a dozen attributes."""
     request = export([made({f"key.{n}": "value" for n in range(12)})] * 8192)
     body = as_json(request) if as_json_too else request.SerializeToString()
-    taken = of_traces(body, Encoding.JSON if as_json_too else Encoding.PROTOBUF)
+    taken = decode_traces(body, Encoding.JSON if as_json_too else Encoding.PROTOBUF)
     assert len(taken.foreign) == 8192
 
 

@@ -22,7 +22,7 @@ from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, to_record
 from ragmon.server.journal.erasure import remove_traces
-from ragmon.server.pipeline.decode import UnreadableError, of_traces
+from ragmon.server.pipeline.decode import UnreadableError, decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 SPANS = 100
@@ -129,7 +129,7 @@ FAULTS |= {f"json: {name}": (Encoding.JSON, *fault) for name, fault in JSON_FAUL
 
 @pytest.mark.parametrize(("form", "body", "lost"), FAULTS.values(), ids=FAULTS)
 def test_a_bad_span_is_repaired_or_lost_alone_and_the_other_ninety_nine_are_records(form, body, lost):
-    taken = of_traces(body, form)
+    taken = decode_traces(body, form)
     assert taken.counts.dropped == lost
     assert taken.counts.received == taken.taken.rejected == sum(lost.values())
     assert bool(taken.taken.message) == bool(lost)
@@ -152,16 +152,16 @@ def test_and_so_it_is_in_a_file(tmp_path, body, lost):
 
 def test_a_half_of_a_pair_is_a_question_mark_in_either_encoding():
     bodies = ((Encoding.JSON, in_json(b"MARK", rb"M\ud83d")), (Encoding.PROTOBUF, in_protobuf(b"MARK?", b"M?\xffK?")))
-    asked = [to_record([of_traces(body, form).foreign[BAD].span()]).record.q for form, body in bodies]
+    asked = [to_record([decode_traces(body, form).foreign[BAD].span()]).record.q for form, body in bodies]
     assert asked == ["Is it M??", "Is it M??K?"]
 
 
 def test_a_request_that_was_repaired_is_journalled_as_it_was_read():
     """So whoever reads it again, after a crash or to forget a trace, need not repair it."""
-    taken = of_traces(in_protobuf(b"MARK", b"MA\xffK"), Encoding.PROTOBUF)
+    taken = decode_traces(in_protobuf(b"MARK", b"MA\xffK"), Encoding.PROTOBUF)
     assert len(ExportTraceServiceRequest.FromString(taken.body).resource_spans[0].scope_spans[0].spans) == SPANS
     for body in (in_json(b"MARK", b"caf\xe9"), in_json(QUESTION, QUESTION + b","), in_span(name=5, traceId=7)):
-        taken = of_traces(body, Encoding.JSON)
+        taken = decode_traces(body, Encoding.JSON)
         again = read(taken.body, json=True)
         assert [one.span() for one in again.foreign] == [one.span() for one in taken.foreign]
         assert (again.body, again.rejected) == (b"", {})
@@ -169,7 +169,7 @@ def test_a_request_that_was_repaired_is_journalled_as_it_was_read():
         assert left.removed == 1
         assert len(read(left.body, json=True).foreign) == len(taken.foreign) - 1
     for whole, form in ((request().SerializeToString(), Encoding.PROTOBUF), (as_json(request()), Encoding.JSON)):
-        assert of_traces(whole, form).body == whole
+        assert decode_traces(whole, form).body == whole
 
 
 BROKEN = {
@@ -196,7 +196,7 @@ BROKEN = {
 @pytest.mark.parametrize(("form", "body", "lost", "reason"), BROKEN.values(), ids=BROKEN)
 def test_of_a_request_that_cannot_be_read_at_all_the_spans_are_counted_that_seem_to_be_in_it(form, body, lost, reason):
     with pytest.raises(UnreadableError) as refused:
-        of_traces(body, form)
+        decode_traces(body, form)
     # Where a text breaks off before a span says when it began, that span is not seen.
     assert lost <= refused.value.counts.received <= lost + 1
     assert refused.value.counts.dropped == {reason: refused.value.counts.received}
@@ -207,7 +207,7 @@ def test_a_resource_whose_numbers_are_none_costs_its_own_spans_and_no_others():
     other = json.loads(as_json(request(10)))["resourceSpans"]
     other[0]["resource"]["attributes"].append({"key": "host.cpus", "value": {"intValue": "many"}})
     found["resourceSpans"] += other
-    taken = of_traces(json.dumps(found).encode(), Encoding.JSON)
+    taken = decode_traces(json.dumps(found).encode(), Encoding.JSON)
     assert (len(taken.foreign), taken.counts.dropped) == (SPANS, {constants.INVALID_SCHEMA: 10})
 
 
@@ -283,7 +283,7 @@ def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     for name in ("json", "protobuf", "apart"):
         monkeypatch.setattr(repair, name, None)
     for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
-        assert len(of_traces(body, form).foreign) == SPANS
+        assert len(decode_traces(body, form).foreign) == SPANS
 
 
 MEBIBYTES = 8 << 20

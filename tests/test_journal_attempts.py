@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 from small_disk import fill, small_disk  # noqa: F401 - a fixture
 
-from ragmon.server.journal.quarantine import FILE, SIZE, TWICE, Attempts, Item, body_key, row_key, row_of, trace_key
+from ragmon.server.journal.quarantine import FILE, SIZE, TWICE, Attempts, WorkItem, body_key, row_key, row_of, trace_key
 
 TRACE = trace_key(bytes(range(15)) + b"\0")
 """An id may end in zeros."""
@@ -41,8 +41,8 @@ def test_what_is_begun_twice_without_an_end_is_poison(tmp_path, key, place):
     ends_over(tmp_path, key, place)
     assert poison(tmp_path) == []
     ends_over(tmp_path, key, place)
-    assert poison(tmp_path) == [Item(key, place)]
-    assert poison(tmp_path) == [Item(key, place)], "until it is set aside, whoever starts knows of it"
+    assert poison(tmp_path) == [WorkItem(key, place)]
+    assert poison(tmp_path) == [WorkItem(key, place)], "until it is set aside, whoever starts knows of it"
 
 
 def test_what_ended_once_is_no_poison_whenever_the_process_ended_over_it(tmp_path):
@@ -58,7 +58,7 @@ def test_what_ended_once_is_no_poison_whenever_the_process_ended_over_it(tmp_pat
 def test_another_line_of_the_row_is_another_thing(tmp_path):
     for place in (3, 4, 3):
         ends_over(tmp_path, ROW, place)
-    assert poison(tmp_path) == [Item(ROW, 3)]
+    assert poison(tmp_path) == [WorkItem(ROW, 3)]
     assert row_of(ROW) == (7, 1_763_683_200.5)
     assert row_of(TRACE) is None
 
@@ -71,7 +71,7 @@ def test_what_is_set_aside_is_known_no_more(tmp_path):
     attempts.settle()
     attempts.close()
     ends_over(tmp_path, ROW)
-    assert poison(tmp_path) == [Item(ROW, 0)]
+    assert poison(tmp_path) == [WorkItem(ROW, 0)]
 
 
 def test_the_page_has_room_for_the_newest(tmp_path):
@@ -80,7 +80,7 @@ def test_the_page_has_room_for_the_newest(tmp_path):
         ends_over(tmp_path, trace_key(number.to_bytes(16, "big")))
     for number in (0, MANY - 1):
         ends_over(tmp_path, trace_key(number.to_bytes(16, "big")))
-    assert poison(tmp_path) == [Item(trace_key((MANY - 1).to_bytes(16, "big")))]
+    assert poison(tmp_path) == [WorkItem(trace_key((MANY - 1).to_bytes(16, "big")))]
     assert (tmp_path / FILE).stat().st_size == SIZE
 
 
@@ -89,7 +89,7 @@ def test_a_page_that_says_nothing_sensible_harms_nobody(tmp_path, held):
     (tmp_path / FILE).write_bytes(held)
     for _ in range(TWICE):
         ends_over(tmp_path, TRACE)
-    assert Item(TRACE) in poison(tmp_path)
+    assert WorkItem(TRACE) in poison(tmp_path)
 
 
 def test_without_room_on_the_disk_it_is_kept_in_memory(disk):
@@ -116,7 +116,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     for _ in range(TWICE):
         done = subprocess.run([sys.executable, "-c", script, tmp_path], check=False)
         assert done.returncode == -signal.SIGKILL
-    assert poison(tmp_path) == [Item(TRACE)]
+    assert poison(tmp_path) == [WorkItem(TRACE)]
 
 
 def test_a_note_costs_next_to_nothing(tmp_path):

@@ -16,7 +16,7 @@ from keepers import Hand, body, fingerprint
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
 from ragmon.server.journal import RetentionLimits
-from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 MIB = 1 << 20
@@ -59,7 +59,7 @@ def fill(hand, rows, size, off=0.0):
     for start in range(rows):
         hand.time.now += 0.05
         hand.time.off = off
-        hand.take(of_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
+        hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
         hand.keeper._housekeeping.keep(hand.ledger)
         largest = max(largest, on_disk(hand.folder))
     assert 100 * rows * 2000 > 2 * size, "more was written than may stay"
@@ -86,7 +86,7 @@ def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
             if start == 25:
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM rows").fetchone()
-            hand.take(of_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
+            hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
             hand.keeper._housekeeping.keep(hand.ledger)
         reader.execute("COMMIT")
         (left,) = reader.execute("SELECT sum(length(lines)) FROM rows").fetchone()
@@ -120,7 +120,7 @@ def test_a_smaller_size_holds_soon(hand):
     assert on_disk(hand.folder) > 16 * MIB
     hand.keeper.journal.limits = RetentionLimits(size=8 * MIB)
     for start in range(20):
-        hand.take(of_traces(fat(10_000 + start, 1, ts=hand.time.now), Encoding.PROTOBUF))
+        hand.take(decode_traces(fat(10_000 + start, 1, ts=hand.time.now), Encoding.PROTOBUF))
         hand.keeper._housekeeping.keep(hand.ledger)
     assert on_disk(hand.folder) < bounded(8 * MIB)
 
@@ -129,7 +129,7 @@ def test_room_is_made_in_steps_that_hold_nobody_up(hand):
     """All the work between two rows, checkpoint included, is a fraction of a second of the processor's time."""
     longest = 0.0
     for start in range(100):
-        hand.take(of_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
+        hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
         begun = thread_time()
         hand.keeper._housekeeping.keep(hand.ledger)
         longest = max(longest, thread_time() - begun)

@@ -10,7 +10,7 @@ from serving import asked, foreign, journalled, whole
 
 from ragmon.core.record import Latency
 from ragmon.server.journal import journal, keys
-from ragmon.server.pipeline.assembler import AssemblyLimits, drawn
+from ragmon.server.pipeline.assembler import AssemblyLimits, is_sampled
 from ragmon.server.pipeline.trace_buffer import IN_MEMORY
 
 RARE = "[sampling]\nrate = 0.01\n"
@@ -37,7 +37,7 @@ def test_a_span_that_came_after_the_rate_was_lowered_survives_a_crash(tmp_path):
         root, retrieval = foreign(1, at=hand.time.now)
         hand.send(body(retrieval))
         hand.reload(RARE)
-        assert not drawn(bytes.fromhex(root.trace_id), hand.keeper.waiting.lowest)
+        assert not is_sampled(bytes.fromhex(root.trace_id), hand.keeper.waiting.lowest)
         hand.send(body(root))
         hand.again()
         hand.tick(5)

@@ -9,7 +9,7 @@ from keepers import NO_ERRORS, SHORT, Hand, body, inside
 from serving import asked, foreign, whole
 
 from ragmon.server.journal import open_readonly
-from ragmon.server.journal.quarantine import TWICE, Attempts, Item, body_key, row_key, trace_key
+from ragmon.server.journal.quarantine import TWICE, Attempts, WorkItem, body_key, row_key, trace_key
 
 STEPS = 60
 LENIENT = SHORT + NO_ERRORS
@@ -158,11 +158,11 @@ class Chaos(Hand):
         """What a start works on."""
         with open_readonly(self.folder / "state") as journal:
             for waits in journal.bodies():
-                yield Item(body_key(waits.seq, waits.arrival))
-                yield from (Item(trace_key(trace_id)) for trace_id in sorted(waits.traces))
+                yield WorkItem(body_key(waits.seq, waits.arrival))
+                yield from (WorkItem(trace_key(trace_id)) for trace_id in sorted(waits.traces))
             saved = journal.checkpoint()
             for row in journal.rows(after=saved.seq if saved else 0):
-                yield from (Item(row_key(row.seq, row.arrival), place) for place in range(row.n))
+                yield from (WorkItem(row_key(row.seq, row.arrival), place) for place in range(row.n))
 
     def _rate(self):
         self.reload(f"{LENIENT}[sampling]\nrate = {self._rng.choice([1.0, 0.5, 0.02])}\n")

@@ -12,7 +12,7 @@ from small_disk import fill
 from ragmon.core import constants
 from ragmon.core.record import Totals
 from ragmon.metrics import Metric, base
-from ragmon.server.pipeline.decode import QueuedRequest, of_traces
+from ragmon.server.pipeline.decode import QueuedRequest, decode_traces
 from ragmon.server.pipeline.state import ProducerTotals
 from ragmon.server.receiver.interface import Encoding
 
@@ -110,7 +110,7 @@ def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path,
     with Hand(tmp_path) as hand:
         known = {"ts": BEGIN, "started": BEGIN - 10, "pipeline": "support", "source": "live", "calls": 7}
         said = [QueuedRequest(entries=[Totals(instance=name, **known)]) for name in ("good", "bad", "better")]
-        hand.take(*said, of_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
+        hand.take(*said, decode_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
         assert [request.done.result().rejected for request in said] == [0, 0, 0]
         assert (hand.books.scored, hand.ledger.seq) == (3, 1)
         assert [key.instance for key, _ in hand.ledger.producers] == ["good", "better"]

@@ -7,7 +7,7 @@ from keepers import HOUR, NO_ERRORS, Hand, body
 from otlp_requests import as_json, export
 from serving import asked, foreign, whole
 
-from ragmon.server.pipeline.decode import of_traces
+from ragmon.server.pipeline.decode import decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 LOST, WON = f"{1 << 64:032x}", f"{(1 << 64) - 1:032x}"
@@ -48,7 +48,7 @@ def test_forgetting_a_trace_of_a_request_that_was_repaired_loses_no_other_trace(
     """A program cut a text inside of a character; the request is JSON, which holds UTF-8 alone."""
     with Hand(tmp_path) as hand:
         one, other = (foreign(n, at=hand.time.now) for n in (1, 2))
-        hand.take(of_traces(as_json(export([*one, *other])).replace(b"an answer", b"an answ\xc3"), Encoding.JSON))
+        hand.take(decode_traces(as_json(export([*one, *other])).replace(b"an answer", b"an answ\xc3"), Encoding.JSON))
         hand.kill()
         assert hand.forget(one[0].trace_id).spans == 2
         hand.open()

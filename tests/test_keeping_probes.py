@@ -13,7 +13,7 @@ from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.server.journal import erase
-from ragmon.server.pipeline.probe_replies import is_a_probers, joined
+from ragmon.server.pipeline.probe_replies import is_from_prober, join_reply
 from ragmon.server.pipeline.recovery import replay
 
 TRACE = f"{7:032x}"
@@ -343,34 +343,34 @@ def test_nothing_that_came_back_is_lost_when_the_server_stops(hand):
 
 class TestJoined:
     def test_the_reply_says_what_the_application_does_not(self):
-        found = joined(own(), reply())
+        found = join_reply(own(), reply())
         assert (found.qid, found.source, found.retrieved_ids, found.index_hash) == ("a1", "probe", ["d1", "d2"], "i7")
         assert (found.answer_json.claim, found.answer_json.citations) == ("that is right", ["d1"])
-        assert is_a_probers(found)
+        assert is_from_prober(found)
 
     def test_what_the_application_says_itself_stands(self):
-        found = joined(own(claim="mine", citations=["d2"]), reply())
+        found = join_reply(own(claim="mine", citations=["d2"]), reply())
         assert (found.answer_json.claim, found.answer_json.citations) == ("mine", ["d2"])
 
     def test_facts_of_the_claim_come_from_whoever_compared_it_with_the_gold(self):
         compared = TextFacts(gold_version="1", contains_claim=True, answered=True, refused=False)
         blind = TextFacts(answered=True, refused=False, grounded=True)
         told = reply(answer_json=Answer(None, ["d1"]), facts=compared)
-        found = joined(own(facts=blind), told)
+        found = join_reply(own(facts=blind), told)
         assert (found.facts.contains_claim, found.facts.gold_version, found.facts.grounded) == (True, "1", True)
-        assert joined(own(facts=compared), reply(facts=blind)).facts is compared
+        assert join_reply(own(facts=compared), reply(facts=blind)).facts is compared
 
     def test_a_question_that_failed_on_either_side_failed(self):
-        assert joined(own(), reply(error="TimeoutError", answer_json=None)).error == "TimeoutError"
-        assert joined(own(error="KeyError"), reply()).error == "KeyError"
+        assert join_reply(own(), reply(error="TimeoutError", answer_json=None)).error == "TimeoutError"
+        assert join_reply(own(error="KeyError"), reply()).error == "KeyError"
 
     def test_it_was_drawn_for_certain_whatever_the_application_took_it_for(self):
         audit = Sampling(audit=False, stratum="refusal", p_audit=0.05, p=0.24)
-        assert joined(own(sampling=audit), reply()).sampling == Sampling(stratum="refusal")
+        assert join_reply(own(sampling=audit), reply()).sampling == Sampling(stratum="refusal")
 
 
 def test_scores_either_side_was_given_are_kept_and_the_applications_come_first():
     told = reply(measures={"judge_a": 0.0, "judge_b": 0.25}, verdicts=[True])
-    found = joined(Record(trace_id=TRACE, measures={"judge_a": 1.0}), told)
+    found = join_reply(Record(trace_id=TRACE, measures={"judge_a": 1.0}), told)
     assert (found.measures, found.verdicts) == ({"judge_a": 1.0, "judge_b": 0.25}, [True])
-    assert joined(Record(trace_id=TRACE), reply()).measures is None
+    assert join_reply(Record(trace_id=TRACE), reply()).measures is None

@@ -9,7 +9,7 @@ from serving import BEGIN, PROTOBUF, asked, post, serving, whole
 
 from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core.record import Totals
-from ragmon.server.pipeline.decode import QueuedRequest, of_metrics, of_traces
+from ragmon.server.pipeline.decode import QueuedRequest, decode_metrics, decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 
@@ -37,7 +37,7 @@ def counted(calls, instance="a", at=BEGIN):
 
 def metrics(body):
     """The request a body of metrics is."""
-    return of_metrics(body, Encoding.PROTOBUF)
+    return decode_metrics(body, Encoding.PROTOBUF)
 
 
 def test_a_producer_that_was_idle_for_a_weekend_is_counted_once(tmp_path):
@@ -77,7 +77,7 @@ def test_a_count_that_no_64_bits_hold_is_refused_and_costs_nobody_else_anything(
     with Hand(tmp_path) as hand:
         poison = metrics(counted(1e300))
         assert poison.taken.rejected == 2
-        hand.take(poison, of_traces(whole([asked(1, ts=hand.time.now)]), Encoding.PROTOBUF))
+        hand.take(poison, decode_traces(whole([asked(1, ts=hand.time.now)]), Encoding.PROTOBUF))
         hand.again()
         hand.send(whole([asked(2, ts=hand.time.now)]))
         hand.save()

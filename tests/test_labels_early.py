@@ -11,7 +11,7 @@ from serving import asked, replayed, whole
 from ragmon.core.record import Label
 from ragmon.gold.labels.pending import SHARE, PendingLabels
 from ragmon.gold.labels.ratings import JOINED, NO_ROOM, LabelStore
-from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 MOST = 80
@@ -83,11 +83,11 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
     """Live, and in a replay of the journal."""
     meant = {"trace_id": f"{1:032x}", "rater": "ada", "correct": True}
     with Hand(tmp_path) as keeper:
-        keeper.take(of_labels([meant]))
+        keeper.take(decode_labels([meant]))
         for start in range(2, 140_002, 10_000):
             told = [{"trace_id": f"{n:032x}", "rater": "flood", "correct": False} for n in range(start, start + 10_000)]
-            keeper.take(of_labels(told))
-        keeper.take(of_traces(whole([asked(0, ts=keeper.time.now)]), Encoding.PROTOBUF))
+            keeper.take(decode_labels(told))
+        keeper.take(decode_traces(whole([asked(0, ts=keeper.time.now)]), Encoding.PROTOBUF))
         book = keeper.ledger.live.labels.book
         assert book.results[JOINED] == 1
         assert book.results.total() + book.waiting == 140_001
@@ -111,7 +111,7 @@ def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
 
 @pytest.mark.parametrize("trace_id", ["../../x", "5a1c", "", "g" * 32, "0" * 31, "0" * 33, " " + "0" * 31, "٣" * 32])
 def test_a_label_that_names_no_trace_is_rejected_and_told_what_a_trace_id_is(trace_id):
-    request = of_labels([{"trace_id": trace_id, "rater": "ada", "correct": True}])
+    request = decode_labels([{"trace_id": trace_id, "rater": "ada", "correct": True}])
     assert (request.entries, request.counts.labels) == ([], {"rejected": 1})
     assert request.taken.rejected == 1
     if trace_id:
@@ -120,5 +120,5 @@ def test_a_label_that_names_no_trace_is_rejected_and_told_what_a_trace_id_is(tra
 
 
 def test_a_trace_id_may_be_written_in_capitals():
-    (found,) = of_labels([{"trace_id": "AB" * 16, "rater": "ada", "correct": True}]).entries
+    (found,) = decode_labels([{"trace_id": "AB" * 16, "rater": "ada", "correct": True}]).entries
     assert found.trace_id == "ab" * 16

@@ -16,12 +16,12 @@ from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Consensus, LabelStore
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import Run
-from ragmon.scoring.labels import FinalLabels, labelled
+from ragmon.scoring.labels import FinalLabels, labelled_record
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.windows import SeriesKey, State
 from ragmon.server.journal import erase, open_readonly
-from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
 
@@ -72,7 +72,7 @@ def test_a_label_on_an_old_answer_brings_back_neither_its_index_nor_its_latency_
     scorer = Scorer(steps=steps)
     scorer.observe(answer(0, build="b", index_hash="new"))
     old = answer(1, build="b", index_hash="old", latency_ms=Latency(total=9e5))
-    scorer.observe_label(labelled(old, Consensus(correct=1.0), NOW), None)
+    scorer.observe_label(labelled_record(old, Consensus(correct=1.0), NOW), None)
     ((_, step),) = steps.close(float("inf"))
     assert step.indexes == {("b", "new")}
     assert step.latency == {}
@@ -124,8 +124,8 @@ def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_repl
     text = "what a user asked " * 5000
     told = [{"trace_id": trace(0), "rater": f"r{n}", "correct": n % 2 == 0} for n in range(50)]
     with Hand(tmp_path, '[capture]\ncontent = "full"\n') as keeper:
-        keeper.take(of_traces(whole([asked(0, q=text, ts=keeper.time.now)]), PROTOBUF))
-        keeper.take(of_labels(told))
+        keeper.take(decode_traces(whole([asked(0, q=text, ts=keeper.time.now)]), PROTOBUF))
+        keeper.take(decode_labels(told))
         counted = keeper.ledger.live.scorer.state.digest()
         results = keeper.ledger.live.labels.book.results
     with open_readonly(tmp_path / "state") as journal:
@@ -165,8 +165,8 @@ def test_ids_that_are_no_array_are_a_wrong_row(tmp_path):
 def test_forgetting_by_a_tag_finds_the_answer_in_a_label_whose_own_row_has_expired(tmp_path):
     with Hand(tmp_path, '[capture]\ncontent = "full"\n') as keeper:
         record = asked(0, q="only one user asks this", tags={"user": "17"}, ts=keeper.time.now)
-        keeper.take(of_traces(whole([record]), PROTOBUF))
-        keeper.take(of_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))
+        keeper.take(decode_traces(whole([record]), PROTOBUF))
+        keeper.take(decode_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))
         keeper.keeper.journal._connection.execute("DELETE FROM rows WHERE seq = 1")
     assert erase(tmp_path / "state", tag=("user", "17")).labels == 1
     with open_readonly(tmp_path / "state") as journal:

@@ -20,7 +20,7 @@ from ragmon.scoring.cardinality import FEW_PAIRS
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
 from ragmon.server.journal import open_readonly
-from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.pipeline.recovery import replay
 from ragmon.server.receiver.interface import Encoding
 from ragmon.testing import make_record
@@ -111,8 +111,8 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
         keeper.time.now = NOW + 3 * 3600.0
         told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
         for place in range(4):
-            keeper.take(of_labels(told[place::4]))
-            keeper.take(of_traces(whole(records[place::4]), Encoding.PROTOBUF))
+            keeper.take(decode_labels(told[place::4]))
+            keeper.take(decode_traces(whole(records[place::4]), Encoding.PROTOBUF))
             keeper.time.now += 1200.0
         digest = keeper.ledger.live.scorer.state.digest()
     done = ragmon("replay", "--journal", tmp_path / "server/state", "--config", tmp_path / "server/ragmon.toml")
@@ -132,10 +132,10 @@ def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
     else:
         with Hand(tmp_path) as keeper:
             keeper.time.now = NOW + 600.0
-            keeper.take(of_traces(whole(answers(3)), Encoding.PROTOBUF))
-            keeper.take(of_labels([json.loads(encode(wrong))]))
+            keeper.take(decode_traces(whole(answers(3)), Encoding.PROTOBUF))
+            keeper.take(decode_labels([json.loads(encode(wrong))]))
             keeper.time.now = NOW + 3600.0
-            keeper.take(of_labels([json.loads(encode(right))]))
+            keeper.take(decode_labels([json.loads(encode(right))]))
         report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
     assert labelled(report)[0]["metrics"]["answer_correct"]["value"] == 1.0
 
@@ -157,9 +157,9 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
     with Hand(tmp_path) as keeper:
         keeper.time.now = NOW + 3600.0
         for start in range(0, len(records), 50):
-            keeper.take(of_traces(whole(records[start : start + 50]), Encoding.PROTOBUF))
-        keeper.take(of_labels(labels))
-        keeper.take(of_labels([{**label, "rater": "bob"} for label in labels]))
+            keeper.take(decode_traces(whole(records[start : start + 50]), Encoding.PROTOBUF))
+        keeper.take(decode_labels(labels))
+        keeper.take(decode_labels([{**label, "rater": "bob"} for label in labels]))
         live = keeper.ledger.live.scorer.state.series
         counted = {(key.pipeline, key.build, key.index_hash) for key in live if key.source == "label"}
     report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json

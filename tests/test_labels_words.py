@@ -24,7 +24,7 @@ from ragmon.gold.labels.ratings import (
     Consensus,
     LabelStore,
     Rating,
-    together,
+    consensus,
 )
 
 TRACE = "5a" * 16
@@ -56,7 +56,7 @@ def verdict(said):
     for one in said:
         if (one.correct, one.answerable, one.relevant_ids) != (None, None, None):
             raters.setdefault(one.rater, Rating()).hear(one, one.ts)
-    return together(raters.values())
+    return consensus(raters.values())
 
 
 @given(st.lists(labels, max_size=8), st.randoms(use_true_random=False))

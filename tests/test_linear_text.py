@@ -184,7 +184,7 @@ FUNCTIONS = {
     convert.as_id: convert.as_id,
     messages.parse: messages.parse,
     entries.document: entries.document,
-    entries.called: entries.called,
+    entries.document_id: entries.document_id,
     fields._name: fields._name,
     messages.numeric_citations: lambda text: messages.numeric_citations(text, ["a", "b"]),
     values.decode: values.decode,

@@ -21,7 +21,7 @@ from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.series_budget import budget
 from ragmon.scoring.cardinality import SILENT
-from ragmon.server.pipeline.decode import of_labels
+from ragmon.server.pipeline.decode import decode_labels
 from ragmon.testing import make_record
 
 CONFIG = '[pipelines.support]\n[slices]\nlang = ["de"]\n'
@@ -246,7 +246,7 @@ def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clo
                 fields = {"pipeline": f"pod-{day}-{n}", "error": f"E{n}" if n % 3 else None}
                 keeper.send(whole([record(1000 * day + n, keeper.time.now, **fields)]))
             rater = {"trace_id": f"{1000 * day + 1:032x}", "rater": "ada", "correct": True}
-            keeper.take(of_labels([rater]))
+            keeper.take(decode_labels([rater]))
             keeper.save()
             keeper.tick(HOUR)
             keeper.again(2 * HOUR)

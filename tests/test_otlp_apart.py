@@ -15,7 +15,7 @@ import pytest
 from opentelemetry import context
 from otlp_receiver import PATIENCE, Answer, receiving
 
-from ragmon.capture.exporters import OtlpSink, Scored, ScoreSink
+from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record, Totals
 
@@ -32,7 +32,7 @@ def receiver():
 
 def run(script, *arguments, **variables):
     """Run a program that has the sink; gives what it prints."""
-    head = "import os, sys\nfrom ragmon.capture.exporters import OtlpSink, Scored, ScoreSink\n"
+    head = "import os, sys\nfrom ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter\n"
     head += "from ragmon.core.record import *\n"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", head + script, *arguments],
@@ -77,10 +77,10 @@ def test_variables_of_the_applications_own_exporters_change_nothing(receiver, tm
     """Not its endpoint, headers, timeout, compression, certificates, limits or temporality; no proxy and no .netrc."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login evil password evil\n")
     script = (
-        "sink = OtlpSink(sys.argv[1], resource={'service.name': 'shop'}, token='t')\n"
+        "sink = OtlpExporter(sys.argv[1], resource={'service.name': 'shop'}, token='t')\n"
         f"record, totals, scored = {RECORD!r}, {TOTALS!r}, {SCORED!r}\n"
         "print(sink.deliver([record]), sink.report([totals]), sep='')\n"
-        "scores = ScoreSink(sys.argv[1], resource={'service.name': 'shop'}, token='t')\n"
+        "scores = ScoreExporter(sys.argv[1], resource={'service.name': 'shop'}, token='t')\n"
         "print(scores.deliver([scored]))\n"
         "print(*[name for name in sys.modules if name.startswith('opentelemetry.sdk')])\n"
         "sink.close(); scores.close()\n"
@@ -102,7 +102,7 @@ def test_variables_of_the_applications_own_exporters_change_nothing(receiver, tm
 def test_bodies_are_compressed_unless_the_receiver_is_on_this_machine(host, encoding):
     """0.0.0.0 leads here as well, but does not say so."""
     with receiving(host="0.0.0.0" if host == "0.0.0.0" else "127.0.0.1") as server:
-        with closing(OtlpSink(f"http://{host}:{server.port}", resource={})) as sink:
+        with closing(OtlpExporter(f"http://{host}:{server.port}", resource={})) as sink:
             assert sink.deliver([RECORD]) == {}
             assert sink.report([TOTALS]) is True
         assert server.records() == [RECORD]
@@ -123,10 +123,10 @@ def test_the_applications_instrumentations_are_told_to_look_away(receiver, monke
         return plain(*arguments, **told)
 
     monkeypatch.setattr(http.client.HTTPConnection, "request", instrumented)
-    with closing(OtlpSink(receiver.endpoint, resource={})) as sink:
+    with closing(OtlpExporter(receiver.endpoint, resource={})) as sink:
         sink.deliver([RECORD])
         sink.report([TOTALS])
-    with closing(ScoreSink(receiver.endpoint, resource={})) as sink:
+    with closing(ScoreExporter(receiver.endpoint, resource={})) as sink:
         sink.deliver([SCORED])
     assert seen == [[True, True, True]] * 3
     assert [context.get_value(key) for key in keys] == [None, None, None]
@@ -135,7 +135,7 @@ def test_the_applications_instrumentations_are_told_to_look_away(receiver, monke
 def test_a_forked_child_opens_a_connection_of_its_own(receiver):
     """Two processes writing into one connection would garble both."""
     script = """
-sink = OtlpSink(sys.argv[1], resource={})
+sink = OtlpExporter(sys.argv[1], resource={})
 lost = [sink.deliver([Record(qid="parent")])]
 child = os.fork()
 if child == 0:
@@ -157,10 +157,10 @@ def test_a_child_forked_in_the_middle_of_a_request_is_not_held_up_by_it(receiver
     """The parent's thread holds locks that nobody in the child will ever give back."""
     script = """
 import os, signal, sys, threading, warnings
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Record
 warnings.simplefilter("ignore", DeprecationWarning)  # that forking beside threads is risky is what this is about
-sink = OtlpSink(sys.argv[1], resource={}, timeout=60.0)
+sink = OtlpExporter(sys.argv[1], resource={}, timeout=60.0)
 sink.deliver([Record(qid="before")])
 thread = threading.Thread(target=sink.deliver, args=([Record(qid="hanging")],))
 thread.start()
@@ -209,7 +209,7 @@ def secure(certificate):
 
 
 def test_a_receiver_with_a_trusted_certificate_is_sent_to_over_tls(secure, certificate):
-    with closing(OtlpSink(secure.endpoint, resource={}, certificate=str(certificate[0]), token="t")) as sink:
+    with closing(OtlpExporter(secure.endpoint, resource={}, certificate=str(certificate[0]), token="t")) as sink:
         assert [sink.deliver([RECORD]) for _ in range(3)] == [{}, {}, {}]
     assert secure.records() == [RECORD] * 3
     assert secure.connections == 1
@@ -219,14 +219,14 @@ def test_a_receiver_with_a_trusted_certificate_is_sent_to_over_tls(secure, certi
 def test_over_tls_too_a_receiver_that_hangs_or_dribbles_costs_the_timeout(secure, certificate, answer):
     secure.answers.append(answer)
     started = monotonic()
-    with closing(OtlpSink(secure.endpoint, resource={}, certificate=str(certificate[0]), timeout=0.4)) as sink:
+    with closing(OtlpExporter(secure.endpoint, resource={}, certificate=str(certificate[0]), timeout=0.4)) as sink:
         assert sink.deliver([RECORD]) == {"export_timeout": 1}
     assert monotonic() - started < 2
 
 
 def test_a_certificate_nobody_vouches_for_ends_the_attempt_at_once_and_the_token_stays_here(secure):
     started = monotonic()
-    with closing(OtlpSink(secure.endpoint, resource={}, token="t", timeout=20.0)) as sink:
+    with closing(OtlpExporter(secure.endpoint, resource={}, token="t", timeout=20.0)) as sink:
         assert sink.deliver([RECORD]) == {"export_failed": 1}
     assert monotonic() - started < 10
     assert secure.requests == []
@@ -237,5 +237,5 @@ def test_a_certificate_file_that_is_none_is_refused_at_once(tmp_path):
     broken.write_text("hello")
     for path in (tmp_path / "missing.pem", broken):
         with pytest.raises(RagmonError, match=path.name) as caught:
-            OtlpSink("https://127.0.0.1:4318", resource={}, certificate=str(path))
+            OtlpExporter("https://127.0.0.1:4318", resource={}, certificate=str(path))
         assert "PEM" in caught.value.hint

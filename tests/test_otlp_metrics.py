@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from otlp_receiver import attributes, receiving
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.capture.exporters.otlp import SCALE, _index
 from ragmon.core.record import Totals
 from ragmon.stats import NOT_POSITIVE, bucket, bucket_value, buckets
@@ -31,7 +31,7 @@ def reported():
 
         def run(*reports):
             server.requests.clear()
-            sink = OtlpSink(server.endpoint, resource={"service.name": "shop", "service.instance.id": "elsewhere"})
+            sink = OtlpExporter(server.endpoint, resource={"service.name": "shop", "service.instance.id": "elsewhere"})
             assert all(sink.report(report) for report in reports)
             sink.close()
             return [request.message for request in server.requests]

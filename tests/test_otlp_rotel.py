@@ -8,7 +8,7 @@ import pytest
 from otlp_receiver import PATIENCE, attributes, receiving
 from through_collector import collector
 
-from ragmon.capture.exporters import OtlpSink, Scored, ScoreSink
+from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
 from ragmon.core.record import Totals
 from ragmon.stats import bucket
 from ragmon.testing import make_record
@@ -29,10 +29,10 @@ def test_records_totals_and_scores_pass_a_collector_unchanged(behind):
     totals = Totals(
         ts=2.0, instance="i-1", started=1.0, pipeline="p", source="live", calls=9, kept=4, latency_ms={bucket(250.0): 9}
     )
-    with closing(OtlpSink(endpoint, resource={"service.name": "shop"}, timeout=PATIENCE)) as sink:
+    with closing(OtlpExporter(endpoint, resource={"service.name": "shop"}, timeout=PATIENCE)) as sink:
         assert sink.deliver(sent) == {}
         assert sink.report([totals]) is True
-    with closing(ScoreSink(endpoint, resource={}, carriers=True)) as scores:
+    with closing(ScoreExporter(endpoint, resource={}, carriers=True)) as scores:
         assert scores.deliver([Scored("1" * 32, "2" * 16, [("mrr", 0.5, "pass")])]) == {}
     server.wait_for(lambda: len(server.spans()) >= 1001 and server.metrics() and server.events())
     assert sorted(server.records(), key=lambda record: record.ts) == sent

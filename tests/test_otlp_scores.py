@@ -8,7 +8,7 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otlp_receiver import Answer, attributes, receiving
 
-from ragmon.capture.exporters import Scored, ScoreSink
+from ragmon.capture.exporters import Scored, ScoreExporter
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "00f067aa0ba902b7"
 SCORES = [("faithfulness", 0.75, None), ("answer_precision", 1.0, "pass")]
@@ -26,7 +26,7 @@ def sink(receiver):
     with ExitStack() as stack:
 
         def make(**told):
-            made = ScoreSink(receiver.endpoint, **{"resource": {"service.name": "ragmon"}, "timeout": 5.0, **told})
+            made = ScoreExporter(receiver.endpoint, **{"resource": {"service.name": "ragmon"}, "timeout": 5.0, **told})
             stack.callback(made.close)
             return made
 

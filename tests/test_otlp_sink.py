@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_receiver import PROTOBUF, Answer, receiving
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.capture.exporters import otlp as sinks
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Latency, Record, Totals
@@ -33,7 +33,7 @@ def sink_to():
 
         def make(server, **told):
             endpoint = server if isinstance(server, str) else server.endpoint
-            sink = OtlpSink(endpoint, **{"resource": RESOURCE, "timeout": 5.0, **told})
+            sink = OtlpExporter(endpoint, **{"resource": RESOURCE, "timeout": 5.0, **told})
             stack.callback(sink.close)
             return sink
 

@@ -12,7 +12,7 @@ from oracle.draw import drawn
 from otlp_receiver import attributes, receiving
 from random_records import record as random_record
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.capture.exporters.otlp import SpanWriter
 from ragmon.core import semconv
 from ragmon.core.record import LATEST, Answer, Latency, Record, Sampling, encode
@@ -28,7 +28,7 @@ def sent():
 
         def run(*records, **told):
             server.requests.clear()
-            sink = OtlpSink(server.endpoint, resource={}, **told)
+            sink = OtlpExporter(server.endpoint, resource={}, **told)
             assert sink.deliver(records) == {}
             sink.close()
             return server.records(), server.spans()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from ragmon.core.errors import RagmonError
 from ragmon.scoring.score_table import Stat
 from ragmon.stats.histograms import MICRO
-from ragmon.stats.prediction import FEWEST, Sums, alike, predicted
+from ragmon.stats.prediction import FEWEST, Sums, equivalent_sample, predicted
 
 ONE = MICRO
 
@@ -147,7 +147,7 @@ def test_failures_have_the_mirrored_estimate(sample):
 
 @given(samples(fewest=1))
 def test_the_sample_that_is_alike_has_scores_in_the_unit_interval(sample):
-    found = alike(sums(*sample))
+    found = equivalent_sample(sums(*sample))
     assert found.total == pytest.approx(found.value * found.n)
     assert -1e-12 <= found.squares <= found.total * (1 + 1e-12) + 1e-12 <= found.n * (1 + 1e-9)
 

@@ -23,7 +23,7 @@ from test_serve_reload import put, shown
 
 import ragmon as library
 from ragmon.capture.convert import to_record
-from ragmon.capture.parent import QID, TOKEN, VALID, asked, is_proved, sign
+from ragmon.capture.parent import QID, TOKEN, VALID, is_proved, probe_question, sign
 from ragmon.config.load import load
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.build import probe_key
@@ -110,7 +110,7 @@ class TestBelieved:
 def test_a_question_of_any_name_comes_through_opentelemetrys_own_propagators(qid):
     token = context.attach(propagate.extract(trace_headers(qid, "support", f"{9:032x}", KEY)))
     try:
-        assert asked(KEY, 9) == qid
+        assert probe_question(KEY, 9) == qid
         assert trace.get_current_span().get_span_context().trace_id == 9
     finally:
         context.detach(token)
@@ -120,7 +120,7 @@ def test_a_name_that_cannot_be_written_is_believed_by_nobody():
     told = trace_headers("\ud800", "support", f"{9:032x}", KEY)
     token = context.attach(propagate.extract(told))
     try:
-        assert asked(KEY, 9) is None
+        assert probe_question(KEY, 9) is None
     finally:
         context.detach(token)
 

@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.plan import about, reach, worth_a_page
+from ragmon.alarms.plan import describe, reach, worth_a_page
 from ragmon.core.policy import Gate
 from ragmon.metrics.base import build
 
@@ -45,13 +45,13 @@ def test_a_tighter_budget_takes_longer():
 def test_a_level_just_beyond_the_gate_is_said_to_be_never_found():
     near = found(Gate("precision", "answer_precision", 0.80, "at_least", page_beyond=0.7999))
     assert near.labels is None
-    assert about(near) == "a drop to 80 % is never found: it lies too close to the gate"
+    assert describe(near) == "a drop to 80 % is never found: it lies too close to the gate"
 
 
 def test_where_the_rate_is_unknown_only_the_observations_are_told():
     (one,) = reach([CEILING], METRICS, {})
     assert one.minutes is None
-    assert about(one).startswith("a rise to 20 % takes about ")
+    assert describe(one).startswith("a rise to 20 % takes about ")
 
 
 def test_gates_that_are_no_means_are_left_out():

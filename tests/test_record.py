@@ -114,11 +114,11 @@ def test_an_iterator_that_is_handed_over_is_not_used_up():
 
 def test_what_is_said_outside_a_call_is_counted_and_warned_of_once(caplog, monkeypatch):
     monkeypatch.setattr(log, "_said", set())
-    before = runtime.orphans()
+    before = runtime.outside_calls()
     with capturing(), caplog.at_level(logging.WARNING, logger="ragmon"):
         for _ in range(3):
             ragmon.record(retrieved=["a"])
-    assert runtime.orphans() == before + 3
+    assert runtime.outside_calls() == before + 3
     assert [r.getMessage() for r in caplog.records] == [
         "ragmon.record() was called outside a traced call; it is counted and ignored"
     ]
@@ -126,7 +126,7 @@ def test_what_is_said_outside_a_call_is_counted_and_warned_of_once(caplog, monke
 
 def test_what_is_said_once_the_call_has_ended_is_outside_it():
     """Background work that inherited the context of a call must not write on a record that has left."""
-    before = runtime.orphans()
+    before = runtime.outside_calls()
 
     async def later(release):
         await release.wait()
@@ -146,7 +146,7 @@ def test_what_is_said_once_the_call_has_ended_is_outside_it():
     with capture_traces() as records:
         asyncio.run(main())
     assert records[0].retrieved_ids is None
-    assert runtime.orphans() == before + 1
+    assert runtime.outside_calls() == before + 1
 
 
 def test_what_was_said_before_an_error_stands_on_the_record_of_the_error():

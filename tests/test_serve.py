@@ -7,7 +7,7 @@ import time
 from command_line import ragmon
 from serving import configuration, journalled, post, process, serving, totals
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.cli.serve import TEMPORARY
 from ragmon.core.record import Sampling, Totals
 from ragmon.monitor.series_budget import CODES
@@ -24,7 +24,7 @@ def request(n, **fields):
 
 def send(running, records):
     """Send records as ragmon's own producers do; returns what was lost."""
-    sink = OtlpSink(running.otlp, resource=RESOURCE)
+    sink = OtlpExporter(running.otlp, resource=RESOURCE)
     try:
         return sink.deliver(records)
     finally:
@@ -86,7 +86,7 @@ def test_what_producers_count_weighs_the_strata_and_shows_what_did_not_come(tmp_
     told = {"ts": now, "instance": "a", "started": now - 60, "pipeline": "support", "source": "live"}
     lines = [Totals(**told, stratum="rest", calls=1000, kept=110, dropped={"queue_full": 4}, latency_ms={10: 1000})]
     with serving(tmp_path) as running:
-        sink = OtlpSink(running.otlp, resource=RESOURCE)
+        sink = OtlpExporter(running.otlp, resource=RESOURCE)
         sink.deliver([request(n, sampling=kept) for n in range(100)])
         assert sink.report(lines)
         running.settled(100)

@@ -22,7 +22,7 @@ from serving import (
 
 from ragmon.core.record import Label, decode_entry
 from ragmon.server.journal import erase, open_readonly
-from ragmon.server.pipeline.decode import of_labels, of_traces
+from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 
 PRECISION = 'rag_answer_correct{gold="",pipeline="support",source="label",window="1h"}'
@@ -72,7 +72,9 @@ def test_labels_that_come_before_their_traces_wait_for_them(tmp_path):
 
 def test_a_label_and_its_answer_in_one_row_of_the_journal_find_each_other(tmp_path):
     with Hand(tmp_path) as keeper:
-        keeper.take(of_labels([label(n) for n in range(6)]), of_traces(whole([asked(n) for n in range(5)]), PROTOBUF))
+        keeper.take(
+            decode_labels([label(n) for n in range(6)]), decode_traces(whole([asked(n) for n in range(5)]), PROTOBUF)
+        )
         book = keeper.ledger.live.labels.book
         assert (book.results, book.waiting) == ({"joined": 5}, 1)
 
@@ -83,8 +85,8 @@ def test_labels_join_although_the_answer_is_of_a_generation_of_rows_long_ago(tmp
         for _ in range(3):
             keeper.time.now += 3600.0
             numbers = range(5) if keeper.ledger.seq else range(20)
-            keeper.take(of_traces(whole([asked(n, ts=keeper.time.now) for n in numbers]), PROTOBUF))
-        keeper.take(of_labels([label(n) for n in range(20)]))
+            keeper.take(decode_traces(whole([asked(n, ts=keeper.time.now) for n in numbers]), PROTOBUF))
+        keeper.take(decode_labels([label(n) for n in range(20)]))
         keeper.again()
         assert keeper.ledger.live.labels.book.results == {"joined": 20}
         assert keeper.agrees()
@@ -188,9 +190,9 @@ def test_few_labels_and_many_find_their_answers_in_a_row_of_many(tmp_path, n):
     """Tags and labels that hold a trace's id are not its answer."""
     with Hand(tmp_path) as keeper:
         records = [asked(i, tags={"trace_id": trace(i + 1)}) for i in range(60)]
-        keeper.take(of_traces(whole(records), PROTOBUF))
+        keeper.take(decode_traces(whole(records), PROTOBUF))
         for _ in range(2):
-            keeper.take(of_labels([label(i) for i in range(n)]))
+            keeper.take(decode_labels([label(i) for i in range(n)]))
         assert keeper.ledger.live.labels.book.results == {"joined": n, "duplicate": n}
         held = [one.answer.qid for one in journalled(tmp_path, Label)]
         assert held == [f"q{i}" for i in range(n)] * 2

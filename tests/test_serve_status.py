@@ -16,7 +16,7 @@ from serving import accounted, asked, send_body, serving, wait_for, whole
 from test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 
 from ragmon.alarms import AlarmState
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.core.record import Sampling, Totals
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.scoring.snapshot import Snapshot
@@ -135,7 +135,7 @@ def test_what_producers_sent_and_what_did_not_come_is_a_doubt(tmp_path):
     kept = Sampling(audit=True, stratum="rest", p_audit=1.0, p=1.0)
     told = {"ts": now, "instance": "a", "started": now - 60, "pipeline": "support", "source": "live", "stratum": "rest"}
     with serving(tmp_path, GATES) as running:
-        sink = OtlpSink(running.otlp, resource={"service.name": "support"})
+        sink = OtlpExporter(running.otlp, resource={"service.name": "support"})
         sink.deliver([asked(n, sampling=kept) for n in range(100)])
         sink.report([Totals(**told, calls=150, kept=150, dropped={"queue_full": 20}, latency_ms={})])
         sink.close()

@@ -18,7 +18,7 @@ from otlp_requests import export, field
 from process_usage import cpu_seconds, peak, resident
 from serving import PROTOBUF, asked, configuration, foreign, post, process, wait_for, whole
 
-from ragmon.ingest.otlp.request import packed, read_protobuf
+from ragmon.ingest.otlp.request import read_protobuf, span_bytes
 from ragmon.server.receiver.interface import HTTPError
 from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits
 
@@ -88,10 +88,10 @@ def longest_beside(running, sent, wave):
 def test_a_span_that_waits_keeps_its_own_bytes_and_not_its_request():
     """And is read as it would have been."""
     batch = read_protobuf(export([*foreign(1, content="a" * 50_000), *foreign(2)]).SerializeToString())
-    waiting = [packed(one) for one in batch.foreign]
+    waiting = [span_bytes(one) for one in batch.foreign]
     assert [one.span() for one in waiting] == [one.span() for one in batch.foreign]
     assert [len(one.told) // 10_000 for one in waiting] == [0, 5, 0, 0]
-    assert [packed(one) is one for one in waiting] == [True] * 4
+    assert [span_bytes(one) is one for one in waiting] == [True] * 4
 
 
 class TestTurns:

@@ -18,7 +18,7 @@ from serving import PROTOBUF, asked, configuration, process, whole
 from test_server_sockets import address, cpu
 
 from ragmon.config.types import Address
-from ragmon.server.receiver.fast_path import LARGEST, head
+from ragmon.server.receiver.fast_path import LARGEST, parse_head
 from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits
@@ -297,7 +297,7 @@ def test_a_client_that_sends_far_ahead_waits(desk):
     ],
 )
 def test_what_could_mean_two_things_is_left_to_the_general_parser(odd):
-    assert head(odd, 1 << 14) is None
+    assert parse_head(odd, 1 << 14) is None
 
 
 def test_header_lines_are_read_in_time_that_grows_with_their_size():
@@ -307,7 +307,7 @@ def test_header_lines_are_read_in_time_that_grows_with_their_size():
         text = b"POST /v1/traces HTTP/1.1\r\n" + b"a:" * (size // 2) + b"\x00\r\n\r\n"
         started = process_time()
         for _ in range(20):
-            assert head(text, len(text)) is None
+            assert parse_head(text, len(text)) is None
         return process_time() - started
 
     took(1 << 12)

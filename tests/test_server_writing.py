@@ -44,7 +44,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from process_usage import peak
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Record
@@ -145,7 +145,7 @@ def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(desk, port):
 
 
 def test_what_ragmons_producers_send_is_handed_in_and_the_connection_kept(desk, opened):
-    sink = OtlpSink(f"http://{opened(token='open sesame'.replace(' ', '-'))}", resource={}, token="open-sesame")
+    sink = OtlpExporter(f"http://{opened(token='open sesame'.replace(' ', '-'))}", resource={}, token="open-sesame")
     assert [sink.deliver([Record(qid=name)]) for name in "ab"] == [{}, {}]
     assert sink.report([])
     assert [what for what, *_ in desk.taken] == ["traces", "traces", "metrics"]
@@ -193,7 +193,7 @@ def test_a_refusal_of_the_desk_is_told_in_the_form_of_the_request(desk, port, at
 
 
 def test_a_producer_tries_again_what_was_refused_for_now_and_gives_up_what_was_refused_for_good(desk, port):
-    sink = OtlpSink(f"http://{port}", resource={})
+    sink = OtlpExporter(f"http://{port}", resource={})
     desk.answers += [RejectedError(503, "disk_full", "full", retry_after=0.1)]
     assert sink.deliver([Record(qid="a")]) == {}
     assert len(desk.taken) == 2

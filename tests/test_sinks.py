@@ -9,7 +9,7 @@ import pytest
 from capturing import BrokenError, Gate
 
 from ragmon.capture.exporters.base import Tee
-from ragmon.capture.exporters.jsonl import JsonlSink
+from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.core.errors import RagmonError
 from ragmon.core.record import Answer, Record
 from ragmon.testing import Collected
@@ -34,7 +34,7 @@ def test_a_trace_log_is_appended_to_and_complete_after_every_record(tmp_path):
     """What was written survives a killed process: nothing waits in a buffer."""
     path = tmp_path / "deep" / "trace.jsonl"
     for qid in "ab":
-        log = JsonlSink(path, lambda record: record)
+        log = JsonlExporter(path, lambda record: record)
         log.submit(Record(v=1, qid=qid, answer_json=Answer("two\nlines\u2028", [])))
         assert [line["qid"] for line in lines(path)] == list("ab"[: "ab".index(qid) + 1])
         log.close()
@@ -42,7 +42,7 @@ def test_a_trace_log_is_appended_to_and_complete_after_every_record(tmp_path):
 
 def test_several_writers_may_share_a_trace_log(tmp_path):
     path = tmp_path / "trace.jsonl"
-    logs = [JsonlSink(path, lambda record: record) for _ in range(4)]
+    logs = [JsonlExporter(path, lambda record: record) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda log: [log.submit(Record(v=1, qid="x" * n)) for n in range(300)], logs))
     assert sorted(len(line["qid"]) for line in lines(path)) == sorted([*range(300)] * 4)
@@ -64,7 +64,7 @@ class Disk:
 
 def test_after_a_full_disk_the_next_record_starts_on_a_line_of_its_own(tmp_path):
     path = tmp_path / "trace.jsonl"
-    log = JsonlSink(path, lambda record: record)
+    log = JsonlExporter(path, lambda record: record)
     log._file = disk = Disk(log._file)
     log.submit(Record(v=1, qid="a"))
     disk.room = 5
@@ -86,6 +86,6 @@ def test_a_trace_log_that_cannot_be_opened_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path, tmp_path / "file" / "trace.jsonl"):
         with pytest.raises(RagmonError, match="cannot be written") as caught:
-            JsonlSink(path, lambda record: record)
+            JsonlExporter(path, lambda record: record)
         assert str(path) in str(caught.value)
         assert caught.value.hint

@@ -11,7 +11,7 @@ from serving import journalled, serving, wait_for
 
 from ragmon.core.record import Label
 from ragmon.ingest.spans import Event, Span, to_record
-from ragmon.ingest.spans.fields import evaluations, judged
+from ragmon.ingest.spans.fields import evaluations, judge_scores
 
 TRACE, OTHER = "5a" * 16, "6b" * 16
 JUDGED = '[pipeline]\nname = "support"\n[judges.faithfulness]\n'
@@ -80,8 +80,8 @@ def test_a_link_says_which_trace_is_meant_and_two_say_nothing():
 def test_scores_of_a_requests_own_spans_are_its_measures_and_those_about_others_are_not():
     own = span(**annotation("faithfulness", score=0.5))
     about = span(links=[OTHER], **annotation("faithfulness", score=0.9))
-    assert judged([own, about]) == {"judge_faithfulness": 0.5}
-    assert judged([span()]) is None
+    assert judge_scores([own, about]) == {"judge_faithfulness": 0.5}
+    assert judge_scores([span()]) is None
     retrieval = Span(TRACE, "2" * 16, None, "retrieval", 1, 2, {"gen_ai.operation.name": "retrieval"})
     assert to_record([retrieval, own._replace(parent_id="2" * 16)]).record.measures == {"judge_faithfulness": 0.5}
 

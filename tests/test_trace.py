@@ -263,7 +263,7 @@ def test_functions_decorated_before_install_are_captured_from_then_until_shutdow
     before = installation.start()
     module_level("in time")
     assert installation.shutdown()
-    runtime.use(before)
+    runtime.install_runtime(before)
     module_level("too late")
     assert [r.q for r in sink.records] == ["in time"]
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ragmon.capture.exporters import jsonl
-from ragmon.capture.exporters.jsonl import JsonlSink
+from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.files import ReadSummary, read_files
 
@@ -20,7 +20,7 @@ def log(tmp_path):
     made = []
 
     def make(**told):
-        made.append(JsonlSink(tmp_path / "trace.jsonl", lambda record: record, **told))
+        made.append(JsonlExporter(tmp_path / "trace.jsonl", lambda record: record, **told))
         return made[-1]
 
     yield make
@@ -82,9 +82,9 @@ def test_a_log_that_ends_in_half_a_line_loses_that_line_alone(log, tmp_path):
 
 PROGRAM = """
 import sys
-from ragmon.capture.exporters.jsonl import JsonlSink
+from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.core.record import Record
-sink = JsonlSink("trace.jsonl", lambda record: record, size=4000)
+sink = JsonlExporter("trace.jsonl", lambda record: record, size=4000)
 for n in range(500):
     sink.submit(Record(qid=sys.argv[1], q=str(n)))
 """

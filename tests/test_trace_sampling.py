@@ -160,10 +160,10 @@ def test_a_worker_that_cannot_take_a_call_does_not_reach_the_application():
     def full(call):
         raise MemoryError(call)
 
-    before = runtime.use(runtime.Runtime(full))
+    before = runtime.install_runtime(runtime.Runtime(full))
     try:
         assert traced("q")["answer"] == "q"
         with pytest.raises(BrokenError):
             traced("raise")
     finally:
-        runtime.use(before)
+        runtime.install_runtime(before)

@@ -15,7 +15,7 @@ from ragmon.stats import betting, paired
 from ragmon.stats import paired as two_samples
 from ragmon.stats.betting import ALPHA, shares
 from ragmon.stats.detection import kl
-from ragmon.stats.paired import Alone
+from ragmon.stats.paired import Unpaired
 
 LEVEL = ALPHA / 2
 COUNTS = st.dictionaries(st.sampled_from([0.0, 0.3, 0.5, 1.0]), st.integers(0, 400), max_size=4)
@@ -170,13 +170,13 @@ def test_wrong_answers_to_what_was_refused_before_are_a_drop_without_a_single_fl
 
 
 def test_items_that_one_release_alone_was_asked_are_two_samples():
-    assert paired.worse({}, Alone(shares(450, 500), shares(380, 500)))
-    assert paired.not_worse({}, 0.20, Alone(shares(450, 500), shares(455, 500)))
-    assert not paired.worse({}, Alone(shares(450, 500), {}))
+    assert paired.worse({}, Unpaired(shares(450, 500), shares(380, 500)))
+    assert paired.not_worse({}, 0.20, Unpaired(shares(450, 500), shares(455, 500)))
+    assert not paired.worse({}, Unpaired(shares(450, 500), {}))
 
 
 def test_pairs_prove_as_much_beside_items_that_say_nothing():
-    few = Alone(shares(4, 5), shares(4, 5))
+    few = Unpaired(shares(4, 5), shares(4, 5))
     assert paired.worse({**EQUAL, (1.0, 0.0): 13}, few)
     assert paired.not_worse({(1.0, 1.0): 500}, 0.02, few)
 

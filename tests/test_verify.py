@@ -20,7 +20,7 @@ from test_serve import RESOURCE, request, send
 from test_serve_spans import fresh, message
 from through_collector import free_port
 
-from ragmon.capture.exporters import OtlpSink
+from ragmon.capture.exporters import OtlpExporter
 from ragmon.cli import verify as verifying
 from ragmon.cli.verify import of_journal, of_server
 from ragmon.config.load import load
@@ -200,7 +200,7 @@ def test_what_producers_say_they_sent_and_did_not_arrive_is_told(tmp_path):
     told = {"ts": now, "instance": "a", "started": now - 60, "pipeline": "support", "source": "live"}
     line = Totals(**told, stratum="rest", calls=1000, kept=110, dropped={"queue_full": 4})
     with serving(tmp_path) as running:
-        with closing(OtlpSink(running.otlp, resource=RESOURCE)) as sink:
+        with closing(OtlpExporter(running.otlp, resource=RESOURCE)) as sink:
             assert sink.deliver([request(n) for n in range(100)]) == {}
             assert sink.report([line])
         running.settled(100)

@@ -36,7 +36,7 @@ from ragmon.gates.diagnosis import explain, load, plain
 from ragmon.gates.diagnosis.change import ALPHA, Point, ScoreSums, chance, gain, locate
 from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.scorer import ReductionRules, Scorer
-from ragmon.scoring.snapshot import take
+from ragmon.scoring.snapshot import take_snapshot
 from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 
@@ -475,7 +475,9 @@ def test_user_traffic_is_weighted_as_the_gate_weights_it():
     assert why.after.per_minute == pytest.approx(60, rel=0.02)
     span = int(why.end - why.change.began)
     state, table = pipeline.scorer.state, pipeline.scorer.table
-    (shown,) = (s for s in take(state, table, now=why.end - 1, windows={"w": span}).series if s.source == "live")
+    (shown,) = (
+        s for s in take_snapshot(state, table, now=why.end - 1, windows={"w": span}).series if s.source == "live"
+    )
     estimate = shown.estimate("error_rate")
     assert (why.after.value, why.after.lower, why.after.n) == (estimate.value, estimate.lower, estimate.n)
     assert {split.dimension for split in why.splits} == {"stratum"}

@@ -6,7 +6,7 @@ from typing import cast
 
 from bench.scenario.stream import Stream
 from bench.scenario.verdicts import Edge
-from ragmon.alarms import plain
+from ragmon.alarms import as_alert_line
 from ragmon.config.load import defaults
 from ragmon.gold import GoldIndex
 from ragmon.monitor.offline import AlarmReplay
@@ -22,4 +22,4 @@ def edges(stream: Stream) -> list[Edge]:
     """
     watching = AlarmReplay(defaults(), Scorer(GoldIndex(stream.gold)))
     Run(watching.scorer).feed(watching.follow(stream.records()))
-    return [cast("Edge", plain(edge)) for edge in watching.edges]
+    return [cast("Edge", as_alert_line(edge)) for edge in watching.edges]

@@ -18,7 +18,7 @@ from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.receiver.interface import Encoding
 from ragmon.server.receiver.limits import inflate
-from ragmon.server.server import make_keeper
+from ragmon.server.server import make_writer
 
 ROUNDS = 5
 BATCHES = 12
@@ -31,7 +31,7 @@ def cost(sent: Sequence[bytes], prepare: Callable[[bytes], bytes] = bytes) -> fl
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "ragmon.toml"
         config.write_text('[serve]\nstate_dir = "state"\n')
-        keeper = make_keeper(load(config, environ={}), Clock(), AssemblyLimits(idle=0.0))
+        keeper = make_writer(load(config, environ={}), Clock(), AssemblyLimits(idle=0.0))
         keeper.start()
         expected = sum(read(body, json=False).spans for body in sent)
         bodies_as_sent = [prepare(body) for body in sent]

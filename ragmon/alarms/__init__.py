@@ -1,6 +1,6 @@
 """Alarms that page when it is true: e-detectors with a stated false-alarm budget."""
 
-from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, plain
+from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
 from ragmon.alarms.frozen import AlarmTerms, index_terms
 from ragmon.alarms.plan import AlarmRule, Detectability, plan
 
@@ -11,7 +11,7 @@ __all__ = [
     "AlarmTerms",
     "AlarmTransition",
     "Detectability",
+    "as_alert_line",
     "index_terms",
-    "plain",
     "plan",
 ]

@@ -22,7 +22,7 @@ from ragmon.alarms.baselines import (
 )
 from ragmon.alarms.detector import Alarm, Change
 from ragmon.alarms.drift import Drift, DriftSignal
-from ragmon.alarms.frozen import AlarmTerms, fingerprint, give
+from ragmon.alarms.frozen import AlarmTerms, fingerprint, restore_baseline
 from ragmon.alarms.observations import Observations, ObservationSelector, SourceSwitch
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants
@@ -78,7 +78,7 @@ class PipelineAlarms:
         self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
         for alarm in self.alarms.values():
             self._attach(alarm, terms.learn)
-        give(self._given, self.baselines, self.latency, self.sight)
+        restore_baseline(self._given, self.baselines, self.latency, self.sight)
 
     def _attach(self, alarm: Alarm, learn: int) -> None:
         """Give an alarm the baseline it shares with all others on the same observations."""
@@ -103,7 +103,7 @@ class PipelineAlarms:
         edges = self._restart(self.sight.turn(step), step.minute)
         seen = self._see(step)
         for alarm in self.alarms.values():
-            change = self._judge(alarm, step.minute, seen[observed(alarm.watch)])
+            change = self._judge(alarm, step.minute, seen[observation_key(alarm.watch)])
             if change is not None:
                 edges.append(self._edge(alarm.watch, step.minute, change))
         self._learn(step, seen)
@@ -118,7 +118,7 @@ class PipelineAlarms:
         seen = self._see(step)
         self.latency.absorb(self._took(step, None))
         for name, baseline in self.baselines.items():
-            baseline.absorb(seen[observed(self._watching[name])])
+            baseline.absorb(seen[observation_key(self._watching[name])])
 
     def _see(self, step: Step) -> dict[tuple[object, ...], Observations]:
         """What the step says, for everything that is looked at."""
@@ -126,7 +126,7 @@ class PipelineAlarms:
         found: dict[tuple[object, ...], Observations] = {}
         for alarm in self.alarms.values():
             watch = alarm.watch
-            key = observed(watch)
+            key = observation_key(watch)
             if key in found:
                 continue
             if watch.metric == constants.LATENCY:
@@ -171,7 +171,7 @@ class PipelineAlarms:
             if alarm.firing is None and alarm.evidence > PAUSE
         }
         for name, baseline in self.baselines.items():
-            now = seen[observed(self._watching[name])]
+            now = seen[observation_key(self._watching[name])]
             if now.n:
                 baseline.see(step.minute, now)
             if name not in suspicious:
@@ -276,7 +276,7 @@ class PipelineAlarms:
         self.sight.restore(data["sight"])
         self.drift.restore(data["drift"])
         if self._given is not None and data["given"] != fingerprint(self._given):
-            give(self._given, self.baselines, self.latency, self.sight)
+            restore_baseline(self._given, self.baselines, self.latency, self.sight)
 
 
 def baseline_name(watch: AlarmRule) -> str:
@@ -284,7 +284,7 @@ def baseline_name(watch: AlarmRule) -> str:
     return f"{watch.metric}:paired" if watch.kind == "paired" else watch.metric
 
 
-def observed(watch: AlarmRule) -> tuple[object, ...]:
+def observation_key(watch: AlarmRule) -> tuple[object, ...]:
     """What makes two watches look at the same observations."""
     return watch.metric, watch.kind == "paired", watch.source, watch.gold, watch.where, watch.needs_gold, watch.ratio
 
@@ -394,7 +394,7 @@ class AlarmEngine:
 def _states(one: PipelineAlarms) -> list[AlarmState]:
     found = [_state(one, alarm) for alarm in one.alarms.values()]
     for signal in one.drift.signals:
-        fires = since(signal.firing)
+        fires = minute_end(signal.firing)
         evidence = float(fires is not None)
         found.append(AlarmState(one.pipeline, signal.alert, signal.metric, signal.severity, fires, evidence))
     return found
@@ -407,7 +407,7 @@ def _state(one: PipelineAlarms, alarm: Alarm) -> AlarmState:
         watch.alert,
         watch.metric,
         watch.severity,
-        since(alarm.firing),
+        minute_end(alarm.firing),
         alarm.evidence,
         one.held_against(watch),
         "" if baseline is None else baseline.state,
@@ -415,12 +415,12 @@ def _state(one: PipelineAlarms, alarm: Alarm) -> AlarmState:
     )
 
 
-def since(minute: int | None) -> float | None:
+def minute_end(minute: int | None) -> float | None:
     """The end of a minute in seconds since the epoch."""
     return None if minute is None else float((minute + 1) * STEP)
 
 
-def plain(edge: AlarmTransition) -> dict[str, Any]:
+def as_alert_line(edge: AlarmTransition) -> dict[str, Any]:
     """An edge as a line of an alerts file."""
     alert = edge.alert if edge.pipeline == constants.DEFAULT_PIPELINE else f"{edge.pipeline}/{edge.alert}"
     return {"ts": edge.ts, "alert": alert, "metric": edge.metric, "severity": edge.severity, "state": edge.state}

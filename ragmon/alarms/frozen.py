@@ -86,7 +86,7 @@ def _one(n: int, total: float) -> dict[str, Any]:
     return {"n": n, "mean": round(total / n, 6), "total": total}
 
 
-def give(
+def restore_baseline(
     frozen: FrozenPipeline | None,
     baselines: Mapping[str, Baseline],
     latency: LatencyBaseline,

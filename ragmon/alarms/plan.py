@@ -214,10 +214,10 @@ def worth_a_page(gate: Gate) -> float:
     return max(0.0, gate.threshold - BEYOND) if gate.at_least else min(1.0, gate.threshold + BEYOND)
 
 
-def about(found: Detectability) -> str:
+def describe(found: Detectability) -> str:
     """One line for a person.
 
-    >>> about(Detectability(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
+    >>> describe(Detectability(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
     'a drop to 70 % is found in about 2.6 h (469 observations at 3/min)'
     """
     verb = "drop" if found.gate.at_least else "rise"

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, ProbeContext, active, leave, running
-from ragmon.capture.outcomes import held
+from ragmon.capture.call import Call, ProbeContext, active, end_call, running_call
+from ragmon.capture.outcomes import shallow_copy
 from ragmon.core.log import warn_once
 
 MOST: Final = 10_000
@@ -67,7 +67,7 @@ current: LabelSender | None = None
 """Where labels go in this process; None before `ragmon.install`."""
 
 
-def renew(was: LabelSender) -> LabelSender:
+def reset_labels_after_fork(was: LabelSender) -> LabelSender:
     """Other ones for a forked child: what waits is its parent's to hand on."""
     global current  # noqa: PLW0603 - one process has one installation
     found = LabelSender()
@@ -166,9 +166,9 @@ def record(
         fields = call.fields = {}
     for name, value in said.items():
         if value is not None:
-            fields[name] = held(value)
+            fields[name] = shallow_copy(value)
     if candidates is not None:
-        fields.setdefault("candidates", []).append(held(candidates))
+        fields.setdefault("candidates", []).append(shallow_copy(candidates))
 
 
 class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
@@ -191,7 +191,7 @@ class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        call = running()
+        call = running_call()
         if isinstance(call, Call):
             if call.stages is None:
                 call.stages = []
@@ -224,7 +224,7 @@ def propagate(function: Callable[P, R]) -> Callable[P, R]:
     Args:
         function: What will run there.
     """
-    mark = running()
+    mark = running_call()
     if mark is None:
         return function
 
@@ -234,12 +234,12 @@ def propagate(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         finally:
-            leave(token)
+            end_call(token)
 
     return carried
 
 
 def trace_id() -> str | None:
     """The id of the call that is running, 32 hex digits; None outside one, or where it was not sampled."""
-    call = running()
+    call = running_call()
     return call.trace_id if isinstance(call, Call) else None

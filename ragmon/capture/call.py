@@ -267,7 +267,7 @@ here: Final = _Here()
 """This thread's lane: marking a lost call there costs a quarter of what a context variable costs."""
 
 
-def leave(mark: Mark) -> None:
+def end_call(mark: Mark) -> None:
     """Take a call out of its context; a generator may be closed in another, where it is not."""
     try:  # noqa: SIM105 - suppress() takes longer than all of this
         active.reset(mark)
@@ -275,7 +275,7 @@ def leave(mark: Mark) -> None:
         pass
 
 
-def running() -> Call | UnsampledCall | None:
+def running_call() -> Call | UnsampledCall | None:
     """The traced call that runs in this context."""
     call = active.get()
     if call is None or isinstance(call, ProbeContext) or call.ended:

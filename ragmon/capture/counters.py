@@ -302,7 +302,7 @@ class Timings:
             return {key: Counter(counted) for key, counted in self._found.items()}
 
 
-def lines(
+def count_lines(
     runtime: Runtime, page: CounterFile, timings: Mapping[Key, Mapping[int, int]], dropped: Mapping[str, int]
 ) -> list[Totals]:
     """The counts of this process: a line per pipeline, source and stratum that had calls, and one for what was lost.
@@ -330,7 +330,7 @@ def lines(
     return found
 
 
-def lines_of_departed(lost: DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
+def lines_of_dead_process(lost: DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
     """What is told of a process that is gone, by one that found its page.
 
     Args:

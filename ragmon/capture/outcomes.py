@@ -47,7 +47,7 @@ def _stratum(plan: Plan, seconds: float, result: Any) -> str:
     return "slow" if seconds > plan.slow_above else "rest"
 
 
-def lost(
+def count_unsampled(
     site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float, result: Any
 ) -> None:
     """Count a call that lost the draw and returned; it may be kept for how it ended."""
@@ -61,7 +61,7 @@ def lost(
         _hand_over(call, stratum, seconds, result)
 
 
-def lost_error(
+def count_unsampled_error(
     site: TracedFunction,
     plan: Plan,
     args: tuple[Any, ...],
@@ -119,7 +119,7 @@ def raised(call: Call, seconds: float, error: BaseException) -> None:
     with suppress(Exception):  # as above
         code, ending = _how(error)
         if ending is not None:
-            ended(call, seconds, ending)
+            count_ended(call, seconds, ending)
             return
         call.error = code
         if call.probe is None:
@@ -127,7 +127,7 @@ def raised(call: Call, seconds: float, error: BaseException) -> None:
         _finish(call, "error", seconds)
 
 
-def ended(call: Call, seconds: float, ending: str) -> None:
+def count_ended(call: Call, seconds: float, ending: str) -> None:
     """Count a call that neither returned nor raised."""
     call.ending = ending
     _finish(call, "rest", seconds)
@@ -170,12 +170,12 @@ def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> 
         # The application may go on changing what it returned.
         kind = type(result)
         call.result = result.copy() if kind is dict or kind is list else result
-        call.weight = weight((*result.values(), *call.args) if kind is dict else (result, *call.args))
+        call.weight = estimated_bytes((*result.values(), *call.args) if kind is dict else (result, *call.args))
         for more in (call.kwargs, call.fields):
             if more:
-                call.weight += weight(more.values())
+                call.weight += estimated_bytes(more.values())
         if call.items:
-            call.weight += weight(call.items)
+            call.weight += estimated_bytes(call.items)
         next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
         if plan.of is not None:
             plan.of.submit(call)
@@ -183,7 +183,7 @@ def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> 
         warn_once(f"a captured call could not be handed over: {whereabouts(error)}")
 
 
-def weight(parts: Iterable[Any]) -> int:
+def estimated_bytes(parts: Iterable[Any]) -> int:
     """Roughly how many bytes values keep alive: what can be seen from outside, without walking through them."""
     size = 0
     for part in parts:
@@ -209,6 +209,6 @@ def _of_entry(first: Any) -> int:
     return size
 
 
-def held(value: Any) -> Any:
+def shallow_copy(value: Any) -> Any:
     """A value the application may go on changing: lists and dicts are copied, what lies in them is not."""
     return value.copy() if type(value) in (list, dict) else value

@@ -45,7 +45,7 @@ def sign(key: bytes, trace_id: int, qid: str, at: float) -> str:
     return f"{moment:x}-{hmac.new(key, told.encode('utf-8', 'surrogatepass'), 'sha256').hexdigest()}"
 
 
-def asked(key: bytes, trace_id: int) -> str | None:
+def probe_question(key: bytes, trace_id: int) -> str | None:
     """The gold question that the request which runs here asks; None where it is a user's, as far as is proved.
 
     Args:
@@ -124,21 +124,21 @@ def watcher() -> Callable[[], Mapping[str, Any]] | None:
     return variable.get if isinstance(variable, ContextVar) else getattr(module, "get_current", None)
 
 
-def find() -> Parent | None:
+def active_span() -> Parent | None:
     """The span that is active here."""
     trace = sys.modules.get("opentelemetry.trace")
     span = None if trace is None else trace.get_current_span().get_span_context()
-    return read(span) if span is not None and span.is_valid else None
+    return read_span_context(span) if span is not None and span.is_valid else None
 
 
-def read(span: Any) -> Parent:
+def read_span_context(span: Any) -> Parent:
     """What a span's context says (`opentelemetry.trace.SpanContext`)."""
     state = _members(span.trace_state.get("ot") or "")
     rejected = _number(state.get("th", ""))
-    return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), drawn(span), rejected)
+    return Parent(span.trace_id, span.span_id, bool(span.trace_flags.sampled), trace_randomness(span), rejected)
 
 
-def drawn(span: Any) -> int:
+def trace_randomness(span: Any) -> int:
     """The randomness of a span's trace: its own, or the one it carries (`tracestate ot=rv`)."""
     told: str = span.trace_state.get("ot") if span.trace_state else ""
     chosen = _number(_members(told).get("rv", ""), exact=True) if told else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ragmon.capture.call import Call, SamplingDecision, TracedFunction, count_value, running, threshold
+from ragmon.capture.call import Call, SamplingDecision, TracedFunction, count_value, running_call, threshold
 from ragmon.capture.parent import watcher
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
@@ -20,7 +20,7 @@ from ragmon.core.log import warn_once, whereabouts
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
 from ragmon.capture.call import ProbeContext, UnsampledCall, active, here, random
-from ragmon.capture.parent import Parent, asked, find
+from ragmon.capture.parent import Parent, active_span, probe_question
 
 CODES: Final = 32
 """Kinds of errors of a pipeline that are counted by name; all others are counted together."""
@@ -261,7 +261,7 @@ _awaited = True
 _orphans = count()
 
 
-def use(runtime: Runtime | None) -> Runtime | None:
+def install_runtime(runtime: Runtime | None) -> Runtime | None:
     """Make a runtime the process's own; returns the one it replaces."""
     global current  # one process has one capture, and decorated functions must find it without a lookup
     expect_none()
@@ -291,7 +291,7 @@ def _not_installed() -> None:
 
 def current_call(what: str) -> Call | None:
     """The kept call that runs here; what is said where none runs, kept or not, is counted and warned of once."""
-    call = running()
+    call = running_call()
     if call is None:
         if current is None:
             _not_installed()
@@ -301,7 +301,7 @@ def current_call(what: str) -> Call | None:
     return call if isinstance(call, Call) else None
 
 
-def orphans() -> int:
+def outside_calls() -> int:
     """How much was said outside a traced call."""
     return count_value(_orphans)
 
@@ -338,7 +338,7 @@ def _asked(plan: Plan, parent: Parent | None) -> str | None:
     if parent is None or plan.probe_key is None:
         return None
     try:
-        return asked(plan.probe_key, parent.trace_id)
+        return probe_question(plan.probe_key, parent.trace_id)
     except Exception as error:  # noqa: BLE001 - whatever the application has put there
         warn_once(f"the baggage of a call could not be read: {whereabouts(error)}")
         return None
@@ -347,7 +347,7 @@ def _asked(plan: Plan, parent: Parent | None) -> str | None:
 def _parent() -> Parent | None:
     """The span the call runs in; None where there is none, or what is there is no span after all."""
     try:
-        return find()
+        return active_span()
     except Exception as error:  # noqa: BLE001 - whatever the application has put there
         warn_once(f"the span around a call could not be read: {whereabouts(error)}")
         return None

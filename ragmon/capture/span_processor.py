@@ -15,10 +15,10 @@ from typing import Final
 from opentelemetry import context as otel
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from ragmon.capture.call import Call, running
+from ragmon.capture.call import Call, running_call
 from ragmon.capture.convert import to_record
 from ragmon.capture.exporters.base import BatchExporter, Exporter, Tee
-from ragmon.capture.parent import drawn
+from ragmon.capture.parent import trace_randomness
 from ragmon.capture.trace_buffer import ORPHAN, BufferLimits, RequestAssembler, SpanSettings
 from ragmon.capture.worker import Worker
 from ragmon.core.log import warn_once, whereabouts
@@ -120,13 +120,13 @@ class RagmonSpanProcessor(SpanProcessor):
         if above in self._apart or (span.attributes or {}).get(RAGMON_INTERNAL):
             self._apart.add(own.span_id)
             return
-        gathering, call = self._requests.gathering, running()
+        gathering, call = self._requests.gathering, running_call()
         if isinstance(call, Call):
             call.open += 1
             self._calls[own.span_id] = call
             if len(self._calls) > OPEN:  # spans nobody ends must not hold calls for ever
                 self._calls.pop(next(iter(self._calls)), None)
-        elif call is None and drawn(own) >= self._requests.lowest:
+        elif call is None and trace_randomness(own) >= self._requests.lowest:
             if above is None:
                 self._requests.awaken()
                 gathering.begin_request(own.trace_id, own.span_id)

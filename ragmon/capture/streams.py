@@ -19,8 +19,8 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Self, final
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, Mark, TracedFunction, active, leave
-from ragmon.capture.outcomes import ABANDONED, CUT, ended, raised, returned, streamed
+from ragmon.capture.call import Call, Mark, TracedFunction, active, end_call
+from ragmon.capture.outcomes import ABANDONED, CUT, count_ended, raised, returned, streamed
 from ragmon.capture.runtime import start_call
 
 ITEMS: Final = 65_536
@@ -55,7 +55,7 @@ class StreamTracker:
     def leave(mark: Mark | None) -> None:
         """Take it away again."""
         if mark is not None:
-            leave(mark)
+            end_call(mark)
 
     def add(self, item: Any) -> None:
         """Hold a part that was made."""
@@ -78,7 +78,7 @@ class StreamTracker:
         """Nobody asks for the rest."""
         if not self._over and self._call is not None:
             self._over = True
-            ended(self._call, perf_counter() - self._started, ABANDONED)
+            count_ended(self._call, perf_counter() - self._started, ABANDONED)
 
     def fail(self, error: BaseException) -> None:
         """Making a part raised."""

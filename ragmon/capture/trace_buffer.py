@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import msgspec
 
 from ragmon.capture.call import SPAN, SamplingDecision, random, threshold
-from ragmon.capture.parent import read
+from ragmon.capture.parent import read_span_context
 from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
@@ -299,7 +299,7 @@ class RequestAssembler:
         """How the draw went; where the application's sampler tells its own rate, only what it let through is seen."""
         if not found.spans:
             return SamplingDecision(found.trace_id % SPAN >= self._threshold, self._asked.rate)
-        parent = read(found.spans[-1].context)
+        parent = read_span_context(found.spans[-1].context)
         told = parent.sampled and parent.rejected is not None
         odds = parent.odds(self._asked.rate, self._threshold, respected=told)
         return odds if odds is not None else SamplingDecision(audit=False, p_audit=0.0)

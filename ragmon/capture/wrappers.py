@@ -24,8 +24,8 @@ from types import CodeType
 from typing import Any, Final, cast
 
 from ragmon.capture import runtime
-from ragmon.capture.call import Call, TracedFunction, UnsampledCall, active, here, leave, random
-from ragmon.capture.outcomes import is_refusal, lost, lost_error, raised, returned
+from ragmon.capture.call import Call, TracedFunction, UnsampledCall, active, end_call, here, random
+from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, is_refusal, raised, returned
 from ragmon.capture.runtime import Plan, start_call
 from ragmon.capture.streams import stream_wrapper, wrap_async_generator, wrap_generator
 from ragmon.core.log import warn_once, whereabouts
@@ -169,7 +169,7 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
                     lane.busy = True
                     result = function(*args, **kwargs)
                 except BaseException as error:
-                    lost_error(site, plan, args, kwargs, started, error)
+                    count_unsampled_error(site, plan, args, kwargs, started, error)
                     raise
                 finally:
                     lane.busy = False
@@ -229,7 +229,7 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
                     _enter(mark)  # it stays there when it has ended: it says nothing then
                     result = await function(*args, **kwargs)
                 except BaseException as error:
-                    lost_error(site, plan, args, kwargs, started, error)
+                    count_unsampled_error(site, plan, args, kwargs, started, error)
                     raise
                 finally:
                     mark.ended = True
@@ -260,7 +260,7 @@ async def _run_async(
         raise
     finally:
         if token is not None:
-            leave(token)
+            end_call(token)
     return _returned(call, started, result)
 
 
@@ -280,7 +280,7 @@ def _lost(
             next(plan.rest)
             plan.time_rest(seconds)
         else:
-            lost(site, plan, args, kwargs, seconds, result)
+            count_unsampled(site, plan, args, kwargs, seconds, result)
     except Exception as error:  # noqa: BLE001 - a result may raise whatever it is asked
         warn_once(f"a call could not be counted: {whereabouts(error)}")
     return result

@@ -114,7 +114,7 @@ class _Front(Commands):
             fail(error.format_message(), _usage(error))
         except OSError as error:
             if error.filename is None:
-                hang_up()  # Python would try to write the rest once more on its way out, and say 120
+                discard_stdout()  # Python would try to write the rest once more on its way out, and say 120
             fail(f"{error.filename or 'standard output'}: {error.strerror}", "check space and rights")
         except Exception:  # noqa: BLE001 - Python's own exit code would be 1: a crash must not look like a verdict
             traceback.print_exc()
@@ -139,11 +139,11 @@ def _nobody_may_read() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        hang_up()
+        discard_stdout()
         raise click.exceptions.Exit(0) from None
 
 
-def hang_up() -> None:
+def discard_stdout() -> None:
     """Nobody reads stdout any more: what is still to be written goes nowhere, without a complaint."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

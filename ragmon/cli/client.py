@@ -142,13 +142,13 @@ class ServerAddress(NamedTuple):
         return f"{host}:{self.port}"
 
 
-def place(url: str) -> ServerAddress:
+def parse_server_address(url: str) -> ServerAddress:
     """Read an address.
 
     Raises:
         RagmonError: It is none.
 
-    >>> str(place("https://ragmon.example/monitor/"))
+    >>> str(parse_server_address("https://ragmon.example/monitor/"))
     'ragmon.example:443'
     """
     try:
@@ -163,7 +163,7 @@ def place(url: str) -> ServerAddress:
     return ServerAddress(tls, host, port or (443 if tls else 80), found.path.rstrip("/"))
 
 
-def get(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse:
+def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse:
     """Ask for a page.
 
     Args:
@@ -175,10 +175,10 @@ def get(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse:
         RagmonError: The address is none.
         NoAnswerError: Nobody answers there.
     """
-    return send(place(url), ClientRequest("GET", path), timeout=timeout)
+    return send_request(parse_server_address(url), ClientRequest("GET", path), timeout=timeout)
 
 
-def send(
+def send_request(
     where: ServerAddress, request: ClientRequest, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None
 ) -> ServerResponse:
     """Send a request and read its answer.
@@ -230,7 +230,7 @@ def status(url: str) -> ServerStatus:
         RagmonError: The address is none.
         NoAnswerError: Nobody answers there, or it is no `ragmon serve`.
     """
-    answer = get(url, STATUS)
+    answer = get_page(url, STATUS)
     try:
         if answer.status == HTTPStatus.OK:
             return msgspec.json.decode(answer.body, type=ServerStatus)
@@ -238,7 +238,7 @@ def status(url: str) -> ServerStatus:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         told = str(error)
     raise NoAnswerError(
-        f"what answers on {place(url)} is not the admin port of `ragmon serve` ({told})",
+        f"what answers on {parse_server_address(url)} is not the admin port of `ragmon serve` ({told})",
         hint="`[serve] admin` of the server's configuration says where that is",
     )
 
@@ -285,7 +285,7 @@ class AnsweredError(RagmonError):
         self.status = status
 
 
-def ask(url: str, path: str, asked: Mapping[str, str], *, timeout: float = QUERY_TIMEOUT) -> dict[str, Any]:
+def get_json(url: str, path: str, asked: Mapping[str, str], *, timeout: float = QUERY_TIMEOUT) -> dict[str, Any]:
     """Ask the admin port of a monitor.
 
     Args:
@@ -299,10 +299,10 @@ def ask(url: str, path: str, asked: Mapping[str, str], *, timeout: float = QUERY
         NoAnswerError: Nobody answers.
         AnsweredError: It does not know, or what answers is no monitor.
     """
-    return _object(get(url, f"{path}?{urlencode(asked)}", timeout=timeout), place(url))
+    return _object(get_page(url, f"{path}?{urlencode(asked)}", timeout=timeout), parse_server_address(url))
 
 
-def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
+def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
     """Tell the write port of a monitor something; where it cannot take it now, a few times more.
 
     Args:
@@ -317,16 +317,16 @@ def tell(url: str, path: str, body: object, settings: Settings, *, reads: bool =
         NoAnswerError: Nobody answers.
         AnsweredError: It was refused.
     """
-    address, token = place(url), None if reads else read_token(settings.serve)
+    address, token = parse_server_address(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = ClientRequest("POST", path, json.dumps(body).encode(), headers)
     trusted = _trusted(settings)
-    answer = send(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    answer = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
     for tried in range(1, TRIES):
         if answer.status not in _LATER:
             break
         _wait(address, answer, FIRST_WAIT * 2.0 ** (tried - 1))
-        answer = send(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+        answer = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
     return _object(answer, address)
 
 

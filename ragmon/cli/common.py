@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
-from ragmon.cli import hang_up
+from ragmon.cli import discard_stdout
 from ragmon.config.load import load
 from ragmon.config.services import LabelsTable
 from ragmon.config.settings import Settings
@@ -158,7 +158,7 @@ def score(
     Raises:
         InputError: A file cannot be opened, or holds what is no label.
     """
-    said = [label for path in labels for label in read_labels(path, spelling(settings.labels))]
+    said = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
     plan = ScorerPlan(settings, gold) if follower is None else _scorer_of(follower)
     follow = _follow(settings, gold, follower)
     if follow is not None and jobs > 1:
@@ -175,7 +175,7 @@ def score(
     return run
 
 
-def spelling(table: LabelsTable, rater: str | None = None) -> LabelSpelling:
+def label_spelling(table: LabelsTable, rater: str | None = None) -> LabelSpelling:
     """How label files spell things, by the configuration.
 
     Args:
@@ -246,7 +246,7 @@ def write(text: str, output: str | None) -> None:
             sys.stdout.write(text)
             sys.stdout.flush()
     except BrokenPipeError:
-        hang_up()  # and go on: the exit code is the command's verdict, read to the end or not
+        discard_stdout()  # and go on: the exit code is the command's verdict, read to the end or not
     except OSError as error:
         place = output or "standard output"
         raise RagmonError(f"{place}: cannot be written ({error.strerror})", hint="check space and rights") from error

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from ragmon.cli.client import ask
+from ragmon.cli.client import get_json
 from ragmon.cli.common import (
     check_inputs,
     config_option,
@@ -19,7 +19,7 @@ from ragmon.cli.common import (
     settings_and_gold,
     write,
 )
-from ragmon.cli.gate import EXIT, check_gold, number, policy_of, tell_missing_gold
+from ragmon.cli.gate import EXIT, check_gold, number, policy_of, warn_missing_gold
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import releases as compared
@@ -102,7 +102,7 @@ def compare(
         for note in result.notes:
             click.echo(f"note: {printable_line(note)}", err=True)
     if waiting:
-        tell_missing_gold(waiting)
+        warn_missing_gold(waiting)
     write(result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n", output)
     return EXIT[result.verdict]
 
@@ -131,7 +131,7 @@ def _of_files(
     settings, sets = settings_and_gold(config, gold)
     policy = policy_of(settings, pipeline)
     check_gold(policy, sets)
-    notes = compared.left_out(policy)
+    notes = compared.uncompared_gates(policy)
     releases = ReleaseSplitter(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
     scorer = score(traces, settings, sets, follower=releases).scorer
     pair = releases.release(baseline), releases.release(candidate)
@@ -149,4 +149,4 @@ def _of_monitor(url: str, config: str | None, question: _Question) -> Canary:
         "candidate": question.candidate,
         "max_drop": f"{question.max_drop:.15g}",
     }
-    return compared.load(ask(url, PATH, asked, timeout=PATIENCE))
+    return compared.load(get_json(url, PATH, asked, timeout=PATIENCE))

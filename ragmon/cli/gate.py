@@ -33,7 +33,7 @@ from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import ScorerPlan
-from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, against
+from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, compare_with_baseline
 from ragmon.monitor.replay import Duplicates, Run
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
@@ -122,7 +122,7 @@ def gate(
         run = scored(traces)
         report = run.report(policy, questions=False)
         if earlier is not None:
-            report = against(report, run, earlier, policy, max_drop=max_drop)
+            report = compare_with_baseline(report, run, earlier, policy, max_drop=max_drop)
     _tell(report, sets, notes=form == "json")
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
@@ -222,10 +222,10 @@ def _tell(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
             click.echo(f"note: {printable_line(note)}", err=True)
     waiting = [outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics]
     if waiting and not sets:
-        tell_missing_gold(waiting)
+        warn_missing_gold(waiting)
 
 
-def tell_missing_gold(gates: Sequence[str]) -> None:
+def warn_missing_gold(gates: Sequence[str]) -> None:
     """Say on stderr which gates cannot be judged without gold."""
     click.echo(f"note: no gold set, and {len(gates)} gates need one: {', '.join(gates)}", err=True)
     click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)

@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from ragmon.cli import Commands
-from ragmon.cli.client import tell
-from ragmon.cli.common import config_option, output_option, spelling, write
+from ragmon.cli.client import post_json
+from ragmon.cli.common import config_option, label_spelling, output_option, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
@@ -53,7 +53,7 @@ def import_command(
     Exit codes: 0, 3 a file is broken, or nobody takes the labels.
     """
     settings = load(config)
-    labels = [one for path in files for one in read_labels(path, spelling(settings.labels, rater))]
+    labels = [one for path in files for one in read_labels(path, label_spelling(settings.labels, rater))]
     for line in _summary(labels):
         click.echo(printable_line(line), err=not dry_run)
     if dry_run:
@@ -87,7 +87,7 @@ def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
     where = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
     told = [json.loads(record.encode(one)) for one in labels]
-    return int(tell(str(where), LABELS_PATH, told, settings).get("accepted", 0))
+    return int(post_json(str(where), LABELS_PATH, told, settings).get("accepted", 0))
 
 
 @label.command("queue")
@@ -124,7 +124,7 @@ def queue_command(
             found = queue(_lines(journal), limit)
     told = rows(found, settings.links.trace, text=text)
     if form == "csv":
-        write(template(told, spelling(settings.labels)), output)
+        write(template(told, label_spelling(settings.labels)), output)
     else:
         write("".join(printable_json(json.dumps(row, ensure_ascii=False)) + "\n" for row in told), output)
     return 0

@@ -22,7 +22,7 @@ from ragmon.export.markdown import markdown, text
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, ScorerPlan
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
-from ragmon.monitor.probes.plan import ProbeExporter, budget_of, chosen, key_of, outlet, questions
+from ragmon.monitor.probes.plan import ProbeExporter, budget_of, chosen_probes, key_of, probe_exporter, questions
 from ragmon.monitor.probes.prober import Prober
 from ragmon.monitor.probes.question import THROTTLED, Answered, ProbeCounts
 from ragmon.monitor.probes.runner import InOrder, ProbeWorkers, TraceFile, run_round
@@ -66,13 +66,13 @@ def probe(
     """
     _check(context, one_round=one_round, judged=judged, output=output)
     settings, sets = settings_and_gold(config, gold)
-    specs = chosen(settings, sets, name=name, target=target)
+    specs = chosen_probes(settings, sets, name=name, target=target)
     if judged:
         check_gold(policy_of(settings, None), sets)
     redact = Redactions(settings)
     with ExitStack() as stack:
         if not one_round:
-            return _for_ever(settings, sets, specs, stack.enter_context(outlet(settings, redact, output)))
+            return _for_ever(settings, sets, specs, stack.enter_context(probe_exporter(settings, redact, output)))
         lines = stack.enter_context(TraceFile(output)) if output or not judged else None
         found = _round(settings, sets, specs, redact, lines)
     return _judge(settings, sets, found, form) if judged else 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from ragmon.alarms import plain
+from ragmon.alarms import as_alert_line
 from ragmon.capture.judges.endpoint import ModelEndpoint, read_key
 from ragmon.capture.judges.prompts import RequestTexts, contextual_precision
 from ragmon.capture.judges.results import JudgeError, Opinion
@@ -177,7 +177,7 @@ def _journal(
     report = replace(report, digest=digest)  # the server's own, which heard labels as they came
     if alerts_out is not None:
         write(
-            "".join(printable_json(json.dumps(plain(edge), ensure_ascii=False)) + "\n" for edge in live.edges),
+            "".join(printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n" for edge in live.edges),
             alerts_out,
         )
     write(report.json() + "\n" if form == "json" else render(report, questions), output)

@@ -41,9 +41,9 @@ def serve(config: str | None, insecure: bool) -> int:
     later may help. A process that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice
     is set aside.
     """
-    from ragmon.server.memory import keep_little  # noqa: PLC0415 - as below
+    from ragmon.server.memory import limit_arenas  # noqa: PLC0415 - as below
 
-    keep_little()  # before there are threads, each with memory of its own
+    limit_arenas()  # before there are threads, each with memory of its own
     try:
         _open_files()
     except UnavailableError as error:

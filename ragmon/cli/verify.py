@@ -19,7 +19,7 @@ from typing import Final, cast
 import click
 import msgspec
 
-from ragmon.cli.client import NoAnswerError, place, status
+from ragmon.cli.client import NoAnswerError, parse_server_address, status
 from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -141,7 +141,7 @@ def _account(settings: Settings, url: str | None, state_dir: str | None, deep: b
 
 
 def _server(url: str) -> tuple[str, AuditResult]:
-    return f"the server on {place(url)}", of_server(url)
+    return f"the server on {parse_server_address(url)}", of_server(url)
 
 
 def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, AuditResult]:
@@ -221,7 +221,7 @@ class Rows:
         return self.wrong[:NAMED] + ([f"{more} more rows are not as they should be"] if more > 0 else [])
 
 
-def look(journal: JournalReaderBase) -> Rows:
+def audit_rows(journal: JournalReaderBase) -> Rows:
     """Read every row, up to one that is damaged.
 
     Args:
@@ -344,7 +344,7 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
 
 
 def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> AuditResult:
-    rows = look(journal)
+    rows = audit_rows(journal)
     if rows.wrong:  # what cannot be read cannot be replayed
         return AuditResult({}, wrong=tuple(rows.faults()))
     ledger = recover(settings, journal)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 from pydantic_core import PydanticCustomError
 
-from ragmon.cli.client import AnsweredError, ask, tell
+from ragmon.cli.client import AnsweredError, get_json, post_json
 from ragmon.cli.common import config_option, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
@@ -52,12 +52,12 @@ def _told(url: str | None, body: dict[str, str], settings: Settings) -> dict[str
     """
     named = url or settings.export.endpoint
     try:
-        return tell(named or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not named)
+        return post_json(named or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not named)
     except AnsweredError as error:
         if named or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
             raise
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
-    return tell(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
+    return post_json(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
 
 
 WHY_PATH: Final = "/api/why"
@@ -90,7 +90,7 @@ def why(gate: str, since: float | None, url: str | None, form: str, config: str 
     settings = load(config)
     name, pipeline = split(gate, settings.pipeline)
     asked = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{since:.15g}"})}
-    answer = ask(url or f"http://{settings.serve.admin}", WHY_PATH, asked)
+    answer = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, asked)
     found, traces = load_why(answer), _traces(answer.get("traces"))
     link = settings.of(pipeline).links.trace
     write(as_json(found, traces) + "\n" if form == "json" else render(found, traces, link), None)

@@ -70,7 +70,7 @@ def parse(text: str) -> Endpoint:
     return Endpoint(tls, host, port or (443 if tls else 80), found.path.rstrip("/").removesuffix("/v1/traces"))
 
 
-def envelope(token: str | None, *, compressed: bool) -> dict[str, str]:
+def request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
     """The headers of every request.
 
     Args:

@@ -388,7 +388,7 @@ def parse_label(told: Any) -> Label:
     return label
 
 
-def of_a_trace(label: Label) -> Label:
+def has_trace_id(label: Label) -> Label:
     """A label whose trace id is one: a server's answers have no others. In a log of traces an id may be any text.
 
     Raises:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from ragmon.alarms.plan import about
+from ragmon.alarms.plan import describe
 from ragmon.core import constants
 from ragmon.core.escaping import printable
 from ragmon.core.policy import Outcome
@@ -237,7 +237,7 @@ def _latency(report: Report) -> list[str]:
 
 
 def _reach(report: Report) -> list[str]:
-    lines = _list(escape(f"{found.gate.pipeline}/{found.gate.name}: {about(found)}") for found in report.reach)
+    lines = _list(escape(f"{found.gate.pipeline}/{found.gate.name}: {describe(found)}") for found in report.reach)
     return ["## What live alarms would find at this rate\n", *lines] if lines else []
 
 

@@ -218,7 +218,7 @@ def _comparison(told: _Compared) -> Comparison:
     )
 
 
-def left_out(policy: Policy) -> list[str]:
+def uncompared_gates(policy: Policy) -> list[str]:
     """What is said of gates that compare something else than a mean.
 
     Raises:

@@ -294,7 +294,7 @@ class TracedItem(NamedTuple):
     qid: str
 
 
-def traced(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key, int]]]:
+def traced_items(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key, int]]]:
     """Every gold item that was traced, with the facts seen of it; what people said of an answer is no item of a set."""
     for key, series in scorer.state.series.items():
         if key.audit and not key.slice and key.source != LABEL:
@@ -306,7 +306,7 @@ def traced(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key, int]
 def repeated(scorer: Scorer) -> int:
     """How many records repeat a question the same pipeline had answered under the same source."""
     counts: Counter[TracedItem] = Counter()
-    for item, seen in traced(scorer):
+    for item, seen in traced_items(scorer):
         counts[item] += sum(seen.values())
     return sum(n - 1 for n in counts.values())
 
@@ -314,7 +314,7 @@ def repeated(scorer: Scorer) -> int:
 def unscorable(scorer: Scorer) -> dict[str, int]:
     """Per gold set, how many traced items never had an answer."""
     answered: dict[tuple[str, str], bool] = {}
-    for item, seen in traced(scorer):
+    for item, seen in traced_items(scorer):
         has = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in seen)
         answered[(item.gold, item.qid)] = answered.get((item.gold, item.qid), False) or has
     return dict(Counter(gold for (gold, _), has in answered.items() if not has))
@@ -325,7 +325,7 @@ def questions_of(scorer: Scorer) -> list[QuestionReport]:
     known = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
     places = {key: place for place, key in enumerate(known)}
     times: Counter[tuple[int, QuestionReport]] = Counter()
-    for item, seen in traced(scorer):
+    for item, seen in traced_items(scorer):
         place = places.get((item.gold, item.qid), len(places))
         for key, n in seen.items():
             times[(place, _question(item, Facts._make(key)))] += n

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ragmon.capture import runtime
 from ragmon.capture.api import DROPPED, Given, LabelSender
-from ragmon.capture.counters import DeadProcess, Timings, lines, lines_of_departed, reap
+from ragmon.capture.counters import DeadProcess, Timings, count_lines, lines_of_dead_process, reap
 from ragmon.capture.exporters import base
 from ragmon.capture.trace_buffer import RequestAssembler
 from ragmon.capture.worker import Worker
@@ -79,7 +79,7 @@ class SelfMetrics:
             calls=self._calls.totals(),
             latency=self._latency(),
             errors=self._calls.errors(),
-            orphans=runtime.orphans(),
+            orphans=runtime.outside_calls(),
             spans=spans,
             labels=dict(self.labels.lost),
             withheld=0 if self.redactions is None else self.redactions.failed,
@@ -151,14 +151,14 @@ class SelfMetrics:
     def _report(self) -> None:
         """Tell of all calls."""
         timings = self._timings.read(self._calls)
-        told = lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
+        told = count_lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
         if told:
-            base.report(self._sink, told)
+            base.export_totals(self._sink, told)
 
     def _tell(self, lost: DeadProcess) -> bool:
         """Count and tell what was lost in a process that is gone; returns whether it could be told."""
         dropped = Counter(lost.dropped) + self._missing(lost)
-        told = base.report(self._sink, lines_of_departed(lost, dropped))
+        told = base.export_totals(self._sink, lines_of_dead_process(lost, dropped))
         if told:
             self._adopted[lost.instance] = dropped
         return told
@@ -166,7 +166,7 @@ class SelfMetrics:
     def _missing(self, lost: DeadProcess) -> Counter[str]:
         """Records of a process nobody else counted; one that was being written when it ended may have arrived."""
         missing, doubtful = lost.missing, lost.doubtful
-        arrived = base.holds(self._sink, lost.doubt) if lost.doubt else None
+        arrived = base.confirms(self._sink, lost.doubt) if lost.doubt else None
         if arrived is not None:
             missing, doubtful = missing - arrived, doubtful - 1
         return +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})

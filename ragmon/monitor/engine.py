@@ -30,7 +30,7 @@ from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import CardinalityLimiter
 from ragmon.scoring.labels import LabelJoiner
 from ragmon.scoring.predictions import Prediction, predictions
-from ragmon.scoring.snapshot import ALL, Snapshot, retrieved
+from ragmon.scoring.snapshot import ALL, Snapshot, retrieved_counts
 from ragmon.scoring.windows import State
 
 _log = logging.getLogger(constants.ALARM_LOG)
@@ -231,7 +231,7 @@ class Engine:
             outcomes=self.judge(snapshot),
             books=books,
             captured=captured,
-            retrieved=retrieved(self.scorer.state),
+            retrieved=retrieved_counts(self.scorer.state),
             builds=tuple(self._builds),
             exemplars=self._exemplars.newest(),
             last_scored=self.last_scored,

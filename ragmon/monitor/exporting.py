@@ -18,20 +18,20 @@ from ragmon.metrics import Metric
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
-    from ragmon.capture.exporters import Scored, ScoreSink
+    from ragmon.capture.exporters import Scored, ScoreExporter
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ragmon.capture.exporters.base import BatchTee, Tee
-from ragmon.capture.exporters.jsonl import JsonlSink
+from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError
 from ragmon.monitor.build import Redactions, ScorerPlan, load_gold
 
 if TYPE_CHECKING:
-    from ragmon.capture.exporters import OtlpSink
+    from ragmon.capture.exporters import OtlpExporter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -55,7 +55,11 @@ class ScoreExporting(ForwardingExporter):
     """
 
     def __init__(
-        self, sink: Exporter | BatchExporter, backend: ScoreSink, scorer: Scorer, gated: Callable[[str], frozenset[str]]
+        self,
+        sink: Exporter | BatchExporter,
+        backend: ScoreExporter,
+        scorer: Scorer,
+        gated: Callable[[str], frozenset[str]],
     ) -> None:
         super().__init__(sink)
         self._backend = backend
@@ -64,7 +68,7 @@ class ScoreExporting(ForwardingExporter):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
-        lost = hand_on(self._sink, records)
+        lost = deliver(self._sink, records)
         try:
             scored = [found for record in records if record.exported and (found := self._scores(record)) is not None]
             if scored and self._backend.deliver(scored):
@@ -89,7 +93,7 @@ class ScoreExporting(ForwardingExporter):
         self._backend.close()
 
 
-def hand_on(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mapping[str, int]:
+def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mapping[str, int]:
     """Deliver records to a sink of either kind; returns how many were lost, by reason."""
     if isinstance(sink, BatchExporter):
         return sink.deliver(records)
@@ -118,7 +122,7 @@ class Redacting:
         redact: Makes of a record what may leave.
     """
 
-    def __init__(self, sink: OtlpSink, redact: Redactions) -> None:
+    def __init__(self, sink: OtlpExporter, redact: Redactions) -> None:
         self._sink = sink
         self._redact = redact
         self.report = sink.report
@@ -139,12 +143,12 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
     if settings.export.endpoint is None:
         return None
     from ragmon.capture.exporters import (  # noqa: PLC0415 - protobuf alone takes longer to load than all of ragmon
-        OtlpSink,
+        OtlpExporter,
     )
 
     token = settings.serve.token_file
     secret = None if token is None else _read(token)
-    sink = OtlpSink(str(settings.export.endpoint), token=secret, resource=_resource(settings))
+    sink = OtlpExporter(str(settings.export.endpoint), token=secret, resource=_resource(settings))
     return Redacting(sink, redact())
 
 
@@ -152,9 +156,11 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
     """The sink, and beside it the tracing backend that gets the scores, where the configuration names one."""
     if settings.export.scores is None:
         return sink
-    from ragmon.capture.exporters import ScoreSink  # noqa: PLC0415 - as above
+    from ragmon.capture.exporters import ScoreExporter  # noqa: PLC0415 - as above
 
-    backend = ScoreSink(str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans)
+    backend = ScoreExporter(
+        str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans
+    )
     gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))
     return ScoreExporting(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
 
@@ -182,12 +188,12 @@ def _read(token: Path) -> str:
         raise RagmonError(f"{token}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
 
 
-def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlSink | None:
+def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlExporter | None:
     """The trace log the configuration names."""
     export = settings.export
     if export.jsonl is None:
         return None
-    return JsonlSink(export.jsonl, redact(), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync)
+    return JsonlExporter(export.jsonl, redact(), size=export.rotate_size, age=export.rotate_every, fsync=export.fsync)
 
 
 def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Exporter | BatchExporter:
@@ -199,7 +205,7 @@ def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Ex
     return BatchTee(target, log) if isinstance(target, BatchExporter) else Tee(target, log)
 
 
-def identity(settings: Settings) -> str:
+def application_identity(settings: Settings) -> str:
     """What tells this application from others on the machine: whose lost records it may report."""
     export = settings.export
     told = "|".join([settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines])
@@ -289,4 +295,4 @@ class Matching(ForwardingExporter):
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
         """Deliver records; returns how many were lost, by reason."""
-        return hand_on(self._sink, [self._match(record) for record in records])
+        return deliver(self._sink, [self._match(record) for record in records])

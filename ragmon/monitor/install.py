@@ -36,8 +36,8 @@ from ragmon.monitor.build import Redactions, span_settings, terms
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import (
     ScoreExporting,
+    application_identity,
     combine,
-    identity,
     server,
     trace_log,
     with_embeddings,
@@ -187,7 +187,7 @@ class Installation:
         atexit.register(self.shutdown)
         _started.add(self)
         _current = self if alone else _current
-        return runtime.use(self._runtime)
+        return runtime.install_runtime(self._runtime)
 
     def watch(self, provider: Any) -> None:
         """Learn from the spans of a TracerProvider; doing so again changes nothing.
@@ -230,7 +230,7 @@ class Installation:
         atexit.unregister(self.shutdown)
         _started.discard(self)
         if runtime.current is self._runtime:
-            runtime.use(None)
+            runtime.install_runtime(None)
         api.detach_labels(self._labels)
         if _current is self:
             _current = None
@@ -265,13 +265,13 @@ class Installation:
         self._worker.begin_again(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.begin_again()
-        self._labels = api.renew(self._labels)
+        self._labels = api.reset_labels_after_fork(self._labels)
         self._accounts = self._open_accounts()
         if self._requests is not None:
             self._requests.begin_again()
             self._accounts.requests = self._requests
         if was_current:
-            runtime.use(self._runtime)
+            runtime.install_runtime(self._runtime)
 
     def _awaken(self) -> None:
         """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""
@@ -327,7 +327,7 @@ def install(
         if _current is None:
             # Without a monitor nothing is judged, and the application need not have the metrics' plugins installed.
             settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
-            folder = None if settings.disabled else default_folder(identity(settings))
+            folder = None if settings.disabled else default_folder(application_identity(settings))
             installation = Installation(settings, sink, folder=folder)
             installation.start()
             _current = installation

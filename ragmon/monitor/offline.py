@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ragmon.alarms import AlarmEngine, AlarmTransition, plain
+from ragmon.alarms import AlarmEngine, AlarmTransition, as_alert_line
 from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH
 from ragmon.alarms.engine import PipelineAlarms
 from ragmon.alarms.frozen import freeze
@@ -80,7 +80,9 @@ class BaselineRun:
         return {name: float(ms) for name, ms in found.items() if isinstance(ms, int | float)}
 
 
-def against(report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float) -> Report:
+def compare_with_baseline(
+    report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
+) -> Report:
     """The report with the comparison, and with every gate failed that dropped too far.
 
     Args:
@@ -276,7 +278,9 @@ class AlarmReplay(_Minutes):
 
     def lines(self) -> str:
         """The edges as JSON lines."""
-        return "".join(printable_json(json.dumps(plain(edge), ensure_ascii=False)) + "\n" for edge in self.edges)
+        return "".join(
+            printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n" for edge in self.edges
+        )
 
 
 class BaselineRecorder(_Minutes):

@@ -19,13 +19,13 @@ import msgspec
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import FIELDS, Label, Line, Record, joins
-from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, dated, together
+from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, consensus, given_at
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.scorer import Scorer
 from ragmon.stats.detection import Delays
 
 
-def labelled(answer: Record, verdict: Consensus, ts: float | None) -> Record:
+def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Record:
     """The record of a labelled answer.
 
     Args:
@@ -129,7 +129,7 @@ class LabelJoiner:
             return
         verdict = self.book.hear(label, now)
         if verdict is not None:
-            record = self._admit(labelled(answer, verdict, now), now)
+            record = self._admit(labelled_record(answer, verdict, now), now)
             self._scorer.observe_label(record, gold_item(label.trace_id, verdict))
 
 
@@ -202,7 +202,7 @@ class FinalLabels:
                 come, is older than all others.
         """
         said = self._said.setdefault(label.trace_id, _Said())
-        at = dated(label, self._now if came is None else came)
+        at = given_at(label, self._now if came is None else came)
         at = came or 0.0 if at is None else at
         said.labels += 1
         said.raters.setdefault(label.rater, Rating()).hear(label, at)
@@ -233,8 +233,8 @@ class FinalLabels:
         found = [(trace_id, said, said.answer) for trace_id, said in sorted(self._said.items()) if said.answer]
         about = [(trace_id, said, answer) for trace_id, said, answer in found if joins(answer)]
         for trace_id, said, answer in about:
-            verdict = together(said.raters.values())
-            scorer.observe_label(labelled(answer, verdict, answer.ts), gold_item(trace_id, verdict))
+            verdict = consensus(said.raters.values())
+            scorer.observe_label(labelled_record(answer, verdict, answer.ts), gold_item(trace_id, verdict))
         maturity, self.maturity = _maturity(about)
         mine = [said for _, said, _ in about]
         return Labelled(

@@ -23,7 +23,7 @@ from ragmon.scoring.counts import CELLS
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.predictions import pairs
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, Snapshot, take
+from ragmon.scoring.snapshot import ALL, Snapshot, take_snapshot
 from ragmon.scoring.windows import SeriesKey, State, WindowSeries
 
 
@@ -318,7 +318,7 @@ class Scorer:
             windows: Spans in seconds by name; default: everything as one window.
             gated: Gold metrics whose per-item sums gates need.
         """
-        return take(
+        return take_snapshot(
             self.state,
             self.table,
             now=self.state.newest if now is None else now,

@@ -20,7 +20,17 @@ from ragmon.metrics.facts import IDS, Key
 from ragmon.scoring.calls import CallKey, Count, by_stratum
 from ragmon.scoring.counts import Table, WindowBucket, add_table
 from ragmon.scoring.score_table import ScoreTable, Stat, weighted
-from ragmon.scoring.windows import Rows, SeriesKey, State, Sums, Window, kind_of, of_window, old, with_fresh
+from ragmon.scoring.windows import (
+    Rows,
+    SeriesKey,
+    State,
+    Sums,
+    Window,
+    folded_sums,
+    kind_of,
+    rows_of_window,
+    with_fresh_rows,
+)
 from ragmon.stats.strata import Estimate
 
 ALL: Final = "all"
@@ -143,7 +153,7 @@ FEW: Final = 20
 """Records and what their producers say they kept may differ by a quarter and twenty: reports are ten seconds late."""
 
 
-def take(
+def take_snapshot(
     state: State,
     table: ScoreTable,
     *,
@@ -255,7 +265,7 @@ class _Reader:
                 continue
             if sums is None:
                 sums = self._sums(group, keys, windows)
-            parts, strata = self._parts(group, keys, window, of_window(sums, place))
+            parts, strata = self._parts(group, keys, window, rows_of_window(sums, place))
             traffic = _traffic(group, strata, calls, since, self._table)
             found.append((seen, list(_read(parts, self._table, group, window.name, self._gated, traffic))))
         self._read[group] = found
@@ -292,8 +302,8 @@ class _Reader:
         seen = (max(one.old_changed for _, one in series), [(window.begin, window.end) for window in windows])
         held = self._old.get(group)
         if held is None or held[0] != seen:
-            held = self._old[group] = (seen, old(series, windows))
-        return with_fresh(held[1], series, windows)
+            held = self._old[group] = (seen, folded_sums(series, windows))
+        return with_fresh_rows(held[1], series, windows)
 
 
 class _Traffic(NamedTuple):
@@ -400,7 +410,7 @@ def _clusters(
     return found
 
 
-def retrieved(state: State) -> dict[tuple[str, str], Counter[int]]:
+def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
     """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
     found: dict[tuple[str, str], Counter[int]] = {}
     for key, series in state.series.items():

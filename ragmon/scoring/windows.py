@@ -352,7 +352,7 @@ def _places(start: int, windows: Sequence[Window], *, fresh: bool = False) -> in
     return found
 
 
-def old(series: Held, windows: Sequence[Window]) -> Sums:
+def folded_sums(series: Held, windows: Sequence[Window]) -> Sums:
     """What is no longer fresh of some series, each row added once."""
     found: Sums = {}
     everything = sum(1 << place for place, window in enumerate(windows) if window.span is None)
@@ -364,7 +364,7 @@ def old(series: Held, windows: Sequence[Window]) -> Sums:
     return found
 
 
-def with_fresh(sums: Sums, series: Held, windows: Sequence[Window]) -> Sums:
+def with_fresh_rows(sums: Sums, series: Held, windows: Sequence[Window]) -> Sums:
     """Those sums and what is fresh of the series; the sums stay as they are."""
     found = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in sums.items()}
     masks: dict[int, int] = {}
@@ -393,7 +393,7 @@ def _copied(row: WindowBucket) -> WindowBucket:
     return found
 
 
-def of_window(sums: Sums, place: int) -> Rows:
+def rows_of_window(sums: Sums, place: int) -> Rows:
     """The rows of one window by kind."""
     found: Rows = {}
     for mask, rows in sums.items():

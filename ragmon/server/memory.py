@@ -22,7 +22,7 @@ _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
 
 
-def keep_little() -> None:
+def limit_arenas() -> None:
     """Tell the C library to keep little of what is freed; any other library than GNU's is left as it is."""
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -30,7 +30,7 @@ def keep_little() -> None:
             library.mallopt(name, value)
 
 
-class Spare:
+class MemoryTrimmer:
     """Gives free memory back, where something came since the last time."""
 
     def __init__(self) -> None:

@@ -111,7 +111,7 @@ class ConfigReloader:
             before = keeper.ledger.live
             keeper.go_on_with(ledger)
             keeper.journal.limits = limits(ledger.live.settings.serve)
-            start_anew(before, ledger.live)
+            reset_alarms(before, ledger.live)
 
     def _signature(self) -> Signature:
         return {path: _of(path) for path in (*_files(self._settings), *_files(self._read))}
@@ -128,7 +128,7 @@ def limits(serve: ServeTable) -> RetentionLimits:
     return RetentionLimits(retention=float(serve.retention), size=int(serve.max_size))
 
 
-def start_anew(before: Engine, now: Engine) -> None:
+def reset_alarms(before: Engine, now: Engine) -> None:
     """Silence the alarms that guard something else than they did: what they saw so far proves nothing of it.
 
     Args:

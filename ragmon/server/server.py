@@ -78,7 +78,7 @@ class Server:
         self.warnings = security.check_listen_addresses(serve, insecure=insecure)
         token = security.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
-        self.keeper = make_keeper(settings, clock or Clock(), patience, watch)
+        self.keeper = make_writer(settings, clock or Clock(), patience, watch)
         self.probing = ProbeSupervisor(self.keeper, Path(serve.state_dir), wait=reply_wait)
         self.reloading = ConfigReloader(settings, self.keeper, self.probing)
         self.views = StatusService(self.keeper, Path(serve.state_dir), self.reloading)
@@ -137,7 +137,7 @@ class Server:
         self.stop()
 
 
-def make_keeper(
+def make_writer(
     settings: Settings,
     clock: Clock,
     patience: Patience | None,

@@ -117,17 +117,17 @@ FOR_PAIRS: Final = 0.75
 """Weight of the evidence in pairs; the rest is that of items only one run was asked."""
 
 
-class Alone(NamedTuple):
+class Unpaired(NamedTuple):
     """Scores of the items that only one of the runs was asked."""
 
     then: Scores
     now: Scores
 
 
-_NONE: Final = Alone({}, {})
+_NONE: Final = Unpaired({}, {})
 
 
-def worse(pairs: Pairs, alone: Alone = _NONE, alpha: float = ALPHA / 2) -> bool:
+def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
     """Whether it is proven that the mean fell.
 
     Args:
@@ -142,7 +142,7 @@ def worse(pairs: Pairs, alone: Alone = _NONE, alpha: float = ALPHA / 2) -> bool:
     return _proven(in_pairs, log_worse(*alone), alpha)
 
 
-def not_worse(pairs: Pairs, margin: float, alone: Alone = _NONE, alpha: float = ALPHA / 2) -> bool:
+def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bool:
     """Whether it is proven that the mean fell by less than a margin.
 
     Args:
@@ -163,7 +163,7 @@ def not_worse(pairs: Pairs, margin: float, alone: Alone = _NONE, alpha: float = 
     return _proven(_evidence(pairs, means, margin, falls=False), log_not_worse(*alone, margin), alpha)
 
 
-def _earlier_mean(pairs: Pairs, alone: Alone, alpha: float) -> tuple[float, float]:
+def _earlier_mean(pairs: Pairs, alone: Unpaired, alpha: float) -> tuple[float, float]:
     """Where the earlier mean may lie."""
     then = dict(alone.then)
     for (before, _), count in pairs.items():

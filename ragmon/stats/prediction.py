@@ -167,7 +167,7 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
     """
     if not sums.labels:
         return Predicted(None, 0.0, 1.0, 0, 0.0, None, None, None, 0.0)
-    sample = alike(sums, z=z)
+    sample = equivalent_sample(sums, z=z)
     lower, upper = graded(sample.n, sample.total, sample.squares, z)
     labels = sums.labels
     return Predicted(
@@ -199,7 +199,7 @@ class EffectiveSample(NamedTuple):
     squares: float
 
 
-def alike(sums: Sums, *, z: float = Z95) -> EffectiveSample:
+def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
     """The sample of labels alone that has the mean and the interval of `predicted`.
 
     Args:
@@ -336,5 +336,5 @@ def _stratum(part: StratumSample, sums: Sums, z: float) -> Stratum:
     domain = max(part.sums.records, part.sums.labels)
     if not sums.labels:
         return Stratum(part.name, part.total, part.assessed, domain, 0.0, 0.0, 0.0)
-    sample = alike(sums, z=z)
+    sample = equivalent_sample(sums, z=z)
     return Stratum(part.name, part.total, part.assessed, domain, sample.total, sample.squares, sample.n)

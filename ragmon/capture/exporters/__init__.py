@@ -5,7 +5,7 @@ SDK's exporters fill headers, certificates, proxies and credentials from variabl
 follow the peer's pace byte by byte, and tell nobody which spans a partial success refused.
 """
 
-from ragmon.capture.exporters.otlp import OtlpSink
-from ragmon.capture.exporters.scores import Scored, ScoreSink
+from ragmon.capture.exporters.otlp import OtlpExporter
+from ragmon.capture.exporters.scores import Scored, ScoreExporter
 
-__all__ = ["OtlpSink", "ScoreSink", "Scored"]
+__all__ = ["OtlpExporter", "ScoreExporter", "Scored"]

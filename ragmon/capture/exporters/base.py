@@ -32,8 +32,8 @@ BATCH: Final = 512
 class Exporter(Protocol):
     """One method: take a record.
 
-    A sink may have four methods more: `report(totals)` takes a producer's counts of all calls, `label(labels)` what
-    people say of answers, `holds(trace_id)` says whether a record it was given before a crash has arrived, and
+    A sink may have four methods more: `export_totals(totals)` takes a producer's counts of all calls, `label(labels)`
+    what people say of answers, `confirms(trace_id)` says whether a record it was given before a crash has arrived, and
     `close()` ends it.
     """
 
@@ -132,8 +132,9 @@ class Tee:
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Take a producer's counts of all calls; returns whether all who take them have them."""
-        told = [report(sink, totals) for sink in self._sinks]  # every one of them, also after one that has them not
-        return all(told)
+        # Every one of them, also after one that has not taken them.
+        taken = [export_totals(sink, totals) for sink in self._sinks]
+        return all(taken)
 
     def label(self, labels: Sequence[Label]) -> bool:
         """Take what people say of answers; returns whether all who take it have it."""
@@ -142,7 +143,7 @@ class Tee:
 
     def holds(self, trace_id: str) -> bool | None:
         """Whether every sink that can tell has a record; None where none can."""
-        answers = [answer for sink in self._sinks if (answer := holds(sink, trace_id)) is not None]
+        answers = [answer for sink in self._sinks if (answer := confirms(sink, trace_id)) is not None]
         return all(answers) if answers else None
 
 
@@ -171,7 +172,7 @@ class BatchTee(Tee):
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Take a producer's counts of all calls; returns whether all who take them have them."""
-        told = [report(self._batch, totals), super().report(totals)]
+        told = [export_totals(self._batch, totals), super().report(totals)]
         return all(told)
 
     def label(self, labels: Sequence[Label]) -> bool:
@@ -192,7 +193,7 @@ class ForwardingExporter:
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Hand on a producer's counts of all calls; returns whether they arrived."""
-        return report(self._sink, totals)
+        return export_totals(self._sink, totals)
 
     def label(self, labels: Sequence[Label]) -> bool:
         """Hand on what people say of answers; returns whether it arrived."""
@@ -200,10 +201,10 @@ class ForwardingExporter:
 
     def holds(self, trace_id: str) -> bool | None:
         """Whether the record of a trace arrived; None where nobody can tell."""
-        return holds(self._sink, trace_id)
+        return confirms(self._sink, trace_id)
 
 
-def report(sink: Any, totals: Sequence[Totals]) -> bool:
+def export_totals(sink: Any, totals: Sequence[Totals]) -> bool:
     """Give a sink a producer's counts, where it takes them; returns whether it has them, or takes none."""
     take = getattr(sink, "report", None)
     return take is None or not totals or take(totals) is not False
@@ -215,7 +216,7 @@ def label(sink: Any, labels: Sequence[Label]) -> bool:
     return take is None or not labels or take(labels) is not False
 
 
-def holds(sink: Any, trace_id: str) -> bool | None:
+def confirms(sink: Any, trace_id: str) -> bool | None:
     """Whether a sink has a record; None where it cannot tell."""
     ask = getattr(sink, "holds", None)
     return None if ask is None else ask(trace_id)

@@ -37,7 +37,7 @@ from opentelemetry import context
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import warn_once, whereabouts
-from ragmon.core.net import PROTOBUF, envelope, parse
+from ragmon.core.net import PROTOBUF, parse, request_headers
 
 LARGEST_REPLY: Final = 1 << 16
 """Bytes that are read of a reply; whoever sends more loses the connection."""
@@ -51,7 +51,7 @@ class HttpResponse(NamedTuple):
     body: bytes
 
 
-def left(deadline: float) -> float:
+def seconds_left(deadline: float) -> float:
     """Seconds until a deadline of the monotonic clock.
 
     Raises:
@@ -130,7 +130,7 @@ class PersistentConnection(HTTPConnection):
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
-                sock.settimeout(left(self._deadline))
+                sock.settimeout(seconds_left(self._deadline))
                 sock = self._tls.wrap_socket(sock, server_hostname=self.host)
         except BaseException:
             sock.close()
@@ -147,7 +147,7 @@ class PersistentConnection(HTTPConnection):
         failed: OSError | None = None
         for *_, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             try:
-                return socket.create_connection((str(address[0]), self.port), timeout=left(self._deadline))
+                return socket.create_connection((str(address[0]), self.port), timeout=seconds_left(self._deadline))
             except OSError as error:
                 failed = error
         raise failed or OSError("the name has no address")
@@ -181,7 +181,7 @@ class _Timed:
     def sendall(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
-            self.sock.settimeout(left(self.deadline))
+            self.sock.settimeout(seconds_left(self.deadline))
             view = view[self.sock.send(view) :]
 
     def makefile(self, mode: str) -> BufferedReader:
@@ -206,7 +206,7 @@ class _Reader(RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
-        self._timed.sock.settimeout(left(self._timed.deadline))
+        self._timed.sock.settimeout(seconds_left(self._timed.deadline))
         return self._file.readinto(buffer)
 
     def close(self) -> None:
@@ -282,7 +282,7 @@ class OtlpHttpClient:
     def __init__(self, endpoint: str, *, token: str | None = None, certificate: str | None = None) -> None:
         self._endpoint = parse(endpoint)
         self._compress = not self._endpoint.loopback  # on one machine it costs more than it saves
-        self._headers = envelope(token, compressed=self._compress)
+        self._headers = request_headers(token, compressed=self._compress)
         self._tls = _trust(certificate) if self._endpoint.tls else None
         self._closing = Event()
         self._begin()

@@ -23,7 +23,7 @@ _LOOK: Final = 1.0
 Fsync = Literal["never", "second", "record"]
 
 
-class JsonlSink:
+class JsonlExporter:
     """A trace log; each line is one write, so that lines of several processes do not mix.
 
     Args:

@@ -328,7 +328,7 @@ REQUEST_SIZE: Final = 2 << 20
 """Bytes of records from which on the next ones go into another request; receivers take at least 4 MiB."""
 
 
-class OtlpSink:
+class OtlpExporter:
     """Sends records as spans and totals as metrics over OTLP/HTTP.
 
     It sends what it is given: text that must not leave the process has to be taken out before.
@@ -345,7 +345,7 @@ class OtlpSink:
     Raises:
         RagmonError: The endpoint, the token or the certificate file cannot be used.
 
-    >>> sink = OtlpSink("http://127.0.0.1:9", resource={"service.name": "docs"}, timeout=0.05)
+    >>> sink = OtlpExporter("http://127.0.0.1:9", resource={"service.name": "docs"}, timeout=0.05)
     >>> sink.deliver([Record(qid="a")])
     {'export_failed': 1}
     """

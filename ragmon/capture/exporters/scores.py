@@ -45,7 +45,7 @@ class Scored(NamedTuple):
     scores: Sequence[tuple[str, float, str | None]]
 
 
-class ScoreSink:
+class ScoreExporter:
     """Sends scores as `gen_ai.evaluation.result` events over OTLP/HTTP.
 
     Args:

@@ -15,14 +15,13 @@ import click
 
 from ragmon.alarms.plan import Detectability, duration
 from ragmon.cli.common import config_option
-from ragmon.cli.doctor import chain as quarantine
-from ragmon.cli.doctor.chain import WAIT, chain
-from ragmon.cli.doctor.local import RATES, Check, Instrumentation, here, instrumentations, probes, reaches
+from ragmon.cli.doctor.chain import WAIT, chain_checks, on_disk
+from ragmon.cli.doctor.local import RATES, Check, Instrumentation, detectability, instrumentations, local_checks, probes
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
 from ragmon.core.escaping import printable_line
 
-__all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "instrumentations", "reaches"]
+__all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability", "instrumentations"]
 
 
 def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:
@@ -33,12 +32,12 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
         admin: The address of the server's admin port; None takes the one of the configuration.
         wait: Seconds in which a record that was sent must arrive.
     """
-    yield from here(settings)
+    yield from local_checks(settings)
     yield from probes(settings)
     if settings.export.endpoint is None:
-        yield from quarantine.on_disk(settings)
+        yield from on_disk(settings)
     if settings.export.endpoint is not None:
-        yield from chain(settings, admin or f"http://{settings.serve.admin}", wait)
+        yield from chain_checks(settings, admin or f"http://{settings.serve.admin}", wait)
     else:
         yield Check("server", ok=True, told="not tried: there is no `[export] endpoint`, records stay in this process")
 
@@ -102,7 +101,7 @@ def _tell_instrumentations(settings: Settings) -> None:
 
 def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:
     """What is found when, a line per gate and a column per rate."""
-    columns = [reaches(settings, rate) for rate in rates]
+    columns = [detectability(settings, rate) for rate in rates]
     if not columns[0]:
         return
     click.echo("\nHow long a change takes to raise an alarm, by observations a minute:")

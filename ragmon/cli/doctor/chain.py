@@ -28,8 +28,8 @@ from ragmon.cli.client import (
     ServerAddress,
     ServerStatus,
     counter_delta,
-    get,
-    place,
+    get_page,
+    parse_server_address,
     status,
 )
 from ragmon.cli.doctor.local import Check
@@ -63,7 +63,7 @@ _HINTS: Final[dict[int, str]] = {
 }
 
 
-def trial() -> Record:
+def trial_record() -> Record:
     """A healthy answer that says nothing of anybody, with an id and a build of its own."""
     return Record(
         v=constants.CONTRACT_VERSION,
@@ -80,7 +80,7 @@ def trial() -> Record:
     )
 
 
-def send(settings: Settings, place: ServerAddress, record: Record) -> Check:
+def send_record(settings: Settings, place: ServerAddress, record: Record) -> Check:
     """Send a record with the configured token through the exporter that applications send through.
 
     Args:
@@ -173,10 +173,10 @@ def on_disk(settings: Settings) -> Iterator[Check]:
             found = [QuarantinedItem(one.arrival, one.step, one.trace_id, one.size) for one in journal.quarantined()]
     except RagmonError:  # no server keeps its journal here
         return
-    yield from told(found)
+    yield from quarantine_checks(found)
 
 
-def told(found: Iterable[QuarantinedItem]) -> Iterator[Check]:
+def quarantine_checks(found: Iterable[QuarantinedItem]) -> Iterator[Check]:
     """What is said of requests that are set aside; nothing where there are none.
 
     Args:
@@ -205,7 +205,7 @@ _SKEW: Final = 2.0
 _CLOCK: Final = (TOO_OLD, TOO_FUTURE)
 
 
-def chain(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
+def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
     """Try every link from the exporter to `/metrics`; the first that is broken is the last that is told.
 
     Args:
@@ -219,15 +219,15 @@ def chain(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
     if there is None:
         return
     before, seen = _look(admin)
-    record = trial()
-    sent = send(settings, there, record)
+    record = trial_record()
+    sent = send_record(settings, there, record)
     yield sent
     if not sent.ok:
         return
     yield seen
     if before is None:
         return
-    yield from told(before.quarantined)
+    yield from quarantine_checks(before.quarantined)
     after = _await(admin, before, record, wait)
     yield from _told(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):
@@ -238,7 +238,7 @@ def _answers(endpoint: str) -> tuple[ServerAddress | None, Check]:
     """Where records are sent, if somebody listens there."""
     hint = "start the server, or correct `[export] endpoint`"
     try:
-        there = place(endpoint)
+        there = parse_server_address(endpoint)
         with socket.create_connection((there.host, there.port), timeout=TIMEOUT):
             return there, Check("endpoint", ok=True, told=f"{there} answers")
     except RagmonError as error:
@@ -259,7 +259,7 @@ def _look(admin: str) -> tuple[ServerStatus | None, Check]:
         return None, Check("server", ok=False, told=f"it takes nothing: {found.trouble}", hint="its log says why")
     ahead = found.now - time.time()
     note = f"; its clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" if abs(ahead) > _SKEW else ""
-    return found, Check("server", ok=True, told=f"ragmon {found.version} on {place(admin)}{note}")
+    return found, Check("server", ok=True, told=f"ragmon {found.version} on {parse_server_address(admin)}{note}")
 
 
 def _is_ragmon(endpoint: str) -> bool:
@@ -267,7 +267,7 @@ def _is_ragmon(endpoint: str) -> bool:
     from ragmon.server.receiver.http import PURPOSE  # noqa: PLC0415 - loads what the server needs
 
     try:
-        return get(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())
+        return get_page(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())
     except RagmonError:
         return False
 
@@ -355,7 +355,7 @@ def _listed(counts: dict[str, int]) -> str:
 def _metrics(admin: str) -> Check:
     """Whether the trace is seen where Prometheus looks."""
     try:
-        answer = get(admin, "/metrics")
+        answer = get_page(admin, "/metrics")
     except RagmonError as error:
         return Check("metrics", ok=False, told=str(error), hint=error.hint)
     lines = answer.body.decode(errors="replace").splitlines()

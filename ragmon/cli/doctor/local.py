@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import ragmon
 from ragmon.alarms.plan import Detectability, duration, reach
-from ragmon.cli.client import get
+from ragmon.cli.client import get_page
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings
 from ragmon.config.types import Address
@@ -60,7 +60,7 @@ RATES: Final = (1.0, 10.0, 100.0)
 """Observations a minute for which it is said what alarms find, where nobody knows the rate."""
 
 
-def here(settings: Settings) -> Iterator[Check]:
+def local_checks(settings: Settings) -> Iterator[Check]:
     """Try what needs no server.
 
     Args:
@@ -131,7 +131,7 @@ def _capture(settings: Settings) -> Check:
         address = None if monitor is None else monitor.address
         if address is None:
             return Check("capture", ok=False, told="nothing is captured", hint="RAGMON_DISABLED is set")
-        lines = get(f"http://{address}", "/metrics").body.decode().splitlines()
+        lines = get_page(f"http://{address}", "/metrics").body.decode().splitlines()
     finally:
         installed.shutdown()
     scored = next((line for line in lines if line.startswith('ragmon_records_scored_total{stage="score"}')), "")
@@ -149,7 +149,7 @@ def _kept(one: PipelineSettings) -> PipelineSettings:
     return replace(one, sampling=one.sampling.model_copy(update={"rate": 1.0}))
 
 
-def reaches(settings: Settings, per_minute: float) -> list[Detectability]:
+def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
     """What the alarms of every pipeline find at a rate of observations."""
     metrics = settings.build_metrics()
     return [

@@ -23,17 +23,17 @@ def rule_groups(settings: Settings) -> list[RuleGroup]:
     Raises:
         RagmonError: A slow burn of a gate could never be seen.
     """
-    writer, shares = Writer(settings.links), counted.shares(settings)
+    writer, shares = Writer(settings.links), counted.share_gates(settings)
     return [
         RuleGroup(
             "ragmon.gates",
             [
                 *recording.threshold_recordings(counted.gates(settings)),
                 *recording.over_replicas(),
-                *recording.lately(shares),
+                *recording.recent_values(shares),
             ],
         ),
-        RuleGroup("ragmon.burn", [*recording.summed(shares), *recording.divided()], interval="1m"),
+        RuleGroup("ragmon.burn", [*recording.failure_sums(shares), *recording.failure_shares()], interval="1m"),
         RuleGroup(
             "ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(settings)]
         ),

@@ -113,7 +113,7 @@ def gates(settings: Settings) -> tuple[Gate, ...]:
     return tuple(gate for name in settings.pipelines for gate in settings.policy(name, live=True).gates)
 
 
-def shares(settings: Settings) -> tuple[Gate, ...]:
+def share_gates(settings: Settings) -> tuple[Gate, ...]:
     """The gates whose values are shares, which have counters."""
     return tuple(gate for gate in gates(settings) if gate.kind == "threshold")
 
@@ -236,7 +236,7 @@ def _squared_and_added(sign: str, distance: str) -> str:
     return f"{VALUE} {sign} sqrt({squares}) / ({SAMPLES} > 0)"
 
 
-def summed(gates: Sequence[Gate]) -> list[Rule]:
+def failure_sums(gates: Sequence[Gate]) -> list[Rule]:
     """Failures and scored requests of each gate, summed over replicas. Nothing scored is no data, never a zero."""
     rules = []
     for gate in gates:
@@ -247,7 +247,7 @@ def summed(gates: Sequence[Gate]) -> list[Rule]:
     return rules
 
 
-def lately(gates: Sequence[Gate]) -> list[Rule]:
+def recent_values(gates: Sequence[Gate]) -> list[Rule]:
     """Each gate's metric in the last minutes, which is what a page shows."""
     rules = []
     for gate in gates:
@@ -262,7 +262,7 @@ def lately(gates: Sequence[Gate]) -> list[Rule]:
     ]
 
 
-def divided() -> list[Rule]:
+def failure_shares() -> list[Rule]:
     """Shares of failures and their bounds: Wilson intervals need the sums alone, so they hold over all replicas."""
     rules = []
     for window in WINDOWS:

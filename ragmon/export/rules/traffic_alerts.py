@@ -17,7 +17,7 @@ from ragmon.export.promql import Z999, exact, increase, selector, wilson
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.gate_alerts import BUILDS, TICKET, Writer
 from ragmon.export.rules.monitor_alerts import JOB
-from ragmon.export.rules.recording import named, scored, scored_by, shares
+from ragmon.export.rules.recording import named, scored, scored_by, share_gates
 
 UNASSESSED: Final = 0.05
 EXPECTED: Final = (constants.NO_GOLD_CLAIM, constants.NO_GOLD_CITATIONS, constants.ERROR)
@@ -32,7 +32,7 @@ _UNASSESSED: Final = "metric:ragmon_unassessed:increase1h"
 
 def coverage_recordings(settings: Settings) -> list[Rule]:
     """Per gated metric: requests it scored, and those it could not."""
-    keys = sorted({gate.metric for gate in shares(settings)})
+    keys = sorted({gate.metric for gate in share_gates(settings)})
     reasons = "|".join(EXPECTED)
     unknown = f'sum by (metric) (increase({series_names.UNASSESSED}{{reason!~"{reasons}"}}[1h]))'
     sums = [Rule(_SCORED, increase(series, "1h"), {"metric": key}) for key, series in scored_by(keys).items()]
@@ -46,7 +46,7 @@ def _any(keys: list[str]) -> str:
 
 def coverage_alerts(settings: Settings, writer: Writer) -> list[Rule]:
     """Requests that cannot be assessed, and gold that is not asked."""
-    gated = shares(settings)
+    gated = share_gates(settings)
     return ([_unassessed(writer)] if gated else []) + _gold(settings, writer)
 
 
@@ -65,7 +65,7 @@ def _unassessed(writer: Writer) -> Rule:
 def _gold(settings: Settings, writer: Writer) -> list[Rule]:
     """One alert for each gold set that probes ask, read off the gate that the most of its questions are about."""
     first: dict[tuple[str, str], Gate] = {}
-    for gate in sorted(shares(settings), key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
+    for gate in sorted(share_gates(settings), key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
         if gate.source == constants.PROBE:
             first.setdefault((gate.pipeline, gate.gold or ""), gate)
     return [_unasked(gate, span(settings, gate), writer) for gate in first.values()]

@@ -111,7 +111,7 @@ _ALERTS: Final = ("RagmonGateAlarm", "RagmonLook", "RagmonDrift", "RagmonIndexDr
 def gate_cases(settings: Settings) -> list[Case]:
     """Alarms once; burns once for a floor and once for a ceiling; windows for the first gate."""
     found = list(_alarms(settings))
-    shares = recording.shares(settings)
+    shares = recording.share_gates(settings)
     for direction in ("at_least", "at_most"):
         gate = next((gate for gate in shares if gate.direction == direction), None)
         if gate is not None:
@@ -418,7 +418,7 @@ def _empty(pipeline: str) -> Iterator[Case]:
 
 
 def _unassessed(settings: Settings) -> Iterator[Case]:
-    gate = next(iter(recording.shares(settings)), None)
+    gate = next(iter(recording.share_gates(settings)), None)
     if gate is None:
         return
     whose = scraped_scored(gate.metric)
@@ -444,7 +444,7 @@ def scraped_scored(metric: str) -> str:
 
 
 def _gold(settings: Settings) -> Iterator[Case]:
-    gate = next((gate for gate in recording.shares(settings) if gate.source == constants.PROBE), None)
+    gate = next((gate for gate in recording.share_gates(settings) if gate.source == constants.PROBE), None)
     if gate is None:
         return
     minutes = int(traffic_alerts.span(settings, gate)[:-1])

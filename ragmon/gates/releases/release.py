@@ -35,7 +35,7 @@ from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scoring.minutes import MinuteBatches, cluster_of
 from ragmon.scoring.score_table import ScoreTable
-from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums, take
+from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot, item_sums, take_snapshot
 from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 from ragmon.stats.betting import Scores, coarse
@@ -211,12 +211,12 @@ def part(state: State, by: By, name: str) -> State:
     return kept
 
 
-def look(state: State, table: ScoreTable, golds: Sequence[GoldInfo], gated: Collection[str]) -> Snapshot:
+def whole_window(state: State, table: ScoreTable, golds: Sequence[GoldInfo], gated: Collection[str]) -> Snapshot:
     """Everything that was counted, as one window."""
-    return take(state, table, now=state.newest, windows={ALL: None}, golds=golds, gated=gated)
+    return take_snapshot(state, table, now=state.newest, windows={ALL: None}, golds=golds, gated=gated)
 
 
-def lacking(snapshot: Snapshot, series: SeriesStats) -> str | None:
+def missing_of_run(snapshot: Snapshot, series: SeriesStats) -> str | None:
     """What a run through a gold set has not come to yet; None where it may be judged.
 
     A run goes through a set in some order, often that of the file: what it has answered so far is no sample of the set.

@@ -16,7 +16,7 @@ from ragmon.core import constants
 from ragmon.core.policy import Gate, Outcome, Policy, Verdict
 from ragmon.gates.compare import Flip, GoldLocation, items_of
 from ragmon.gates.evaluate import Evidence, evaluate, find_evidence, sources_of, without_data
-from ragmon.gates.releases.release import Release, lacking, look
+from ragmon.gates.releases.release import Release, missing_of_run, whole_window
 from ragmon.gold.sets import GoldInfo
 from ragmon.scoring.counts import Table
 from ragmon.scoring.score_table import ScoreTable
@@ -43,7 +43,7 @@ def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequenc
         One outcome per gate, in the policy's order; its bounds are a confidence sequence for the mean over clusters,
         where the value is exact for the mean over questions like these.
     """
-    snapshot = look(release.state, table, golds, [gate.metric for gate in policy.gates])
+    snapshot = whole_window(release.state, table, golds, [gate.metric for gate in policy.gates])
     found = [_judge(gate, release, snapshot, replace(policy, mode="interval")) for gate in policy.gates]
     # How many calls a build had nobody told: totals know of no builds.
     return [replace(outcome, reason=f"since build {release.name}: {outcome.reason}", of="") for outcome in found]
@@ -57,7 +57,7 @@ def _judge(gate: Gate, release: Release, snapshot: Snapshot, policy: Policy) -> 
     series = evidence.series
     if series is None or evidence.stat.value is None:
         return replace(without_data(evidence), needed=_needed_to_pass(gate))
-    lacks = lacking(snapshot, series)
+    lacks = missing_of_run(snapshot, series)
     if lacks is not None:
         return evidence.outcome("insufficient", lacks)
     seen = release.clusters.scores(series, gate.metric)
@@ -203,7 +203,7 @@ def compare(
 
 def _side(release: Release, table: ScoreTable, golds: Sequence[GoldInfo], gates: Sequence[Gate]) -> _Side:
     gated = [gate.metric for gate in gates]
-    return _Side(release, look(release.state, table, golds, gated), items_of(release.state))
+    return _Side(release, whole_window(release.state, table, golds, gated), items_of(release.state))
 
 
 def _compare(gate: Gate, then: _Side, now: _Side, table: ScoreTable, levels: _Levels) -> Comparison:
@@ -215,7 +215,7 @@ def _compare(gate: Gate, then: _Side, now: _Side, table: ScoreTable, levels: _Le
     if missing or before.series is None or after.series is None:
         return replace(found, reason=f"no data of {' and '.join(missing)}")
     for side, series in ((then, before.series), (now, after.series)):
-        lacks = lacking(side.snapshot, series)
+        lacks = missing_of_run(side.snapshot, series)
         if lacks is not None:
             return replace(found, reason=f"{side.release.name}: {lacks}")
     if gold and not table.metrics[gate.metric].measured:
@@ -264,7 +264,7 @@ def _by_item(found: Comparison, then: Table, now: Table, table: ScoreTable, leve
     )
     gate = found.gate
     pairs = Counter((_good(gate, before[qid]), _good(gate, after[qid])) for qid in shared)
-    alone = paired.Alone(_alone(gate, before, after), _alone(gate, after, before))
+    alone = paired.Unpaired(_alone(gate, before, after), _alone(gate, after, before))
     return _decided(
         found,
         worse=paired.worse(pairs, alone, levels.worse),

@@ -46,7 +46,7 @@ AHEAD: Final = 60.0
 """Seconds by which the clock of whoever gives a label may be ahead."""
 
 
-def dated(label: Label, now: float) -> float | None:
+def given_at(label: Label, now: float) -> float | None:
     """When a label says that it was given; None where it does not say, or names a time to come.
 
     A wrong clock must not have the last word for ever.
@@ -123,10 +123,10 @@ def _said(label: Label) -> Iterable[tuple[str, Any]]:
         yield "relevant_ids", tuple(sorted(set(label.relevant_ids)))
 
 
-def together(raters: Collection[Rating]) -> Consensus:
+def consensus(raters: Collection[Rating]) -> Consensus:
     """What raters say together; each has one vote.
 
-    >>> together([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
+    >>> consensus([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
     Consensus(correct=0.5, answerable=True, relevant_ids=None)
     """
     correct = sorted(words.correct[1] for words in raters if words.correct is not None)
@@ -205,7 +205,7 @@ class LabelStore:
         answer = answer or _Answer(now)
         before = answer.raters.get(label.rater)
         words = Rating() if before is None else copy(before)
-        said = dated(label, now)
+        said = given_at(label, now)
         result = words.hear(label, now if said is None else said)
         size = answer.size + _size(label.rater, words) - (0 if before is None else _size(label.rater, before))
         too_many = before is None and len(answer.raters) >= RATERS
@@ -217,7 +217,7 @@ class LabelStore:
         if result == JOINED and not all(words.agrees(other) for other in answer.raters.values()):
             result = CONFLICT
         self.results[result] += 1
-        return together(answer.raters.values()) if first else None
+        return consensus(answer.raters.values()) if first else None
 
     def _remember(self, trace_id: str, answer: _Answer, size: int) -> None:
         """Hold the words on an answer, of a size now; those on the oldest make room."""

@@ -18,7 +18,7 @@ _SURE: Final = 0.25
 """A score of a half says as little as can be: p (1 - p) is a quarter."""
 
 
-class Worth(NamedTuple):
+class LabelPriority(NamedTuple):
     """Why an answer is worth a label; the smallest comes first.
 
     Attributes:
@@ -53,11 +53,11 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
     return [record for _, record in nsmallest(most, open_ones, key=lambda one: one[0])]
 
 
-def priority(trace_id: str, record: Record) -> Worth:
+def priority(trace_id: str, record: Record) -> LabelPriority:
     """Why an answer is worth a label."""
     audit = record.sampling is None or record.sampling.drawn
     place = blake2b(trace_id.encode(), key=_SALT, digest_size=8).digest()
-    return Worth(0, 0.0, place) if audit else Worth(1, _known(record.measures or {}), place)
+    return LabelPriority(0, 0.0, place) if audit else LabelPriority(1, _known(record.measures or {}), place)
 
 
 def _known(measures: Mapping[str, float]) -> float:

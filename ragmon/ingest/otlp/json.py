@@ -181,11 +181,11 @@ def _repaired(line: bytes, refused: list[Rejected]) -> ExportRequest | None:
         if rejected.reason == TOO_MANY:
             raise
         refused.clear()
-    parts = repair.apart(line)
+    parts = repair.split_request(line)
     if parts is None:
         return None
     try:
-        see_number(len(parts.spans))
+        check_span_count(len(parts.spans))
         found, left = msgspec.json.decode(parts.rest), len(parts.spans)
         for process in _members(found, "resourceSpans"):
             for scope in _members(process, "scopeSpans"):
@@ -205,7 +205,7 @@ def _readable(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Ite
             refuse(Rejected(rejected.reason, str(rejected)))  # one that was raised keeps what it was raised over
 
 
-def see_number(spans: int) -> None:
+def check_span_count(spans: int) -> None:
     """Nothing, where each of so many spans may be looked at by itself.
 
     Args:
@@ -243,7 +243,7 @@ def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
         msgspec.ValidationError: It is none.
     """
     scopes = [scope for process in _members(found, "resourceSpans") for scope in _members(process, "scopeSpans")]
-    see_number(sum(len(_members(scope, "spans")) for scope in scopes))
+    check_span_count(sum(len(_members(scope, "spans")) for scope in scopes))
     for scope in scopes:
         if spans := _members(scope, "spans"):
             scope["spans"] = [span for span in spans if _fits(span, refuse)]

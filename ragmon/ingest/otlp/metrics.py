@@ -17,7 +17,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.bounds import LARGEST, LONGEST_MS
 from ragmon.core.record import Totals
 from ragmon.ingest.fields import Rejected, wrong_type
-from ragmon.ingest.otlp.request import parsed
+from ragmon.ingest.otlp.request import parse_message
 from ragmon.ingest.spans.model import OWN_SCOPE
 from ragmon.stats import NOT_POSITIVE, bucket
 
@@ -113,7 +113,7 @@ def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
         >>> totals(b'{"resourceMetrics": []}', json=True)
         ([], 0, '')
     """
-    request = _from_json(body) if json else parsed(ExportMetricsServiceRequest, body)
+    request = _from_json(body) if json else parse_message(ExportMetricsServiceRequest, body)
     reading = _Reading()
     for process in request.resource_metrics:
         instance = _labels(process.resource.attributes).get(semconv.SERVICE_INSTANCE)

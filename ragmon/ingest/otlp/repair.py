@@ -65,7 +65,7 @@ def json(body: bytes) -> bytes:
     return body
 
 
-class Apart(NamedTuple):
+class SplitRequest(NamedTuple):
     """A request in JSON whose spans were taken out of it.
 
     Attributes:
@@ -77,10 +77,10 @@ class Apart(NamedTuple):
     spans: list[bytes]
 
 
-def apart(body: bytes) -> Apart | None:
+def split_request(body: bytes) -> SplitRequest | None:
     """A request in JSON and its spans, told apart by their brackets alone; None where those do not match.
 
-    >>> apart(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
+    >>> split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
     Apart(rest=b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', spans=[b'{"name":NaN}', b'{"name":"}"}'])
     """
     opened, rest, spans = bytearray(), [], list[bytes]()
@@ -101,7 +101,7 @@ def apart(body: bytes) -> Apart | None:
             opened += bracket
         at = _BRACKET.match(body, place + 1)
     rest.append(body[done:])
-    return None if opened or b'"' in body[body.rfind(b"}") :] else Apart(b"".join(rest), spans)
+    return None if opened or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
 
 
 def span(told: bytes) -> Any:

@@ -22,7 +22,7 @@ from ragmon.ingest.otlp import json as lines
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.attribute_layouts import ByKind, InBytes, attributes, on_event
 from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, ExternalSpan, NativeSpan, SpanBatch, value
-from ragmon.ingest.otlp.json import SAMPLED, Pair, ScopeSpans, SpanMessage, export, plain, see_number
+from ragmon.ingest.otlp.json import SAMPLED, Pair, ScopeSpans, SpanMessage, check_span_count, export, plain
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span
 from ragmon.ingest.spans.model import OWN_SCOPE
@@ -39,7 +39,7 @@ _IN_BYTES: Final = type(InBytes().resource_spans.add().scope_spans.add().spans.a
 _FAILED: Final = Status.STATUS_CODE_ERROR
 
 
-def parsed(message: Any, body: bytes) -> Any:
+def parse_message(message: Any, body: bytes) -> Any:
     """A protocol message.
 
     Args:
@@ -77,10 +77,10 @@ def read_protobuf(body: bytes) -> SpanBatch:
     """
     batch = SpanBatch()
     try:
-        by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
+        by_kind, in_bytes = parse_message(ByKind, body), parse_message(InBytes, body)
     except Rejected:
         batch.body = body = _repaired(body, batch)
-        by_kind, in_bytes = parsed(ByKind, body), parsed(InBytes, body)
+        by_kind, in_bytes = parse_message(ByKind, body), parse_message(InBytes, body)
     for process, raw_process in zip(by_kind.resource_spans, in_bytes.resource_spans, strict=True):
         service, build = _named(process.resource.attributes)
         for held, raw in zip(process.scope_spans, raw_process.scope_spans, strict=True):
@@ -181,7 +181,7 @@ def _span(told: _Told, scope: str) -> Span:
     )
 
 
-def packed(found: ExternalSpan) -> ExternalSpan:
+def span_bytes(found: ExternalSpan) -> ExternalSpan:
     """The same span by itself: what waits keeps its own bytes in memory, and not its whole request, parsed."""
     if found.read is not _span:
         return found
@@ -220,7 +220,7 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
 def _read_json(body: bytes) -> SpanBatch:
     batch = SpanBatch()
     found, batch.body = export(body, batch.refuse)
-    see_number(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
+    check_span_count(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
     batch.spans = batch.rejected.total()
     for process in found.resource_spans:
         try:

@@ -134,17 +134,17 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     Document(id='n1', text='one', score=0.5, label='c1')
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
-        label = called(entry["metadata"]) if "metadata" in entry else None
+        label = document_id(entry["metadata"]) if "metadata" in entry else None
         return Document(as_id(entry.get("id")), plain(entry.get("content")), number(entry.get("score")), label)
     view = _view(entry)
     text = next((text for name in _TEXT if (text := plain(view.get(name))) is not None), None)
     score = number(view.get("score"))
     if id_from is not None:
         return Document(as_id(_follow(view, id_from)), text, score)
-    return Document(as_id(view["id"]), text, score, called(view["metadata"]))
+    return Document(as_id(view["id"]), text, score, document_id(view["metadata"]))
 
 
-def called(metadata: Any) -> str | None:
+def document_id(metadata: Any) -> str | None:
     """What its metadata call a document, be they written as JSON."""
     held = mapping(metadata)
     return next((found for name in _IN_METADATA if (found := as_id(held.get(name))) is not None), None)
@@ -331,7 +331,7 @@ class DocumentReader(msgspec.Struct, frozen=True):
             list(map(as_id, columns.get("id", none))),
             list(map(plain, columns.get("content", none))),
             list(map(number, columns.get("score", none))),
-            list(map(called, columns["metadata"])) if "metadata" in columns else [*none],
+            list(map(document_id, columns["metadata"])) if "metadata" in columns else [*none],
         )
 
     def document(self, entry: Any) -> Document:

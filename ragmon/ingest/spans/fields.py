@@ -63,7 +63,7 @@ def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
                 yield Evaluation(name, score, human, rater, about, span.end_ns / 1e9)
 
 
-def judged(spans: Iterable[Span]) -> dict[str, float] | None:
+def judge_scores(spans: Iterable[Span]) -> dict[str, float] | None:
     """The scores of judges on a request's own spans, by metric; None where there is none."""
     found = {
         JUDGE_PREFIX + told.name: told.score
@@ -174,12 +174,12 @@ def _failure(span: Span) -> str | None:
     return next((name for value in types if (name := plain(value))), constants.ERROR)
 
 
-def ended(trace: Trace) -> float | None:
+def end_time(trace: Trace) -> float | None:
     """When the request ended, seconds since the epoch."""
-    return moment(_extent(trace)[1])
+    return event_time(_extent(trace)[1])
 
 
-def moment(nanoseconds: int) -> float | None:
+def event_time(nanoseconds: int) -> float | None:
     """A time in seconds since the epoch; None where it is no event time."""
     seconds = nanoseconds / _SECOND
     return seconds if 0 < seconds < LATEST else None

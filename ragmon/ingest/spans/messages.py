@@ -119,12 +119,12 @@ def _flat(span: Span, name: str, member: str = "") -> list[Message]:
     return said
 
 
-def asked(span: Span) -> list[Message]:
+def input_messages(span: Span) -> list[Message]:
     """What a span's input messages say."""
     return messages(span.attributes.get(semconv.INPUT_MESSAGES)) or _flat(span, semconv.LLM_INPUT, _MEMBER)
 
 
-def answered(span: Span) -> list[Message]:
+def output_messages(span: Span) -> list[Message]:
     """What a span's output messages say."""
     return (
         messages(span.attributes.get(semconv.OUTPUT_MESSAGES))
@@ -188,7 +188,7 @@ def _answers_of(span: Span) -> Iterator[Answer | None]:
     held = span.attributes
     claim = plain(held.get(semconv.RAGMON_CLAIM))
     yield None if claim is None else Answer(claim=claim)
-    text = last(answered(span), ASSISTANT, "")
+    text = last(output_messages(span), ASSISTANT, "")
     yield None if text is None else parse(text)
     yield _answer_in(held.get(semconv.OUTPUT_VALUE))
     yield _answer_in(decode(held.get(semconv.ENTITY_OUTPUT)))
@@ -310,7 +310,7 @@ def _questions_of(span: Span) -> Iterator[str | None]:
     for key in _SEARCHED:
         if key in held:
             yield plain(held[key])
-    yield last(asked(span), USER)
+    yield last(input_messages(span), USER)
     yield _question_in(held.get(semconv.INPUT_VALUE))
     yield _question_in(decode(held.get(semconv.ENTITY_INPUT)))
     yield _question_in(held.get(semconv.TRULENS_INPUT))

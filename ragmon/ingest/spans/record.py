@@ -18,7 +18,7 @@ from ragmon.core.bounds import bounded
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.ingest.spans import fields
 from ragmon.ingest.spans.documents import DocumentReader, SpanDocuments
-from ragmon.ingest.spans.fields import judged
+from ragmon.ingest.spans.fields import judge_scores
 from ragmon.ingest.spans.messages import answer, numeric_citations, question
 from ragmon.ingest.spans.model import (
     ATTRIBUTES_DROPPED,
@@ -244,7 +244,7 @@ def to_record(
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
-        ts=fields.ended(trace),
+        ts=fields.end_time(trace),
         pipeline=pipeline or fields.workflow(trace) or service or constants.DEFAULT_PIPELINE,
         source=constants.LIVE,
         qid=fields.qid(trace),
@@ -259,7 +259,7 @@ def to_record(
         build=build,
         session=fields.session(trace),
         exported=(trace.root or trace.spans[0]).sampled,
-        measures=judged(trace.spans),
+        measures=judge_scores(trace.spans),
     )
     # What nobody recorded is unknown; an answer that was empty is recorded as one.
     record.partial = record.answer_json is None and record.error is None
@@ -313,7 +313,7 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
     if record.trace_id is None:
         record.trace_id = trace_id
     if record.ts is None:
-        record.ts = fields.moment(end_ns)
+        record.ts = fields.event_time(end_ns)
     return record
 
 

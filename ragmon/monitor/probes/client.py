@@ -29,7 +29,7 @@ from ragmon.core.log import warn_once
 from ragmon.core.paths import parse
 from ragmon.core.private_files import default_folder
 from ragmon.core.record import Latency, Record, Sampling
-from ragmon.monitor.exporting import identity
+from ragmon.monitor.exporting import application_identity
 from ragmon.monitor.install import Installation
 from ragmon.monitor.probes.question import (
     CACHED,
@@ -44,7 +44,7 @@ from ragmon.monitor.probes.question import (
     InFlight,
     Target,
 )
-from ragmon.monitor.probes.targets import Function, HttpTarget, Loop, ReplyError, UnreachableError, follow
+from ragmon.monitor.probes.targets import Function, HttpTarget, Loop, ReplyError, UnreachableError, read_to_end
 
 _PATIENCE: Final = 5.0
 """Seconds a finished call's record may take to come back from capture."""
@@ -96,7 +96,7 @@ class ProbeCapture:
         # A probe names its question, and what finds questions by meaning may be the application's alone.
         gold = tuple(replace(spec, embed=None) for spec in settings.gold)
         own = replace(settings, export=ExportTable(), common=common, pipelines=bare, gold=gold, disabled=False)
-        spent = default_folder(identity(settings))
+        spent = default_folder(application_identity(settings))
         try:
             found = Installation(own, self.returns, spent=spent)
         except RagmonError as error:  # a key or a package that only the application's machine has
@@ -236,7 +236,7 @@ class ProbeClient:
         with self.capture.call():
             try:
                 with probe(question.qid):
-                    follow(self.call(question.text, sending), self.loop, sending)
+                    read_to_end(self.call(question.text, sending), self.loop, sending)
             except BaseException as error:  # noqa: BLE001 - it is the application's, and what is asked about
                 failed = error
             sending.came_back = monotonic()

@@ -16,7 +16,7 @@ from typing import Final
 
 from ragmon.capture.exporters import base
 from ragmon.capture.exporters.base import BatchExporter, Exporter, ExporterAdapter
-from ragmon.capture.exporters.jsonl import JsonlSink
+from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.config.services import ProbeTable
 from ragmon.config.settings import ProbeSpec, Settings
 from ragmon.core.errors import RagmonError, UnknownNameError
@@ -25,7 +25,7 @@ from ragmon.core.quota import DailyQuota
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions, probe_key
-from ragmon.monitor.exporting import identity, server, trace_log
+from ragmon.monitor.exporting import application_identity, server, trace_log
 from ragmon.monitor.probes.prober import QuestionBudget
 from ragmon.monitor.probes.question import GoldQuestion
 from ragmon.monitor.probes.runner import STDOUT, TraceFile
@@ -71,7 +71,7 @@ class ProbeExporter:
 
 
 @contextmanager
-def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
+def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
     """The outlet that is asked for, or configured.
 
     Args:
@@ -83,7 +83,7 @@ def outlet(settings: Settings, redact: Redactions, output: str | None) -> Iterat
         RagmonError: Nothing is, or it cannot be written.
     """
     if output is not None:
-        log = TraceFile(output, redact) if output == STDOUT else JsonlSink(output, redact)
+        log = TraceFile(output, redact) if output == STDOUT else JsonlExporter(output, redact)
         yield ProbeExporter(log)
         return
     there = server(settings, lambda: redact)
@@ -113,7 +113,9 @@ def questions(gold: GoldSet) -> list[GoldQuestion]:
     return [GoldQuestion(place, item.qid, item.question) for place, item in enumerate(found)]
 
 
-def chosen(settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None) -> list[ProbeSpec]:
+def chosen_probes(
+    settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None
+) -> list[ProbeSpec]:
     """The probes that are meant.
 
     Args:
@@ -178,7 +180,7 @@ def budget_in(folder: Path, spec: ProbeSpec) -> QuestionBudget:
 
 def budget_of(settings: Settings, spec: ProbeSpec) -> QuestionBudget:
     """The day's budget of a probe of this machine, whichever process sends it."""
-    folder = default_folder(identity(settings))
+    folder = default_folder(application_identity(settings))
     name = f"probe-{_mark(str(settings.path), spec.name, spec.target)}"
     return QuestionBudget(spec.max_per_day, None if folder is None else DailyQuota(folder, name, make_private))
 

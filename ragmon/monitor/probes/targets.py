@@ -279,7 +279,7 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def follow(found: Any, loop: Loop, sending: InFlight) -> None:
+def read_to_end(found: Any, loop: Loop, sending: InFlight) -> None:
     """Wait for an answer to its end, as whoever asked would: a stream nobody reads was never given.
 
     Args:

@@ -172,7 +172,7 @@ class QueryService:
         live = self._keeper.ledger.live
         pipeline = self.known(pipeline)
         policy = live.settings.policy(pipeline)
-        notes = compared.left_out(policy)
+        notes = compared.uncompared_gates(policy)
         # The gold in force: the files may have changed, and be broken.
         releases = ReleaseSplitter(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)
         with self._alone():

@@ -39,7 +39,7 @@ _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, Recurs
 """What a request raises that is not what it says it is."""
 
 
-class Left(NamedTuple):
+class RemainingRequest(NamedTuple):
     """What is left of a request.
 
     Attributes:
@@ -51,7 +51,7 @@ class Left(NamedTuple):
     removed: int
 
 
-def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
+def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> RemainingRequest:
     """A request without the spans of some traces.
 
     One that cannot be read but names such a trace is left out as a whole.
@@ -61,8 +61,8 @@ def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
         body: The request.
         traces: The traces' ids, 32 lower-case hex digits.
 
-    >>> told = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
-    >>> remove_traces("json", told, {"ab"}).body
+    >>> read_erasures = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
+    >>> remove_traces("json", read_erasures, {"ab"}).body
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
@@ -70,10 +70,10 @@ def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> Left:
     except _UNREADABLE:
         folded = body.lower()
         named = any(trace.encode() in folded or _binary(trace) in body for trace in traces)
-        return Left(None, 1) if named else Left(body, 0)
+        return RemainingRequest(None, 1) if named else RemainingRequest(body, 0)
 
 
-def only(form: str, body: bytes, trace: str) -> bytes:
+def keep_trace(form: str, body: bytes, trace: str) -> bytes:
     """What of a request is of one trace; all of it where it cannot be read.
 
     Args:
@@ -81,8 +81,8 @@ def only(form: str, body: bytes, trace: str) -> bytes:
         body: The request.
         trace: The trace's id, 32 lower-case hex digits.
 
-    >>> told = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
-    >>> only("json", told, "ab")
+    >>> read_erasures = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
+    >>> keep_trace("json", read_erasures, "ab")
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
     """
     try:
@@ -112,7 +112,7 @@ def _binary(trace: str) -> bytes:
         return trace.encode()
 
 
-def _protobuf(body: bytes, traces: Container[str]) -> Left:
+def _protobuf(body: bytes, traces: Container[str]) -> RemainingRequest:
     # Heavy, and needed where somebody forgets.
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415
@@ -129,9 +129,9 @@ def _protobuf(body: bytes, traces: Container[str]) -> Left:
             _set(scope.spans, kept)
         _set(process.scope_spans, [scope for scope in process.scope_spans if scope.spans])
     if not removed:
-        return Left(body, 0)
+        return RemainingRequest(body, 0)
     _set(request.resource_spans, [process for process in request.resource_spans if process.scope_spans])
-    return Left(request.SerializeToString() if request.resource_spans else None, removed)
+    return RemainingRequest(request.SerializeToString() if request.resource_spans else None, removed)
 
 
 def _set(field: Any, kept: list[Any]) -> None:
@@ -142,7 +142,7 @@ def _set(field: Any, kept: list[Any]) -> None:
         field.extend(copies)
 
 
-def _json(body: bytes, traces: Container[str]) -> Left:
+def _json(body: bytes, traces: Container[str]) -> RemainingRequest:
     request = json.loads(body)
     removed = 0
     for process in request.get("resourceSpans") or []:
@@ -152,15 +152,15 @@ def _json(body: bytes, traces: Container[str]) -> Left:
             removed += len(spans) - len(scope["spans"])
         process["scopeSpans"] = [scope for scope in process.get("scopeSpans") or [] if scope["spans"]]
     if not removed:
-        return Left(body, 0)
+        return RemainingRequest(body, 0)
     request["resourceSpans"] = [process for process in request["resourceSpans"] if process["scopeSpans"]]
     text = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
-    return Left(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
+    return RemainingRequest(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
 
 
-def _record(body: bytes, traces: Container[str]) -> Left:
+def _record(body: bytes, traces: Container[str]) -> RemainingRequest:
     is_wanted = json.loads(body)["trace_id"].lower() in traces
-    return Left(None, 1) if is_wanted else Left(body, 0)
+    return RemainingRequest(None, 1) if is_wanted else RemainingRequest(body, 0)
 
 
 _HOW: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
@@ -170,7 +170,7 @@ _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LIVE, _LABELS = "live", "labels"
 
 
-def places(connection: sqlite3.Connection) -> list[int]:
+def checkpoint_seqs(connection: sqlite3.Connection) -> list[int]:
     """The saved states, by the last rows they know of."""
     return [seq for (seq,) in connection.execute("SELECT seq FROM checkpoints ORDER BY seq")]
 
@@ -216,13 +216,13 @@ def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
     return msgspec.json.encode(state)
 
 
-def tell(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
+def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
     """Leave word, inside a transaction, which traces are forgotten: a server holds in memory what it saves next."""
     told = ((trace_id,) for trace_id in trace_ids)
     connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", told)
 
 
-def told(connection: sqlite3.Connection) -> list[str]:
+def read_erasures(connection: sqlite3.Connection) -> list[str]:
     """The traces that were forgotten since this was asked last, inside a transaction."""
     found = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
     if found:
@@ -318,7 +318,7 @@ def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None
     """
     if (trace is None) is (tag is None):
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value")
-    path = files.existing(folder)
+    path = files.journal_file(folder)
     with translate_read_errors(path), closing(store.writing(path)) as connection:
         files.check_version(connection, path)
         eraser = _Eraser(path, connection, _Wanted(set() if trace is None else {trace.lower()}, tag))
@@ -442,8 +442,8 @@ class _Eraser(JournalReaderBase):
     def _take_out_of_states(self) -> None:
         """First a server is told: what it saves after that is without, and what it saved before is here."""
         with self._transaction():
-            tell(self._connection, self._wanted.traces)
-        for seq in places(self._connection):
+            write_erasures(self._connection, self._wanted.traces)
+        for seq in checkpoint_seqs(self._connection):
             with self._transaction():
                 self.done.states += erase_from_checkpoint(self._connection, seq, self._wanted.traces)
 

@@ -100,7 +100,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise JournalError("corrupt", path, found)
 
 
-def existing(folder: Path) -> Path:
+def journal_file(folder: Path) -> Path:
     """The journal's file in a folder.
 
     Raises:

@@ -19,7 +19,7 @@ from ragmon.server.journal.failures import Failure, FailureIndex
 from ragmon.server.journal.files import Lock
 from ragmon.server.journal.keys import Key, Keys
 from ragmon.server.journal.quarantine import Attempts
-from ragmon.server.journal.reader import HighWaterMark, JournalReaderBase, done
+from ragmon.server.journal.reader import HighWaterMark, JournalReaderBase, finished_traces
 from ragmon.server.journal.retention import RetentionLimits
 from ragmon.server.journal.schema import checksum
 
@@ -90,7 +90,7 @@ class JournalBatch:
         Args:
             trace_ids: In lower case.
         """
-        return reader.answers(self._connection, trace_ids)
+        return reader.records_of_traces(self._connection, trace_ids)
 
     def hold(self, arrival: float, form: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0) -> int:
         """Write a request whose spans wait for the rest of their traces.
@@ -131,7 +131,7 @@ class JournalBatch:
         for seq in seqs:
             for arrival, form, body in self._connection.execute(find, (seq,)).fetchall():
                 # What could not be read is kept as it is.
-                kept = body if step == quarantine.READING else erasure.only(form, body, trace)
+                kept = body if step == quarantine.READING else erasure.keep_trace(form, body, trace)
                 quarantine.add(self._connection, arrival, step, trace, form, kept)
 
     def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
@@ -161,11 +161,11 @@ class JournalBatch:
 
     def known(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
         """When those traces that are done were; below zero where they were forgotten and nobody counted them."""
-        return {trace_id: arrival for trace_id, arrival, _ in done(self._connection, trace_ids)}
+        return {trace_id: arrival for trace_id, arrival, _ in finished_traces(self._connection, trace_ids)}
 
     def recorded(self, trace_ids: Iterable[bytes]) -> set[bytes]:
         """Those traces whose spans became records."""
-        return {trace_id for trace_id, _, recorded in done(self._connection, trace_ids) if recorded}
+        return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
 
     def remember(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
         """Write down that traces are done.
@@ -184,7 +184,7 @@ class JournalBatch:
 
     def forgotten(self) -> list[str]:
         """The traces that somebody had forgotten since this was asked last, in lower case."""
-        return erasure.told(self._connection)
+        return erasure.read_erasures(self._connection)
 
     def save(self, seq: int, at: float, data: bytes) -> None:
         """Save a state.
@@ -346,9 +346,9 @@ class Journal(JournalReaderBase):
         """
         with translate_errors(self.path):
             if self._fitted != self.limits.size:
-                store.fit(self._connection, self.limits.size)
+                store.fit_wal(self._connection, self.limits.size)
                 self._fitted = self.limits.size
-            return store.excess(self._connection, self.path, self.limits.size)
+            return store.excess_bytes(self._connection, self.path, self.limits.size)
 
     def expire(self) -> bool:
         """Delete some of what has had its time or has no room, in a transaction of some 20 ms.

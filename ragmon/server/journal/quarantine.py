@@ -33,7 +33,7 @@ _PLACE: Final = 1
 _NUMBERED: Final = struct.Struct(">cqd")
 
 
-class Item(NamedTuple):
+class WorkItem(NamedTuple):
     """Something that is worked on as a whole.
 
     Attributes:
@@ -82,7 +82,7 @@ class Attempts:
         self.thread = get_ident()
         self._page = _open(folder / FILE)
         self._words = memoryview(self._page).cast("I")
-        self._failed: dict[Item, int] = {}
+        self._failed: dict[WorkItem, int] = {}
         for slot in (*range(1, _SLOTS), 0):  # what was being worked on is the newest
             self._read(slot)
         self._words[0] = 0
@@ -96,7 +96,7 @@ class Attempts:
         except ValueError:  # the page was let go of
             return False
 
-    def poison(self) -> list[Item]:
+    def poison(self) -> list[WorkItem]:
         """What was begun twice and did not end."""
         return [item for item, n in self._failed.items() if n >= TWICE]
 
@@ -141,9 +141,9 @@ class Attempts:
         n, place, padded = _SLOT.unpack_from(self._page, slot * _SLOT.size)
         key = padded[: _NUMBERED.size]  # what it was filled up with is no part of it: ids may end in zeros
         if 0 < n < _MOST and key[:1] in (b"t", b"r", b"b"):
-            self._failed[Item(key, place)] = self._failed.pop(Item(key, place), 0) + n
+            self._failed[WorkItem(key, place)] = self._failed.pop(WorkItem(key, place), 0) + n
 
-    def _forget(self, items: list[Item]) -> None:
+    def _forget(self, items: list[WorkItem]) -> None:
         for item in items:
             del self._failed[item]
         if items:

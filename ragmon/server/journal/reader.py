@@ -111,7 +111,7 @@ class HighWaterMark(NamedTuple):
     upto: int = 0
 
 
-def done(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:
+def finished_traces(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:
     """Which traces are done, when they were, and whether their spans became records."""
     wanted = iter(trace_ids)
     while some := list(islice(wanted, _TOGETHER)):
@@ -213,7 +213,7 @@ class JournalReaderBase:
             JournalError: They cannot be read.
         """
         with translate_read_errors(self.path):
-            return {trace_id for trace_id, *_ in done(self._connection, trace_ids)}
+            return {trace_id for trace_id, *_ in finished_traces(self._connection, trace_ids)}
 
     def checkpoint(self) -> Checkpoint | None:
         """The newest saved state that can be read.
@@ -302,7 +302,7 @@ class JournalReader(JournalReaderBase):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = files.existing(folder)
+        self.path = files.journal_file(folder)
         with translate_errors(self.path):
             self._connection = store.reading(self.path)
             try:
@@ -340,10 +340,10 @@ FEW: Final = 16
 """Ids up to which searching each beats taking everything apart."""
 
 
-def ends(trace_ids: Iterable[str | None]) -> bytes:
+def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:
     """The ends of trace ids, one after the other; what is no id has none.
 
-    >>> ends(["0af7651916cd43dd8448eb211c80319c", None, "x"]).hex()
+    >>> trace_id_ends(["0af7651916cd43dd8448eb211c80319c", None, "x"]).hex()
     '8448eb211c80319c'
     """
     return b"".join(end for trace_id in trace_ids if (end := _end(trace_id)))
@@ -357,7 +357,7 @@ def _end(trace_id: str | None) -> bytes:
     return found[-WIDTH:] if len(found) >= WIDTH else b""
 
 
-def answers(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[str, Record]:
+def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[str, Record]:
     """The records of traces, the newest of each.
 
     Args:

@@ -65,7 +65,7 @@ def save(
             connection.execute("DELETE FROM checkpoints WHERE seq = ?", (each[0],))
 
 
-def cut(connection: sqlite3.Connection, before: float, excess: int) -> int:
+def deletable_checkpoint(connection: sqlite3.Connection, before: float, excess: int) -> int:
     """The checkpoint up to which rows are to be deleted; 0 for none.
 
     Args:
@@ -110,7 +110,7 @@ def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, 
         Whether there was any: then there may be more.
     """
     before = -inf if now is None else now - limits.retention
-    if _rows(connection, cut(connection, before, excess), at_once(limits.size)):
+    if _rows(connection, deletable_checkpoint(connection, before, excess), bytes_per_transaction(limits.size)):
         return True
     return now is not None and (
         keys.expire(int((now - limits.keys) // STEP))
@@ -120,9 +120,9 @@ def expire(connection: sqlite3.Connection, keys: Keys, limits: RetentionLimits, 
     )
 
 
-def at_once(size: int) -> int:
+def bytes_per_transaction(size: int) -> int:
     """Bytes deleted, or given back, in one transaction: what is deleted goes through the log, overwritten."""
-    return min(_AT_ONCE, store.log_of(size))
+    return min(_AT_ONCE, store.wal_limit(size))
 
 
 def _rows(connection: sqlite3.Connection, last: int, most: int) -> bool:
@@ -159,7 +159,7 @@ def shrink(connection: sqlite3.Connection, size: int) -> bool:
     free, there = store.free_pages(connection), store.pages(connection)
     if free < _FEW or (free * _SPARE < there and there * store.PAGE <= size):
         return False
-    freed = at_once(size) // store.PAGE
+    freed = bytes_per_transaction(size) // store.PAGE
     # A script, because it goes on until it is done; a single statement gives one page back.
     connection.executescript(f"PRAGMA incremental_vacuum({freed})")
     if free <= freed:

@@ -99,14 +99,14 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
 
 
-def log_of(size: int) -> int:
+def wal_limit(size: int) -> int:
     """Bytes of the log of a journal of some size after which it is moved into the file."""
     return max(_SMALLEST_LOG, min(size // _LOG, _LARGEST_LOG))
 
 
-def fit(connection: sqlite3.Connection, size: int) -> None:
+def fit_wal(connection: sqlite3.Connection, size: int) -> None:
     """Let the log of a journal be as large as becomes one of some size, in bytes."""
-    log = log_of(size)
+    log = wal_limit(size)
     for pragma in (f"wal_autocheckpoint = {log // PAGE}", f"journal_size_limit = {log}"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
@@ -131,7 +131,7 @@ def truncate_wal(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {round(1000 * _PATIENCE)}")
 
 
-def excess(connection: sqlite3.Connection, path: Path, size: int) -> int:
+def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
     """Bytes by which a journal is larger than it may be, below zero where it is smaller.
 
     Its log counts, and pages that are free do not: new rows take them. While somebody reads all the while, the log
@@ -142,12 +142,12 @@ def excess(connection: sqlite3.Connection, path: Path, size: int) -> int:
         path: Its file.
         size: Bytes it may have.
     """
-    usual = log_of(size)
-    log = min(max(usual, log_size(path)), _LARGER * usual)
+    usual = wal_limit(size)
+    log = min(max(usual, wal_size(path)), _LARGER * usual)
     return (pages(connection) - free_pages(connection)) * PAGE + log - size
 
 
-def log_size(path: Path) -> int:
+def wal_size(path: Path) -> int:
     """Bytes of the write-ahead log of a file; 0 where there is none."""
     try:
         return path.with_name(path.name + BESIDE[0]).stat().st_size

@@ -273,7 +273,7 @@ class AssembledTrace(NamedTuple):
     aside: str = ""
 
 
-def quarantined(trace_id: bytes, waiting: OpenTrace, step: str) -> AssembledTrace:
+def quarantined_trace(trace_id: bytes, waiting: OpenTrace, step: str) -> AssembledTrace:
     """A trace that nobody works on any more.
 
     Args:
@@ -295,7 +295,7 @@ class _DeadlineError(Exception):
     """A trace takes too long."""
 
 
-def drawn(trace_id: bytes, lowest: int) -> bool:
+def is_sampled(trace_id: bytes, lowest: int) -> bool:
     """Whether a trace won the draw that its id is, before anything else of it is read.
 
     Args:

@@ -16,10 +16,10 @@ from ragmon.core import constants
 from ragmon.core.record import Entry, Label, Record, encode_entry
 from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
-from ragmon.server.journal.reader import ends
+from ragmon.server.journal.reader import trace_id_ends
 from ragmon.server.pipeline.assembler import LATE, AssembledTrace
 from ragmon.server.pipeline.decode import FORGOTTEN, BatchCounts, QueuedRequest, WriteBatch, count
-from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_a_probers, joined
+from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_from_prober, join_reply
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 
 
@@ -87,7 +87,7 @@ def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: Tra
         if reply.came:
             _put_record(trace_id, record, reply, batch, traces, row)
         else:
-            found = joined(record, reply.record)
+            found = join_reply(record, reply.record)
             seq = batch.hold(row.arrival, RECORD, encode_entry(found), [trace_id])
             row.early[trace_id] = PendingProbeRecord(trace_id, found, seq)
     return True
@@ -118,7 +118,7 @@ def _put_record(
     is_there = reply is not None and _take(trace_id, batch, traces, row)
     if reply is not None and is_there:
         row.counts.duplicate += 1
-        found = joined(record, reply.record)
+        found = join_reply(record, reply.record)
     count(row.counts.probed, JOINED if is_there else NO_REPLY)
     row.put(found, encode_entry(found))
     batch.remember([trace_id], row.arrival, recorded=True)
@@ -134,12 +134,12 @@ def _take(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: Write
     return is_there
 
 
-def hold(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
+def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
     """Put replies that wait on disk; returns their numbers."""
     return {trace_id: batch.hold(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
 
 
-def put_alone(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
+def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
     """The replies to probes of which the application tells nothing more, and on disk, for a while, those that wait.
 
     What it tells later is there already.
@@ -154,14 +154,14 @@ def put_alone(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> Non
             row.put(record, encode_entry(record))
             batch.remember([trace_id], row.arrival, recorded=True)
     waiting = {trace_id: one for trace_id, one in traces.replies.loose().items() if trace_id not in row.answered}
-    row.replies.update(hold(waiting, batch, row.arrival))
+    row.replies.update(store_replies(waiting, batch, row.arrival))
 
 
 OLDEST: Final = 86_400.0
 """Seconds for which it is known what came already; what is older is not taken."""
 
 
-def write(
+def write_batch(
     batch: JournalBatch,
     requests: Sequence[QueuedRequest],
     traces: TraceTracker,
@@ -185,7 +185,7 @@ def write(
     _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
     labels = _complete(batch, traces, row)
     put_overdue(batch, traces, row)
-    put_alone(batch, traces, row)
+    put_unmatched_replies(batch, traces, row)
     answers = answers_to(batch, [*labels, *labels_of(requests)], row)
     _put_entries(row, labels, answers)
     for request in requests:
@@ -196,14 +196,14 @@ def write(
             waits = sorted({piece.trace_id for piece in kept})
             row.held.append((request, kept, batch.hold(now, request.form.value, request.body, waits, traces.lowest)))
     count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
-    traces_of = ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
+    traces_of = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
     batch.release(traces.released)
     batch.remember([*row.passed, *traces.forgotten, *traces.unknown], now)
     return row
 
 
-def tidy(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
+def write_beside_batch(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
     """Write what makes no row: failures, replies that wait, and which requests nothing waits for, whose text must go.
 
     Args:
@@ -218,7 +218,7 @@ def tidy(journal: Journal, traces: TraceTracker, failures: list[Failure], now: f
     with journal.begin() as batch:
         batch.fail(failures)
         batch.release(traces.released)
-        held = hold(loose, batch, now)
+        held = store_replies(loose, batch, now)
     traces.replies.held(held)
     failures.clear()
     traces.released.clear()
@@ -248,7 +248,7 @@ def _whole(
     there = batch.recorded({one.trace_id for one in fresh})
     for place, one in enumerate(fresh):
         row.counts.own += place not in twice
-        probers = is_a_probers(one.record)
+        probers = is_from_prober(one.record)
         known = is_probed(one.trace_id, traces, row) if probers else one.trace_id in there
         if place in twice or known:
             row.counts.duplicate += 1

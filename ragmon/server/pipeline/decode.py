@@ -17,14 +17,14 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.bounds import bounded
-from ragmon.core.record import Entry, Record, encode_entry, of_a_trace, parse_label
+from ragmon.core.record import Entry, Record, encode_entry, has_trace_id, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.otlp import batch as extent
 from ragmon.ingest.otlp.batch import TOO_MANY, ExternalSpan, NativeSpan
 from ragmon.ingest.otlp.metrics import totals
-from ragmon.ingest.otlp.request import packed, read
+from ragmon.ingest.otlp.request import read, span_bytes
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.monitor.log import complain
@@ -155,7 +155,7 @@ class UnreadableError(RejectedError):
         self.counts = BatchCounts(received=rejected.lost, dropped={rejected.reason: rejected.lost})
 
 
-def of_traces(body: bytes, form: Encoding) -> QueuedRequest:
+def decode_traces(body: bytes, form: Encoding) -> QueuedRequest:
     """The spans of an `ExportTraceServiceRequest`.
 
     Raises:
@@ -179,7 +179,7 @@ def of_traces(body: bytes, form: Encoding) -> QueuedRequest:
     return QueuedRequest(
         size=len(body),
         whole=whole,
-        foreign=[packed(one) for one in batch.foreign],
+        foreign=[span_bytes(one) for one in batch.foreign],
         counts=BatchCounts(received=bad, dropped=dict(rejected), unknown=unknown),
         taken=ExportResult(bad, first if bad else ""),
         body=(batch.body or body) if batch.foreign else b"",
@@ -190,7 +190,7 @@ def of_traces(body: bytes, form: Encoding) -> QueuedRequest:
 def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return [packed(one) for one in read(body.body, json=body.form == Encoding.JSON.value).foreign]
+        return [span_bytes(one) for one in read(body.body, json=body.form == Encoding.JSON.value).foreign]
     except Rejected as rejected:
         complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
@@ -234,7 +234,7 @@ def _why(line: str, found: str) -> str:
     return found
 
 
-def of_metrics(body: bytes, form: Encoding) -> QueuedRequest:
+def decode_metrics(body: bytes, form: Encoding) -> QueuedRequest:
     """The producers' totals of an `ExportMetricsServiceRequest`.
 
     Raises:
@@ -248,7 +248,7 @@ def of_metrics(body: bytes, form: Encoding) -> QueuedRequest:
     return QueuedRequest(size=len(body), entries=list(found), taken=ExportResult(rejected, first))
 
 
-def of_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
+def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
     """Labels people gave; one that is none is left out and counted.
 
     Args:
@@ -258,7 +258,7 @@ def of_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest
     request, first = QueuedRequest(), ""
     for place, told in enumerate(labels, 1):
         try:
-            label = of_a_trace(parse_label(told))
+            label = has_trace_id(parse_label(told))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
             first = first or f"label {place} of {len(labels)}: {error}"

@@ -124,12 +124,12 @@ class PendingReplies:
         self._held.clear()
 
 
-def is_a_probers(record: Record) -> bool:
+def is_from_prober(record: Record) -> bool:
     """Whether a prober made a record, and not the application."""
     return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
 
 
-def probed_lately(journal: JournalReaderBase) -> Iterator[bytes]:
+def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
     """The traces of probes in the newest rows."""
     mark = f'"source":"{constants.PROBE}"'.encode()
     for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
@@ -139,7 +139,7 @@ def probed_lately(journal: JournalReaderBase) -> Iterator[bytes]:
                 yield bytes.fromhex(found.trace_id)
 
 
-def joined(own: Record, reply: Record) -> Record:
+def join_reply(own: Record, reply: Record) -> Record:
     """One record of two: the application's, and from the reply what that does not say.
 
     Args:

@@ -23,8 +23,8 @@ from ragmon.server.pipeline.assembler import (
     AssemblyLimits,
     OpenTrace,
     TraceBuffer,
-    drawn,
-    quarantined,
+    is_sampled,
+    quarantined_trace,
 )
 from ragmon.server.pipeline.clock import SLICE, Deadline
 from ragmon.server.pipeline.decode import BatchCounts, WriteBatch, count, spans_of
@@ -33,7 +33,7 @@ from ragmon.server.pipeline.probe_replies import (
     PendingProbeRecord,
     PendingProbeRecords,
     PendingReplies,
-    probed_lately,
+    recently_probed,
 )
 
 REMEMBERED: Final = 200_000
@@ -130,7 +130,7 @@ class TraceTracker:
                 count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
             elif trace_id in self._room.traces or trace_id in row.begun:
                 kept.append(piece)
-            elif not drawn(trace_id, self.lowest):
+            elif not is_sampled(trace_id, self.lowest):
                 self._pass_over(piece, row.counts)
             else:
                 row.counts.received += 1
@@ -246,7 +246,7 @@ class TraceTracker:
         for unique in journal.recent():
             if len(unique) == WHOLE:
                 _remember(self._own, unique[:TRACE_ID])
-        for trace_id in probed_lately(journal):
+        for trace_id in recently_probed(journal):
             _remember(self._probed, trace_id)
         for body in journal.bodies():
             if body.form == RECORD:
@@ -268,7 +268,7 @@ class TraceTracker:
                 with attempts.attempt(key):
                     self._resume(body, journal)
         for trace_id in [one for one in self._room.traces if trace_key(one) in poison]:
-            self._put(quarantined(trace_id, self._room.take(trace_id), ASSEMBLING))
+            self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
 
     def _resume(self, body: PendingRequest, journal: JournalReaderBase) -> None:
         """Let the spans of a request wait again whose traces became no record, not even one that waits itself."""
@@ -287,7 +287,7 @@ class TraceTracker:
         for place, trace_id in enumerate(sorted(waits - journal.known(waits))):
             self._room.hold(trace_id, body.seq, body.arrival)
             step = "" if place else READING  # it is kept as a whole, and so once
-            self._put(quarantined(trace_id, self._room.take(trace_id), step))
+            self._put(quarantined_trace(trace_id, self._room.take(trace_id), step))
         if not self._room.holds(body.seq):
             self.released.append(body.seq)
 

@@ -23,17 +23,17 @@ from ragmon.core.record import Ack, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.monitor.log import complain
 from ragmon.server.journal import Journal, JournalError
-from ragmon.server.memory import Spare
+from ragmon.server.memory import MemoryTrimmer
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.commit import tidy, write
+from ragmon.server.pipeline.commit import write_batch, write_beside_batch
 from ragmon.server.pipeline.decode import BatchCounts, QueuedRequest, UnreadableError, WriteBatch, count
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
 
-def ack_of(live: Engine, pipeline: str, alert: str, reason: str) -> Ack:
+def ack_entry(live: Engine, pipeline: str, alert: str, reason: str) -> Ack:
     """The line of an acknowledgement.
 
     Args:
@@ -236,7 +236,7 @@ class JournalWriter:
         self.refused: dict[str, int] = {}
         self.quarantined = journal.quarantine_size()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
-        self._spare = Spare()
+        self._spare = MemoryTrimmer()
         self._queue: deque[QueuedRequest] = deque()
         self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._queued = 0
@@ -270,17 +270,17 @@ class JournalWriter:
     def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
         """Hand in an `ExportTraceServiceRequest`."""
         self._has_room()
-        return self._hand_in(self._read(decode.of_traces, body, form))
+        return self._hand_in(self._read(decode.decode_traces, body, form))
 
     def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
         """Hand in an `ExportMetricsServiceRequest`."""
         self._has_room()
-        return self._hand_in(self._read(decode.of_metrics, body, form))
+        return self._hand_in(self._read(decode.decode_metrics, body, form))
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Hand in labels."""
         self._has_room()
-        return self._hand_in(decode.of_labels(labels, comments=self.ledger.keeps_text))
+        return self._hand_in(decode.decode_labels(labels, comments=self.ledger.keeps_text))
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
         """Silence an alarm; the result is whether it fired.
@@ -290,7 +290,7 @@ class JournalWriter:
         """
         self._has_room()
         with self.lock:
-            ack = ack_of(self.ledger.live, pipeline, alert, reason)
+            ack = ack_entry(self.ledger.live, pipeline, alert, reason)
         return self._hand_in(QueuedRequest(entries=[ack]))
 
     def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
@@ -382,7 +382,7 @@ class JournalWriter:
             try:
                 self._turn(requests)
                 if last:
-                    tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
+                    write_beside_batch(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
                 if self._housekeeping.keep(self.ledger, ending=last):
                     self.quarantined = self.journal.quarantine_size()
                 self._spare.give_back(self.ledger.seq + sum(self.refused.values()))
@@ -417,11 +417,11 @@ class JournalWriter:
         if not (requests or self.waiting.has_news(now) or loose or self.trouble):
             with self.lock:
                 self.ledger.advance(now)
-            tidy(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
+            write_beside_batch(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
             return
         try:
             with self.journal.begin() as batch:
-                row = write(batch, requests, self.waiting, loose, now, self.clock.now())
+                row = write_batch(batch, requests, self.waiting, loose, now, self.clock.now())
                 batch.fail(self.ledger.failures)
         except BaseException:
             with self._changed:

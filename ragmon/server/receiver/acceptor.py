@@ -35,7 +35,7 @@ _TLS_BUFFER: Final = 1 << 14
 """Bytes of the buffer of a TLS connection: one record. asyncio's 256 KiB for each are 100 MiB for all of them."""
 
 
-class Shares(NamedTuple):
+class ConnectionShares(NamedTuple):
     """How many connections the ports of a process may have at once.
 
     Attributes:
@@ -47,7 +47,7 @@ class Shares(NamedTuple):
     admin: int
 
 
-def shares(files: int) -> Shares:
+def shares(files: int) -> ConnectionShares:
     """How many connections each port may have, so that together they leave files for everything else.
 
     Args:
@@ -60,7 +60,7 @@ def shares(files: int) -> Shares:
     """
     free = max(files - OWN_FILES - SPARE_FILES, 0)
     admin = min(max(free // _ADMIN_SHARE, _FEWEST), CONNECTIONS)
-    return Shares(min(max((free - admin) // 2, _FEWEST), CONNECTIONS), admin)
+    return ConnectionShares(min(max((free - admin) // 2, _FEWEST), CONNECTIONS), admin)
 
 
 class _Tls(SSLProtocol):

@@ -38,7 +38,7 @@ class FastHeaders(dict[str, str]):
         return [self[name]] if name in self else []
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """What stands before a body.
 
     Attributes:
@@ -54,20 +54,20 @@ class Head(NamedTuple):
     length: int
 
 
-Quick = Callable[[Head, bytes, Callable[[bytes], None]], bool]
+Quick = Callable[[RequestHead, bytes, Callable[[bytes], None]], bool]
 """Takes a request: its head, its body, and what is told the answer in the event loop. Returns whether it did."""
 
 
-def head(data: bytes, most: int) -> Head | None:
+def parse_head(data: bytes, most: int) -> RequestHead | None:
     r"""The head of the usual export; None where it is not whole, or anything about it is unusual.
 
     Args:
         data: What a client sent.
         most: Bytes it may have.
 
-    >>> head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nspans", 1000)
+    >>> parse_head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nspans", 1000)
     Head(path='/v1/traces', fields={'host': 'a', 'content-length': '5'}, size=56, length=5)
-    >>> head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", 1000)
+    >>> parse_head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", 1000)
     """
     end = data.find(b"\r\n\r\n", 0, most)
     line = data.find(b"\r\n", 0, most)
@@ -86,10 +86,10 @@ def head(data: bytes, most: int) -> Head | None:
         return None
     if fields.get("connection", "keep-alive").lower() != "keep-alive":
         return None
-    return Head(path, fields, end + 4, int(length))
+    return RequestHead(path, fields, end + 4, int(length))
 
 
-def raw(answer: Response) -> bytes:
+def response_bytes(answer: Response) -> bytes:
     """A response as it is sent."""
     status = HTTPStatus(answer.status_code)
     lines = [b"HTTP/1.1 %d %s" % (status, status.phrase.encode())]
@@ -97,7 +97,7 @@ def raw(answer: Response) -> bytes:
     return b"\r\n".join([*lines, b"", bytes(answer.body)])
 
 
-class Answers:
+class ResponseQueue:
     """Brings results into the event loop, many at a time: waking it up costs more than an answer does.
 
     Args:
@@ -126,7 +126,7 @@ class Answers:
             self._ready.popleft()()
 
 
-class Exporting(Connection):
+class ExportConnection(Connection):
     """A connection on which most requests are small exports."""
 
     quick: ClassVar[Quick]
@@ -179,7 +179,7 @@ class Exporting(Connection):
 
     def _begin(self, data: bytes, *, first: bool) -> None:
         self._unset_keepalive_if_required()
-        found = head(data, self.rules.limits.header)
+        found = parse_head(data, self.rules.limits.header)
         end = 0 if found is None else found.size + found.length
         if found is not None and first and len(data) < end:
             self._apart = data

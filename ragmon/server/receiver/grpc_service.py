@@ -21,15 +21,15 @@ from ragmon.server.receiver.interface import (
     HTTPError,
     RejectedError,
 )
-from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, Reservation, busy, submit_and_wait
-from ragmon.server.receiver.logs import unread
+from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, Reservation, busy_error, submit_and_wait
+from ragmon.server.receiver.logs import reject_logs
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
     TRACES,
     Signal,
     authorise,
-    exported,
+    export_success,
     oversize,
     retry_info,
     status,
@@ -94,7 +94,7 @@ class Exports:
         self._methods = {
             f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, desk.traces),
             f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, desk.metrics),
-            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, unread),
+            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, reject_logs),
         }
 
     def service(self, call: Any) -> Any:
@@ -132,7 +132,7 @@ class Exports:
             body = await self._plain(ticket, body)
             async with self._intake.turn(len(body)):
                 taken: ExportResult = await submit_and_wait(partial(export.take, body, Encoding.PROTOBUF))
-        answer: bytes = exported(export.signal, taken).SerializeToString()
+        answer: bytes = export_success(export.signal, taken).SerializeToString()
         return answer
 
     async def _read(self, context: Any) -> bytes:
@@ -142,7 +142,7 @@ class Exports:
             TurnedAwayError: It does not come, or too many are being read.
         """
         if self._reading >= READING:
-            raise busy()
+            raise busy_error()
         self._reading += 1
         try:
             async with asyncio.timeout(self._limits.deadline):

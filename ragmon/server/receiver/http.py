@@ -25,7 +25,7 @@ from ragmon.monitor import embedded
 from ragmon.monitor.embedded import LONGEST
 from ragmon.monitor.log import complain
 from ragmon.server.receiver import messages
-from ragmon.server.receiver.fast_path import LARGEST, Answers, Head, raw
+from ragmon.server.receiver.fast_path import LARGEST, RequestHead, ResponseQueue, response_bytes
 from ragmon.server.receiver.interface import (
     BAD_METHOD,
     TIMEOUT,
@@ -45,7 +45,7 @@ from ragmon.server.receiver.limits import (
     Reservation,
     submit_and_wait,
 )
-from ragmon.server.receiver.logs import unread
+from ragmon.server.receiver.logs import reject_logs
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
@@ -164,7 +164,7 @@ class _WritePort:
     """See `receiver_app`."""
 
     _usual: ClassVar = {
-        (signal, form): raw(export_response(signal, ExportResult(), form))
+        (signal, form): response_bytes(export_response(signal, ExportResult(), form))
         for signal in (TRACES, METRICS)
         for form in Encoding
     }
@@ -175,7 +175,7 @@ class _WritePort:
         self._hosts = hosts if token is None else None
         self._limits = limits
         self._intake = MemoryLimiter(limits)
-        self._answers: Answers | None = None
+        self._answers: ResponseQueue | None = None
         self._takers: dict[str, Callable[[Request], Awaitable[Response]]] = {
             TRACES_PATH: partial(self._export, signal=TRACES),
             LANGFUSE_PATH: partial(self._export, signal=TRACES),
@@ -198,7 +198,7 @@ class _WritePort:
             raise
         await answer(scope, receive, send)
 
-    def quick(self, head: Head, body: bytes, answer: Callable[[bytes], None]) -> bool:
+    def quick(self, head: RequestHead, body: bytes, answer: Callable[[bytes], None]) -> bool:
         """Take a small export at once; returns whether that was done. Whatever is to be refused is left to the others.
 
         Args:
@@ -235,17 +235,17 @@ class _WritePort:
             future.add_done_callback(lambda done: loop.put(partial(waits.done, done)))
         return True
 
-    def _loop(self) -> Answers:
+    def _loop(self) -> ResponseQueue:
         """Of the event loop that runs; it is another one once the port is opened again."""
         running = asyncio.get_running_loop()
         if self._answers is None or self._answers.loop is not running:
-            self._answers = Answers(running)
+            self._answers = ResponseQueue(running)
         return self._answers
 
     @staticmethod
     def stopping(headers: messages.Headers) -> bytes:
         """What somebody is told who is not answered before the server ends."""
-        return raw(refusal(_stopping(), messages.form(headers)))
+        return response_bytes(refusal(_stopping(), messages.body_encoding(headers)))
 
     async def _answer(self, request: Request) -> Response:
         try:
@@ -291,7 +291,7 @@ class _WritePort:
     def _take(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
         """Where an export is handed in."""
         if signal is LOGS:
-            return unread
+            return reject_logs
         return self._desk.traces if signal is TRACES else self._desk.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:
@@ -370,11 +370,11 @@ class _Waits(NamedTuple):
         else:
             self.ticket.give_back()
             whole = self.usual[self.signal, self.form]
-            self.answer(raw(export_response(self.signal, taken, self.form)) if taken.rejected > 0 else whole)
+            self.answer(response_bytes(export_response(self.signal, taken, self.form)) if taken.rejected > 0 else whole)
 
     def refused(self, error: RejectedError) -> None:
         self.ticket.give_back()
-        self.answer(raw(refusal(error, self.form)))
+        self.answer(response_bytes(refusal(error, self.form)))
 
 
 def _plain(body: bytes, encoding: str) -> bytes | None:
@@ -401,4 +401,4 @@ def _broken() -> RejectedError:
 
 def _form(request: Request) -> Encoding | None:
     """The form in which a refusal is told: that of an export, None for what is no export or in no known form."""
-    return messages.form(request.headers) if request.scope["path"] in EXPORTS else None
+    return messages.body_encoding(request.headers) if request.scope["path"] in EXPORTS else None

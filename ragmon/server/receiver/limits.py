@@ -175,12 +175,12 @@ class MemoryLimiter:
         if (size if whole is None else whole) <= self._limits.small:
             most += most // _SPARE
         if size > 0 and self.held + size > most:
-            raise busy()
+            raise busy_error()
         self.held += size
 
     def _look(self) -> None:
         if self.in_flight >= self._limits.in_flight:
-            raise busy()
+            raise busy_error()
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
@@ -200,7 +200,7 @@ class MemoryLimiter:
         try:
             await asyncio.wait_for(self._turns.acquire(), self._limits.deadline)
         except TimeoutError:
-            raise busy() from None
+            raise busy_error() from None
         try:
             yield
         finally:
@@ -273,7 +273,7 @@ class Reservation:
         self.give_back()
 
 
-def busy() -> HTTPError:
+def busy_error() -> HTTPError:
     """What somebody is told who comes to a full house."""
     return HTTPError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
 

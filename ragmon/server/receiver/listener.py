@@ -24,7 +24,7 @@ from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.monitor.log import complain
 from ragmon.server.receiver.acceptor import CONNECTIONS, Acceptor
 from ragmon.server.receiver.connection import KEEP_ALIVE, Connection, ConnectionLimits
-from ragmon.server.receiver.fast_path import Exporting
+from ragmon.server.receiver.fast_path import ExportConnection
 from ragmon.server.receiver.limits import LIMITS, RequestLimits
 
 _BACKLOG: Final = 512
@@ -163,7 +163,7 @@ class HttpServer(Listener):
 
     Args:
         app: The ASGI application; it is sent requests alone, no lifespan events. One that has `quick` and `stopping`
-            answers small exports itself, see `Exporting`.
+            answers small exports itself, see `ExportConnection`.
         address: Where; port 0 takes a free one.
         tls: The certificate and its key, PEM files; None for plain HTTP.
         name: The key of `[serve]` that says where.
@@ -191,7 +191,7 @@ class HttpServer(Listener):
         self._handshake = handshake
         told = {"rules": ConnectionLimits(limits, refused)}
         quick = {name: getattr(app, name) for name in ("quick", "stopping") if hasattr(app, name)}
-        kind = Exporting if quick else Connection
+        kind = ExportConnection if quick else Connection
         self._protocol: type[Connection] = type("Connection", (kind,), {**told, **quick})
         self._server: _Server | None = None
 
@@ -268,7 +268,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         await asyncio.sleep(0)  # those whose requests were ended just now say so
         for connection in list(self.server_state.connections):
-            if isinstance(connection, Exporting):
+            if isinstance(connection, ExportConnection):
                 connection.give_up()
             if connection.transport is not None:
                 connection.transport.abort()

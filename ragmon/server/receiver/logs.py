@@ -29,7 +29,7 @@ class _Export(msgspec.Struct, rename="camel"):
     resource_logs: list[_Resource] | None = None
 
 
-def unread(body: bytes, form: Encoding) -> Future[ExportResult]:
+def reject_logs(body: bytes, form: Encoding) -> Future[ExportResult]:
     """What becomes of an `ExportLogsServiceRequest`: all of its records are rejected, as a partial success.
 
     Args:
@@ -39,7 +39,7 @@ def unread(body: bytes, form: Encoding) -> Future[ExportResult]:
     Raises:
         TurnedAwayError: It is none (400), or holds too many records (413).
 
-    >>> unread(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Encoding.JSON).result().rejected
+    >>> reject_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Encoding.JSON).result().rejected
     2
     """
     if batch.is_crowded(body, batch.LOGS, json=form is Encoding.JSON):

@@ -88,7 +88,7 @@ def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
         raise HTTPError(403, FORBIDDEN, "this server is not known by that name", hint=hint)
 
 
-def form(headers: Headers) -> Encoding | None:
+def body_encoding(headers: Headers) -> Encoding | None:
     """How a body is written; None where nobody here can read it."""
     return FORMS.get(headers.get("content-type", "").partition(";")[0].strip().lower())
 
@@ -99,7 +99,7 @@ def content_type(headers: Headers, *known: Encoding) -> Encoding:
     Raises:
         TurnedAwayError: It is not (415).
     """
-    found = form(headers)
+    found = body_encoding(headers)
     if found not in known:
         hint = f"Content-Type: {' or '.join(name for name, one in FORMS.items() if one in known)}"
         told = shorten(headers.get("content-type", ""))
@@ -166,7 +166,7 @@ METRICS: Final = Signal(ExportMetricsServiceResponse, "rejected_data_points")
 LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
 
 
-def exported(signal: Signal, taken: ExportResult) -> Any:
+def export_success(signal: Signal, taken: ExportResult) -> Any:
     """The protocol's answer to an export that was taken.
 
     Args:
@@ -182,7 +182,7 @@ def exported(signal: Signal, taken: ExportResult) -> Any:
 
 def export_response(signal: Signal, taken: ExportResult, form: Encoding) -> Response:
     """The same over HTTP, in the form of the request."""
-    answer = exported(signal, taken)
+    answer = export_success(signal, taken)
     if form is Encoding.PROTOBUF:
         return Response(answer.SerializeToString(), media_type=PROTOBUF)
     return Response(MessageToJson(answer, indent=None), media_type=JSON)
