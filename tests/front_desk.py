@@ -72,7 +72,7 @@ class FrontDesk:
                 raise self.raises
             holds = self.holds
         if not holds:
-            settle(future, answer)
+            resolve(future, answer)
         return future
 
     def release(self):
@@ -81,7 +81,7 @@ class FrontDesk:
             self.holds = False
             held, self._held = self._held, []
         for future, answer in held:
-            settle(future, answer)
+            resolve(future, answer)
 
     def wait_for(self, condition):
         """Wait until a condition holds; it is looked at whenever something comes."""
@@ -89,7 +89,7 @@ class FrontDesk:
             assert self._changed.wait_for(condition, PATIENCE), (self.taken, self.refused)
 
 
-def settle(future, answer):
+def resolve(future, answer):
     if isinstance(answer, BaseException):
         future.set_exception(answer)
     else:

@@ -33,7 +33,7 @@ def guarded(folder, token, text="", **how):
         how: Passed on to the server.
     """
     settings = load(with_token(folder, token, text), environ={})
-    with Server(settings, **{"patience": QUICK, **how}) as server:
+    with Server(settings, **{"assembly_limits": QUICK, **how}) as server:
         yield Running(server)
 
 

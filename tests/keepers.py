@@ -28,13 +28,13 @@ class Hand:
     Args:
         folder: Where its configuration and its state lie.
         text: The configuration beside `[serve]`.
-        patience: How long it waits for spans.
+        assembly_limits: How long it waits for spans.
     """
 
-    def __init__(self, folder, text="", patience=QUICK):
+    def __init__(self, folder, text="", assembly_limits=QUICK):
         self.folder = folder
         self.time = Time()
-        self._patience = patience
+        self._patience = assembly_limits
         self._configure(text)
         self.open()
 
@@ -49,11 +49,11 @@ class Hand:
 
     def open(self):
         """Begin to serve, with what is in the journal."""
-        self.keeper = make_writer(self.settings, self.time.clock(), self._patience)
+        self.writer = make_writer(self.settings, self.time.clock(), self._patience)
 
     def kill(self):
         """End as a crash does: nothing more is written."""
-        self.keeper.journal.close()
+        self.writer.journal.close()
 
     def again(self, seconds=0.0):
         """Be killed, and begin again after some time."""
@@ -65,7 +65,7 @@ class Hand:
         """Go on with another configuration, or with the same one read again."""
         if text is not None:
             self._configure(text)
-        self.keeper.go_on_with(ServerState(self.settings))
+        self.writer.go_on_with(ServerState(self.settings))
 
     def send(self, *bodies):
         """Write one row of exports of traces."""
@@ -73,39 +73,39 @@ class Hand:
 
     def take(self, *requests):
         """Write one row of requests."""
-        self.keeper._turn(list(requests))
+        self.writer._turn(list(requests))
 
     def tick(self, seconds=0.0):
         """Let time pass, and see what is due."""
         self.time.now += seconds
-        self.keeper._turn([])
+        self.writer._turn([])
 
     def save(self):
         """Write a checkpoint."""
-        self.keeper._housekeeping.save(self.ledger)
+        self.writer._housekeeping.save(self.server_state)
 
     def expire(self):
         """Delete all that has had its time."""
-        while self.keeper.journal.expire():
+        while self.writer.journal.expire():
             pass
 
     def damage(self):
         """Find the journal damaged: it is set aside, and another one begun."""
-        self.keeper._fail([], "corrupt")
+        self.writer._fail([], "corrupt")
 
     def forget(self, trace):
         """Have a trace forgotten, as the command does in a process of its own."""
         return erase(self.folder / "state", trace=trace)
 
     @property
-    def ledger(self):
+    def server_state(self):
         """Where it stands."""
-        return self.keeper.ledger
+        return self.writer.server_state
 
     @property
     def books(self):
         """The books of what came in."""
-        return self.ledger.books(self.keeper.waiting.pending)
+        return self.server_state.books(self.writer.waiting.pending)
 
     def replayed(self):
         """Where a replay of all rows comes to."""
@@ -114,7 +114,7 @@ class Hand:
 
     def agrees(self):
         """Whether a replay counts what was counted here."""
-        mine, other = self.ledger, self.replayed()
+        mine, other = self.server_state, self.replayed()
         return fingerprint(mine) == fingerprint(other)
 
     def verified(self):
@@ -127,9 +127,9 @@ class Hand:
             return journal.failures(FailureQuery(limit=1000)).failures
 
 
-def fingerprint(ledger):
+def fingerprint(server_state):
     """What was counted: what came in, what producers said, and every window."""
-    return ledger.counts.dump(), ledger.producers.dump(), ledger.live.scorer.state.digest()
+    return server_state.counts.dump(), server_state.producers.dump(), server_state.engine.scorer.state.digest()
 
 
 def body(*spans):

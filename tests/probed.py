@@ -121,17 +121,17 @@ def spec_of(target, **keys):
 def asking(target, *, key=None, settings=None, **keys):
     """An asker of a target."""
     capture = ProbeCapture(settings or defaults())
-    asker = None
+    client = None
     try:
-        asker = ProbeClient.of(spec_of(target, **keys), capture, key=key)
-        yield asker
+        client = ProbeClient.of(spec_of(target, **keys), capture, key=key)
+        yield client
     finally:
-        if asker is not None:
-            asker.close()
+        if client is not None:
+            client.close()
         capture.close()
 
 
 def ask(target, question=QUESTION, **keys):
     """What becomes of one question."""
-    with asking(target, **keys) as asker:
-        return asker.ask(question, asker.sending(question))
+    with asking(target, **keys) as client:
+        return client.ask(question, client.sending(question))

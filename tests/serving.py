@@ -53,7 +53,7 @@ def serving(folder, text="", **how):
         how: Passed on to the server.
     """
     settings = load(configuration(folder, text), environ={})
-    with Server(settings, **{"patience": QUICK, **how}) as server:
+    with Server(settings, **{"assembly_limits": QUICK, **how}) as server:
         yield Running(server)
 
 
@@ -280,13 +280,13 @@ def accounted(running):
 
 def digest(running):
     """What a server in this process counted, as a fingerprint."""
-    with running.server.keeper.lock:
-        return running.server.keeper.ledger.live.scorer.state.digest()
+    with running.server.writer.lock:
+        return running.server.writer.server_state.engine.scorer.state.digest()
 
 
 def between_rows(running, what):
     """Have something done by a server in this process while it writes nothing; returns what came of it."""
-    return running.server.keeper.errand(what).result(PATIENCE)
+    return running.server.writer.errand(what).result(PATIENCE)
 
 
 def replayed(folder):

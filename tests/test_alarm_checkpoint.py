@@ -226,7 +226,7 @@ def test_items_are_compared_with_their_answers_in_the_good_run(given_world):
     world = given_world()
     world.run(20, wrong=0.5)
     assert "answer_precision:paired" in world.firing
-    assert world.alarms.of("default").sight.first["answer_precision"].keys() >= {f"a{n}" for n in range(30)}
+    assert world.alarms.of("default").selector.first["answer_precision"].keys() >= {f"a{n}" for n in range(30)}
 
 
 def test_what_the_file_does_not_know_is_learned(given_world):

@@ -65,18 +65,18 @@ def seen_minutes(draw):
 def test_the_first_source_that_ever_had_data_is_looked_at(minutes):
     """In the order in which gates look; an earlier one that appears later takes over and stays."""
     scorer = Scorer(GOLD)
-    sight, known, before = ObservationSelector(scorer.table), {True: set(), False: set()}, {}
+    selector, known, before = ObservationSelector(scorer.table), {True: set(), False: set()}, {}
     for golden, free in minutes:
         records = [Record(source=source, qid="a0", **GOOD) for source in golden]
         records += [Record(source=source, q="?", **GOOD) for source in free]
         if not records:
             continue
-        changed = sight.turn(step_of(records, scorer))
+        changed = selector.turn(step_of(records, scorer))
         known[True] |= set(golden)
         known[False] |= {*golden, *free}
         orders = {True: GOLD_SOURCES, False: FREE_SOURCES}
         expected = {kind: next(s for s in orders[kind] if s in known[kind]) for kind in orders if known[kind]}
-        assert sight.sources == expected
+        assert selector.sources == expected
         assert changed.sources == {kind for kind in before if before[kind] != expected[kind]}
         before = expected
 
@@ -143,7 +143,7 @@ def test_another_version_of_the_gold_set_starts_alarms_on_gold_anew_and_leaves_t
     assert {edge.state for edge in edges} == {"resolved"}
     assert {"compliance", "compliance:look"} <= world.firing
     assert world.state("answer_precision:look").level is None
-    assert not any(world.alarms.of("default").sight.first.values())
+    assert not any(world.alarms.of("default").selector.first.values())
     assert world.state("compliance:look").level == old.state("compliance:look").level
     world.run(30, listless=0.5)
     assert world.firing == fired - {edge.alert for edge in edges}
@@ -228,10 +228,10 @@ def quiz(draw):
 def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
     """Better counts as equally good. Where an answer is not in the denominator, the next one that is comes first."""
     scorer = Scorer(GOLD)
-    sight, first = ObservationSelector(scorer.table), {metric: {} for metric in METRICS}
+    selector, first = ObservationSelector(scorer.table), {metric: {} for metric in METRICS}
     for minute in minutes:
         step = step_of([Record(source="probe", qid=qid, **ANSWERS[answer]) for qid, answer in minute], scorer)
-        sight.turn(step)
+        selector.turn(step)
         for metric in METRICS:
             expected = []
             for qid in dict(minute):
@@ -240,7 +240,9 @@ def test_an_item_is_as_bad_as_it_is_worse_than_when_it_was_seen_first(minutes):
                     expected.append(1 - max(0.0, sum(scores) / len(scores) - first[metric][qid]))
                 elif scores:
                     first[metric][qid] = sum(scores) / len(scores)
-            assert values(sight.paired(step, paired(metric), freeze=True)) == pytest.approx(sorted(expected), abs=2e-6)
+            assert values(selector.paired(step, paired(metric), freeze=True)) == pytest.approx(
+                sorted(expected), abs=2e-6
+            )
 
 
 def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fires():
@@ -248,19 +250,19 @@ def test_nothing_is_remembered_of_an_item_that_is_seen_first_while_something_fir
     for _ in range(3):
         world.feed([*users(world, *[FAULTS["listless"]] * 60), *asked(world, GOOD)])
     assert "compliance" in world.firing
-    sight = world.alarms.of("default").sight
-    assert set(sight.first["answer_precision"]) == {"a0"}
+    selector = world.alarms.of("default").selector
+    assert set(selector.first["answer_precision"]) == {"a0"}
     for _ in range(5):
         world.feed([*users(world, *[FAULTS["listless"]] * 60), *asked(world, WRONG, WRONG)])
-    assert set(sight.first["answer_precision"]) == {"a0"}
+    assert set(selector.first["answer_precision"]) == {"a0"}
     for _ in range(10):
         world.feed([*users(world, *[GOOD] * 60), *asked(world, GOOD, GOOD)])
     assert world.firing == set()
-    assert sight.first["answer_precision"] == {"a0": 1_000_000, "a1": 1_000_000}
+    assert selector.first["answer_precision"] == {"a0": 1_000_000, "a1": 1_000_000}
 
 
 def test_a_pipeline_without_gold_has_nothing_to_say_on_gold():
-    sight, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], Scorer())
-    sight.turn(step)
-    assert sight.paired(step, paired("answer_precision"), freeze=True) == NONE
-    assert sight.of(step, replace(paired("answer_precision"), kind="gate")) == NONE
+    selector, step = ObservationSelector(Scorer().table), step_of([Record(source="live", q="?", **GOOD)], Scorer())
+    selector.turn(step)
+    assert selector.paired(step, paired("answer_precision"), freeze=True) == NONE
+    assert selector.of(step, replace(paired("answer_precision"), kind="gate")) == NONE

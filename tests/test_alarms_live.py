@@ -230,7 +230,7 @@ def test_a_metric_that_fails_in_an_alarm_neither_raises_nor_costs_the_record_tha
     submit(monitor, clock, FAULTS["uncited"])
     clock.advance(60)
     submit(monitor, clock, GOOD, GOOD)
-    scorer = monitor._live.scorer
+    scorer = monitor._engine.scorer
     assert scorer.scored + sum(scorer.dropped.values()) == monitor._received == 3
 
 

@@ -147,7 +147,7 @@ def test_sixty_four_threads_lose_nothing():
         assert installed.flush(60)
     finally:
         installed.shutdown(60)
-        ragmon.capture.runtime.use(before)
+        ragmon.capture.runtime.install_runtime(before)
     books = installed.books()
     assert (books.received, books.residual) == (3200, 0)
     assert books.scored + sum(books.dropped.values()) == 3200
@@ -201,7 +201,7 @@ def test_a_sink_that_hangs_costs_the_application_nothing_and_shutdown_its_time_l
         answer("q")
     started = time.monotonic()
     assert not installed.shutdown(timeout=0.2)
-    ragmon.capture.runtime.use(before)
+    ragmon.capture.runtime.install_runtime(before)
     assert time.monotonic() - started < 5
     books = installed.books()
     assert (books.received, books.scored, books.residual) == (5000, 0, 0)
@@ -254,7 +254,7 @@ def test_the_very_exception_arrives_also_where_counting_it_fails(rate, monkeypat
     def broken(*_):
         raise MemoryError
 
-    monkeypatch.setattr(ragmon.capture.runtime.Tally, "count_error", broken)
+    monkeypatch.setattr(ragmon.capture.runtime.CallCounters, "count_error", broken)
     with capturing(rate), pytest.raises(BrokenError) as caught:
         ragmon.trace(raises(BrokenError("q")))("q")
     assert caught.value.__context__ is None

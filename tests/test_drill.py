@@ -127,7 +127,7 @@ def same_again(folder, settings):
     """A replay of the journal gives the server's own counts and alarms."""
     with open_readonly(folder / "state") as journal:
         server, again = recover(settings, journal), replay(settings, journal)
-    assert again.live.scorer.state.digest() == server.live.scorer.state.digest()
-    edges = list(server.live.edges)
-    assert list(again.live.edges)[: len(edges)] == edges
+    assert again.engine.scorer.state.digest() == server.engine.scorer.state.digest()
+    edges = list(server.engine.edges)
+    assert list(again.engine.edges)[: len(edges)] == edges
     assert {edge.state for edge in edges if edge.alert == "answer_precision"} == {"firing", "resolved"}

@@ -48,7 +48,7 @@ def quarter_of_an_hour(folder, off):
                 pass_by(running, time, 5.0, off if k % 2 else -off)
                 pass_by(running, time, 5.0)
         books, shown = accounted(running), running.metrics()
-        found = [as_alert_line(edge) for edge in running.server.keeper.ledger.live.edges]
+        found = [as_alert_line(edge) for edge in running.server.writer.server_state.engine.edges]
         jumps = shown["ragmon_clock_jumps_total"]
         told = {name: value for name, value in shown.items() if name.startswith(("rag_", "ragmon_gate_", "ragmon_rec"))}
         return jumps, (books, digest(running), found, told)
@@ -121,14 +121,16 @@ def test_a_request_that_was_scored_is_not_scored_again_after_hours_of_silence(tm
     """It came together with one that still waited when the server was killed; it is started again much later."""
     time, left = Time(), tmp_path / "left"
     (tmp_path / "folder").mkdir()
-    with serving(tmp_path / "folder", clock=time.clock(), patience=AssemblyLimits(idle=1.0, rootless=600.0)) as running:
+    with serving(
+        tmp_path / "folder", clock=time.clock(), assembly_limits=AssemblyLimits(idle=1.0, rootless=600.0)
+    ) as running:
         done, waits = foreign(1, at=time.now), foreign(2, at=time.now)[1:]
         send_body(running, export(done + waits).SerializeToString())
         pass_by(running, time, 2.0)
         running.wait_for(lambda books: (books["scored"], books["pending"]) == (1, 1))
         between_rows(running, lambda: shutil.copytree(tmp_path / "folder", left))
     time.now += 5 * HOUR
-    with serving(left, clock=time.clock(), patience=QUICK) as running:
+    with serving(left, clock=time.clock(), assembly_limits=QUICK) as running:
         pass_by(running, time, 2.0)
         books = accounted(running)
     assert (books["received"], books["scored"], books["ignored"]) == (2, 2, {})

@@ -110,13 +110,13 @@ BODIES = [whole(some(25 * n)) for n in range(8)]
 def crashed(tmp_path_factory):
     """What a server leaves behind that is killed: rows, keys, failures, checkpoints, traces that wait."""
     folder, left = tmp_path_factory.mktemp("serving"), tmp_path_factory.mktemp("left")
-    with serving(folder, STRICT, patience=AssemblyLimits(idle=0.1, rootless=3600.0)) as running:
-        keeper = running.server.keeper
+    with serving(folder, STRICT, assembly_limits=AssemblyLimits(idle=0.1, rootless=3600.0)) as running:
+        writer = running.server.writer
         for n, body in enumerate(BODIES):
             send_body(running, body)
             send_body(running, export(foreign(n) + foreign(100 + n)[1:]).SerializeToString())
             if n == 4:
-                between_rows(running, lambda: keeper._housekeeping.save(keeper.ledger))
+                between_rows(running, lambda: writer._housekeeping.save(writer.server_state))
         books = running.wait_for(lambda found: found["pending"] == 8)
         between_rows(running, lambda: shutil.copytree(folder, left, dirs_exist_ok=True))
     assert (books["scored"], books["residual"]) == (208, 0)
@@ -137,7 +137,7 @@ def reopened(folder):
         assert running.get("/api/records")[0] in (200, 503)
         resets, found = running.status()["journal"]["resets"], digest(running)
     with open_readonly(folder / "state") as journal, suppress(JournalError):
-        assert replay(load(folder / "ragmon.toml", environ={}), journal).live.scorer.state.digest() == found
+        assert replay(load(folder / "ragmon.toml", environ={}), journal).engine.scorer.state.digest() == found
     return before, resets
 
 
@@ -220,7 +220,7 @@ def test_damage_that_shows_while_it_runs_costs_what_was_counted_nothing(tmp_path
     """The file is set aside, the sender tries again, and a crash right after that finds everything."""
     folder, left = tmp_path / "folder", tmp_path / "left"
     folder.mkdir()
-    with serving(folder, STRICT, patience=AssemblyLimits(idle=0.1, rootless=3600.0)) as running:
+    with serving(folder, STRICT, assembly_limits=AssemblyLimits(idle=0.1, rootless=3600.0)) as running:
         send_body(running, whole(some(0)))
         send_body(running, export(foreign(1)[1:]).SerializeToString())
         path = folder / "state" / "journal.db"

@@ -80,7 +80,7 @@ def test_order_and_repetition_change_no_count(tmp_path):
     for name, bodies in (("clean", clean), ("shuffled", list(pieces(records, frameworks, random.Random(8))))):
         time = Time()
         (tmp_path / name).mkdir()
-        with serving(tmp_path / name, clock=time.clock(), patience=PATIENT) as running:
+        with serving(tmp_path / name, clock=time.clock(), assembly_limits=PATIENT) as running:
             for body, kind in bodies:
                 send_body(running, body, kind)
             pass_by(running, time, 61.0)
@@ -105,10 +105,10 @@ def test_a_decorated_call_and_what_was_traced_in_it_count_the_same_in_any_order(
     exports = [whole([record]), *(export([span]).SerializeToString() for span in within(record, 1))]
     time = Time(now=record.ts)
     for bodies in [[exports[place]] for place in places] if restarts else [[exports[place] for place in places]]:
-        with serving(tmp_path, clock=time.clock(), patience=PATIENT) as running:
+        with serving(tmp_path, clock=time.clock(), assembly_limits=PATIENT) as running:
             for body in bodies:
                 send_body(running, body)
-    with serving(tmp_path, clock=time.clock(), patience=PATIENT) as running:
+    with serving(tmp_path, clock=time.clock(), assembly_limits=PATIENT) as running:
         pass_by(running, time, 61.0)
         books = accounted(running)
     assert (books["received"], books["scored"], books["ignored"]) == (2, 1, {"decorated": 1})

@@ -226,7 +226,9 @@ def test_what_waits_keeps_its_draw_when_the_rate_is_another_after_a_restart(tmp_
     folder.mkdir()
     ids = [f"{rng.getrandbits(128):032x}" for _ in range(40)]
     spans = [span._replace(trace_id=trace_id) for trace_id in ids for span in foreign(0)]
-    with serving(folder, "[sampling]\nrate = 0.5\n", patience=AssemblyLimits(idle=600.0, rootless=600.0)) as running:
+    with serving(
+        folder, "[sampling]\nrate = 0.5\n", assembly_limits=AssemblyLimits(idle=600.0, rootless=600.0)
+    ) as running:
         send_body(running, export(spans).SerializeToString())
         before = running.wait_for(lambda books: books["received"] == 40)
         between_rows(running, lambda: shutil.copytree(folder, left))

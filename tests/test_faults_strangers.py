@@ -85,9 +85,9 @@ def test_once_the_thread_that_writes_has_ended_nobody_waits_for_it(tmp_path, mon
     """Whatever ends it: senders are told to come again, pages say so, and a reload returns."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     with serving(tmp_path, SUPPORT) as running:
-        keeper = running.server.keeper
-        monkeypatch.setattr(keeper, "_together", lambda: 1 / 0)
-        keeper._thread.join(PATIENCE)
+        writer = running.server.writer
+        monkeypatch.setattr(writer, "_together", lambda: 1 / 0)
+        writer._thread.join(PATIENCE)
         assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 503
         assert running.metrics()["ragmon_journal_writable"] == 0
         assert not running.server.reloading.reload()
@@ -182,9 +182,9 @@ def test_users_words_are_not_on_disk_once_their_trace_is_done(tmp_path):
     with serving(tmp_path, SUPPORT) as running:
         send_body(running, export(foreign(1, content="SECRETD")).SerializeToString())
         running.settled(1)
-        keeper = running.server.keeper
-        wait_for(lambda: keeper.waiting.released, lambda left: not left)
-        between_rows(running, lambda: setattr(keeper._housekeeping, "_due", 0.0))
+        writer = running.server.writer
+        wait_for(lambda: writer.waiting.released, lambda left: not left)
+        between_rows(running, lambda: setattr(writer._housekeeping, "_due", 0.0))
         wait_for(lambda: holding(b"SECRETD", tmp_path / "state"), lambda found: not found)
 
 

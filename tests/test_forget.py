@@ -82,7 +82,7 @@ def test_a_tag_takes_its_records_and_the_labels_of_their_traces(tmp_path):
 
 def test_spans_that_wait_are_taken_out(tmp_path, data):
     spans = fresh(recorded(data / "spans" / "oi_langchain.json")[-1])
-    with serving(tmp_path, patience=PATIENT) as running:
+    with serving(tmp_path, assembly_limits=PATIENT) as running:
         assert post(f"{running.otlp}/v1/traces", message(spans), "application/x-protobuf")[0] == 200
     done = command(tmp_path, "--trace", spans[0].trace_id)
     assert f"forgotten: 0 records, 0 labels, {len(spans)} waiting spans\n" in done.out
@@ -171,8 +171,8 @@ def test_help_says_what_stays_and_what_is_not_touched():
 def test_a_trace_that_waits_is_forgotten_and_accounted_for(tmp_path, data, serving_meanwhile):
     """Beside a running server, which holds its spans, and while none runs: no record, and nothing is missing."""
     trace = fresh(recorded(data / "spans" / "oi_langchain.json")[-1])
-    patience = AssemblyLimits(idle=6.0)
-    with serving(tmp_path, patience=patience) as running:
+    assembly_limits = AssemblyLimits(idle=6.0)
+    with serving(tmp_path, assembly_limits=assembly_limits) as running:
         assert post(f"{running.otlp}/v1/traces", message(trace), "application/x-protobuf")[0] == 200
         wait_for(running.books, lambda books: books["pending"] == 1)
         if serving_meanwhile:
@@ -180,7 +180,7 @@ def test_a_trace_that_waits_is_forgotten_and_accounted_for(tmp_path, data, servi
             assert running.settled(1)["ignored"] == {"forgotten": 1}
     if not serving_meanwhile:
         command(tmp_path, "--trace", trace[0].trace_id)
-    with serving(tmp_path, patience=patience) as running:
+    with serving(tmp_path, assembly_limits=assembly_limits) as running:
         books = running.settled(1)
     assert (books["scored"], books["ignored"], books["residual"]) == (0, {"forgotten": 1}, 0)
     assert journalled(tmp_path) == []

@@ -69,7 +69,7 @@ def test_a_saved_state_loses_the_words_and_the_next_one_has_none(hand, tmp_path)
     hand.save()
     assert held(tmp_path) == set()
     hand.again()
-    book = hand.ledger.live.labels.book
+    book = hand.server_state.engine.labels.book
     assert (book.waiting, book.results) == (1, {"joined": 3, "orphan": 1})
 
 
@@ -94,7 +94,7 @@ def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
 def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(hand):
     hand.forget(trace(WAITS))
     hand.take(decode_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
-    assert hand.ledger.live.labels.book.results == {"joined": 2, "orphan": 1}
+    assert hand.server_state.engine.labels.book.results == {"joined": 2, "orphan": 1}
 
 
 def test_what_else_a_saved_state_holds_stays_to_the_byte(hand, tmp_path):

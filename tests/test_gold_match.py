@@ -207,8 +207,8 @@ def test_a_server_counts_shows_and_replays_how_it_matched(folder):
         page = get(f"{running.admin}/")[1]
         assert f"{300 - hows['none']} of 300 audit records of users match a gold item" in page
         assert HEAD in page
-        with running.server.keeper.lock:
-            digest = running.server.keeper.ledger.live.scorer.state.digest()
+        with running.server.writer.lock:
+            digest = running.server.writer.server_state.engine.scorer.state.digest()
     assert replayed(folder) == digest
 
 
@@ -221,9 +221,9 @@ def test_what_was_matched_survives_a_crash_and_checkpoints(folder):
             hand.send(whole(records))
             if turn == 1:
                 hand.save()
-        before = fingerprint(hand.ledger), dict(hand.ledger.live.scorer.state.matched)
+        before = fingerprint(hand.server_state), dict(hand.server_state.engine.scorer.state.matched)
         hand.again()
-        assert (fingerprint(hand.ledger), dict(hand.ledger.live.scorer.state.matched)) == before
+        assert (fingerprint(hand.server_state), dict(hand.server_state.engine.scorer.state.matched)) == before
         assert hand.agrees()
         assert sum(before[1].values()) > 60
 

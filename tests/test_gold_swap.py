@@ -198,18 +198,18 @@ def swapped_again(folder, probes):
 
     words = iter(WORDS)
     word = next(words)
-    ledger, left = ledger_of(word), probes[word]
+    server_state, left = ledger_of(word), probes[word]
     with open_readonly(folder / "state") as journal:
         for row in journal.rows():
             lines = entries(row.lines)
             if left == 0 and any(isinstance(line, Record) for line in lines):
                 word = next(words)
                 after, left = ledger_of(word), probes[word]
-                after.load(ledger.dump())
-                ledger = after
-            ledger.take(row.seq, row.arrival, BatchCounts.load(row.counts), lines)
+                after.load(server_state.dump())
+                server_state = after
+            server_state.take(row.seq, row.arrival, BatchCounts.load(row.counts), lines)
             left -= sum(isinstance(line, Record) and line.source == "probe" for line in lines)
-        return fingerprint(ledger), fingerprint(recover(ledger.live.settings, journal))
+        return fingerprint(server_state), fingerprint(recover(server_state.engine.settings, journal))
 
 
 def test_after_a_crash_every_version_counts_what_it_counted_before(tmp_path):
@@ -222,10 +222,10 @@ def test_after_a_crash_every_version_counts_what_it_counted_before(tmp_path):
                 put(gold, written(word))
                 hand.reload()
             hand.send(whole(batch(BATCH * place, ts=hand.time.now)))
-        before = fingerprint(hand.ledger)
+        before = fingerprint(hand.server_state)
         hand.again()
-        assert fingerprint(hand.ledger) == before
-        assert {key.gold_version for key in hand.ledger.live.scorer.state.series} == {"", *NAMED.values()}
+        assert fingerprint(hand.server_state) == before
+        assert {key.gold_version for key in hand.server_state.engine.scorer.state.series} == {"", *NAMED.values()}
 
 
 # --- what is shown of a version that was replaced ---------------------------------------------------------------------
@@ -235,7 +235,7 @@ def exported(hand, seconds=0.0):
     """The series of a metric of the gold set."""
     hand.tick(seconds)
     registry = CollectorRegistry()
-    registry.register(Collector(lambda: hand.ledger.reading(hand.time.now, 0)))
+    registry.register(Collector(lambda: hand.server_state.reading(hand.time.now, 0)))
     return [line for line in generate_latest(registry).decode().split("\n") if line.startswith("rag_answer_precision")]
 
 
@@ -278,7 +278,7 @@ def minute(scorer, *words):
 def test_in_the_minute_of_a_swap_alarms_look_at_the_new_version_alone(second):
     """Whatever the fingerprints of the two: the one that was not there before is the new one."""
     scorer = Scorer()
-    sight = ObservationSelector(scorer.table)
+    selector = ObservationSelector(scorer.table)
     for words, swapped, share in (
         (WORDS[:1], set(), 1.0),
         ((WORDS[0], second), {"probe"}, 0.0),
@@ -287,6 +287,6 @@ def test_in_the_minute_of_a_swap_alarms_look_at_the_new_version_alone(second):
         (WORDS[:1], set(), 1.0),
     ):
         step = minute(scorer, *words)
-        assert sight.turn(step).golds == swapped
-        seen = sight.of(step, WATCH)
+        assert selector.turn(step).golds == swapped
+        seen = selector.of(step, WATCH)
         assert (seen.n, seen.ones) == (ITEMS, ITEMS * share)

@@ -187,7 +187,7 @@ def test_a_second_process_is_refused_and_told_who_holds_the_folder_until_that_on
 def test_a_journal_that_was_refused_does_not_hold_the_folder(folder, monkeypatch):
     Journal(folder).close()
     with monkeypatch.context() as newer:
-        newer.setattr(store, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
+        newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, lambda connection: None])
         Journal(folder).close()
     for _ in range(2):
         with pytest.raises(RagmonError, match="version 5"):
@@ -200,7 +200,7 @@ def test_a_newer_ragmon_opens_an_older_journal_and_an_older_one_refuses_a_newer(
     journal.close()
     with monkeypatch.context() as newer:
         steps = [*schema.MIGRATIONS, lambda connection: connection.execute("ALTER TABLE rows ADD COLUMN shard TEXT")]
-        newer.setattr(store, "MIGRATIONS", steps)
+        newer.setattr(schema, "MIGRATIONS", steps)
         with pytest.raises(RagmonError, match="older ragmon"):
             open_readonly(folder)
         journal = Journal(folder)
@@ -223,7 +223,7 @@ def test_a_migration_that_fails_half_way_changes_nothing(folder, monkeypatch):
         raise OSError("pulled the plug")
 
     with monkeypatch.context() as newer:
-        newer.setattr(store, "MIGRATIONS", [*schema.MIGRATIONS, half])
+        newer.setattr(schema, "MIGRATIONS", [*schema.MIGRATIONS, half])
         with pytest.raises(JournalError, match="pulled the plug"):
             Journal(folder)
     journal = Journal(folder)

@@ -68,7 +68,7 @@ def test_what_is_set_aside_is_known_no_more(tmp_path):
         ends_over(tmp_path, TRACE)
     ends_over(tmp_path, ROW)
     attempts = Attempts(tmp_path)
-    attempts.settle()
+    attempts.commit()
     attempts.close()
     ends_over(tmp_path, ROW)
     assert poison(tmp_path) == [WorkItem(ROW, 0)]

@@ -161,7 +161,7 @@ def test_damage_found_late_is_told(tmp_path, clock, monkeypatch):
     with pytest.raises(JournalError) as found:
         list(journal.bodies())
     assert found.value.reason == "corrupt"
-    assert journal.set_aside_and_begin_again() == tmp_path / ASIDE
+    assert journal.quarantine_and_reset() == tmp_path / ASIDE
     use(journal)
     journal.close()
 
@@ -169,7 +169,7 @@ def test_damage_found_late_is_told(tmp_path, clock, monkeypatch):
 def test_a_new_file_goes_on_with_the_numbers_of_the_one_that_broke(tmp_path, clock):
     fill(tmp_path, rows=3)
     journal = Journal(tmp_path, clock=clock)
-    assert journal.set_aside_and_begin_again() == tmp_path / ASIDE
+    assert journal.quarantine_and_reset() == tmp_path / ASIDE
     assert journal.last() == (3, NOW + 3)
     assert list(journal.rows()) == []
     with journal.begin() as batch:
@@ -210,7 +210,7 @@ def test_whatever_bytes_flip_the_journal_works_or_says_that_it_is_damaged(tmp_pa
             use(journal)
         except JournalError as error:
             reasons.add(error.reason)
-            journal.set_aside_and_begin_again()
+            journal.quarantine_and_reset()
             use(journal)
         found.append(journal.set_aside is not None)
         journal.close()
@@ -225,7 +225,7 @@ def test_what_cannot_be_set_aside_is_tried_again_when_something_is_written(tmp_p
     with monkeypatch.context() as broken:
         broken.setattr(files.schema, "migrate", _no_room)
         with pytest.raises(JournalError) as found:
-            journal.set_aside_and_begin_again()
+            journal.quarantine_and_reset()
         assert found.value.reason == "disk_full"
         with pytest.raises(JournalError), journal.begin():
             pass

@@ -69,7 +69,7 @@ def hand(folder):
 
 def held(hand):
     """The rows of its journal, each with its entries."""
-    return [(row, entries(row.lines)) for row in hand.keeper.journal.rows()]
+    return [(row, entries(row.lines)) for row in hand.writer.journal.rows()]
 
 
 def test_it_counts_what_the_ragmon_that_wrote_it_counted(hand, stored):
@@ -77,7 +77,7 @@ def test_it_counts_what_the_ragmon_that_wrote_it_counted(hand, stored):
     assert said.pop("residual") == hand.books.residual == 0
     assert {name: value for name, value in msgspec.to_builtins(hand.books).items() if name in said} == said
     assert (said["received"], said["scored"], said["duplicate"], said["pending"]) == (51, 44, 5, 2)
-    assert files_set_aside(hand.keeper.journal.path) == []
+    assert files_set_aside(hand.writer.journal.path) == []
 
 
 def test_it_holds_every_record_as_it_was_sent(hand, sent):
@@ -89,18 +89,18 @@ def test_it_holds_every_record_as_it_was_sent(hand, sent):
 
 
 def test_its_scores_are_those_of_the_records_that_were_sent(hand, sent):
-    ledger = ServerState(hand.settings)
+    server_state = ServerState(hand.settings)
     for row, found in held(hand):
         told = [sent.get(entry.trace_id, entry) if isinstance(entry, Record) else entry for entry in found]
-        ledger.take(row.seq, row.arrival, ServerState(hand.settings).counts, told)
-    digest = ledger.live.scorer.state.digest()
-    assert hand.ledger.live.scorer.state.digest() == hand.replayed().live.scorer.state.digest() == digest
+        server_state.take(row.seq, row.arrival, ServerState(hand.settings).counts, told)
+    digest = server_state.engine.scorer.state.digest()
+    assert hand.server_state.engine.scorer.state.digest() == hand.replayed().live.scorer.state.digest() == digest
 
 
 def test_its_saved_state_is_read(hand):
-    saved = hand.keeper.journal.checkpoint()
+    saved = hand.writer.journal.checkpoint()
     ServerState(hand.settings).load(saved.data)
-    assert 0 < saved.seq < hand.keeper.journal.last()[0]
+    assert 0 < saved.seq < hand.writer.journal.last()[0]
 
 
 def test_what_waited_goes_on_waiting_and_is_accounted_for(hand):
@@ -110,20 +110,20 @@ def test_what_waited_goes_on_waiting_and_is_accounted_for(hand):
     assert (hand.books.received, hand.books.scored, hand.books.pending, hand.books.residual) == (51, 46, 0, 0)
     assert hand.agrees()
     assert hand.verified().holds
-    assert list(hand.keeper.journal.bodies()) == []
+    assert list(hand.writer.journal.bodies()) == []
 
 
 def test_what_came_to_the_older_ragmon_is_a_duplicate_now(hand, sent):
     hand.send(whole(sent.values()), body(*foreign(0)))
     hand.tick(10.0)
     assert (hand.books.duplicate, hand.books.scored, hand.books.residual) == (5 + len(sent), 46, 0)
-    assert sum(hand.ledger.counts.spans.values()) == len(foreign(0))
+    assert sum(hand.server_state.counts.spans.values()) == len(foreign(0))
 
 
 def test_a_second_start_finds_nothing_to_do(hand):
-    before = fingerprint(hand.ledger)
+    before = fingerprint(hand.server_state)
     hand.again()
-    assert fingerprint(hand.ledger) == before
+    assert fingerprint(hand.server_state) == before
     assert hand.books.residual == 0
 
 

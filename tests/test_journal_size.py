@@ -60,7 +60,7 @@ def fill(hand, rows, size, off=0.0):
         hand.time.now += 0.05
         hand.time.off = off
         hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
-        hand.keeper._housekeeping.keep(hand.ledger)
+        hand.writer._housekeeping.keep(hand.server_state)
         largest = max(largest, on_disk(hand.folder))
     assert 100 * rows * 2000 > 2 * size, "more was written than may stay"
     return largest
@@ -69,25 +69,25 @@ def fill(hand, rows, size, off=0.0):
 @pytest.fixture
 def hand(tmp_path):
     with Hand(tmp_path) as found:
-        found.keeper.journal.limits = RetentionLimits(size=8 * MIB)
+        found.writer.journal.limits = RetentionLimits(size=8 * MIB)
         yield found
 
 
 def test_after_a_jump_of_the_clock_as_well(hand):
     """Nothing goes for its age then, but what has no room goes."""
     assert fill(hand, 100, 8 * MIB, off=3600.0) < bounded(8 * MIB)
-    assert not hand.keeper.clock.calm
+    assert not hand.writer.clock.calm
 
 
 def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
     """The log cannot be moved while a transaction reads, a backup's, say: to delete rows would only lengthen it."""
-    with closing(sqlite3.connect(hand.keeper.journal.path, isolation_level=None)) as reader:
+    with closing(sqlite3.connect(hand.writer.journal.path, isolation_level=None)) as reader:
         for start in range(60):
             if start == 25:
                 reader.execute("BEGIN")
                 reader.execute("SELECT count(*) FROM rows").fetchone()
             hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
-            hand.keeper._housekeeping.keep(hand.ledger)
+            hand.writer._housekeeping.keep(hand.server_state)
         reader.execute("COMMIT")
         (left,) = reader.execute("SELECT sum(length(lines)) FROM rows").fetchone()
     assert left > 8 * MIB / 2
@@ -95,12 +95,12 @@ def test_who_reads_all_the_while_costs_no_rows_that_have_room(hand):
 
 def test_what_is_left_counts_and_replays_as_if_nothing_had_gone(hand):
     fill(hand, 100, 8 * MIB)
-    assert next(hand.keeper.journal.rows()).seq > 1
+    assert next(hand.writer.journal.rows()).seq > 1
     assert (hand.books.scored, hand.books.residual) == (10_000, 0)
     assert hand.agrees()
-    before = fingerprint(hand.ledger)
+    before = fingerprint(hand.server_state)
     hand.again()
-    assert fingerprint(hand.ledger) == before
+    assert fingerprint(hand.server_state) == before
 
 
 def test_spans_that_wait_are_never_deleted_for_want_of_room(hand):
@@ -108,20 +108,20 @@ def test_spans_that_wait_are_never_deleted_for_want_of_room(hand):
     texts = {"content": os.urandom(50_000).hex()}
     hand.send(*(body(*foreign(n, at=hand.time.now, **texts)) for n in range(100)))
     assert on_disk(hand.folder) > 8 * MIB
-    hand.keeper._housekeeping.keep(hand.ledger)
-    assert len(list(hand.keeper.journal.bodies())) == 100
+    hand.writer._housekeeping.keep(hand.server_state)
+    assert len(list(hand.writer.journal.bodies())) == 100
     hand.tick(60.0)
     assert (hand.books.scored, hand.books.pending, hand.books.residual) == (100, 0, 0)
 
 
 def test_a_smaller_size_holds_soon(hand):
-    hand.keeper.journal.limits = RetentionLimits(size=64 * MIB)
+    hand.writer.journal.limits = RetentionLimits(size=64 * MIB)
     fill(hand, 100, 8 * MIB)
     assert on_disk(hand.folder) > 16 * MIB
-    hand.keeper.journal.limits = RetentionLimits(size=8 * MIB)
+    hand.writer.journal.limits = RetentionLimits(size=8 * MIB)
     for start in range(20):
         hand.take(decode_traces(fat(10_000 + start, 1, ts=hand.time.now), Encoding.PROTOBUF))
-        hand.keeper._housekeeping.keep(hand.ledger)
+        hand.writer._housekeeping.keep(hand.server_state)
     assert on_disk(hand.folder) < bounded(8 * MIB)
 
 
@@ -131,6 +131,6 @@ def test_room_is_made_in_steps_that_hold_nobody_up(hand):
     for start in range(100):
         hand.take(decode_traces(fat(100 * start, ts=hand.time.now), Encoding.PROTOBUF))
         begun = thread_time()
-        hand.keeper._housekeeping.keep(hand.ledger)
+        hand.writer._housekeeping.keep(hand.server_state)
         longest = max(longest, thread_time() - begun)
     assert longest < 0.25

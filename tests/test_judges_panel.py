@@ -146,7 +146,7 @@ class TestFunctions:
             raise GeneratorExit
 
         judge("traced")(lambda _: 1.0)
-        monkeypatch.setattr("ragmon.capture.judges.worker.apart", broken)
+        monkeypatch.setattr("ragmon.capture.judges.worker.suppressed", broken)
         with Panel(configured("[judges.traced]\nsample = 1.0\nconcurrency = 1")) as panel:
             assert len(returned(panel, [record(1), record(2)])) == 2
             assert panel.calls() == {("traced", "judge_error"): 2}
@@ -154,10 +154,10 @@ class TestFunctions:
     def test_locks_a_fork_copied_while_they_were_held_hold_up_nobody(self, configured, judge):
         judge("forked")(lambda _: 1.0)
         with Panel(configured("[judges.forked]\nsample = 1.0\ntimeout = '1s'")) as panel:
-            (seat,) = panel._court.seats("default")
-            (budget,) = panel._court._budgets
+            (seat,) = panel._judge_factory.seats("default")
+            (budget,) = panel._judge_factory._budgets
             with budget._lock, seat.judge._cache._lock:
-                panel.begin_again()
+                panel.reset_after_fork()
                 assert [one.result for one in panel.judge(record())[1]] == ["scored"]
 
     def test_a_name_is_a_metrics_and_stands_for_one_function(self, judge):

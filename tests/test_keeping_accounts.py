@@ -28,7 +28,7 @@ def test_a_late_span_beside_a_new_trace_is_late_after_a_crash_as_well(tmp_path):
         assert (hand.books.received, hand.books.scored, hand.books.pending) == (2, 1, 1)
         hand.tick(100)
         assert (hand.books.received, hand.books.scored, hand.books.residual) == (2, 2, 0)
-        assert hand.ledger.counts.spans == {"late": 1}
+        assert hand.server_state.counts.spans == {"late": 1}
 
 
 def test_a_span_that_came_after_the_rate_was_lowered_survives_a_crash(tmp_path):
@@ -37,7 +37,7 @@ def test_a_span_that_came_after_the_rate_was_lowered_survives_a_crash(tmp_path):
         root, retrieval = foreign(1, at=hand.time.now)
         hand.send(body(retrieval))
         hand.reload(RARE)
-        assert not is_sampled(bytes.fromhex(root.trace_id), hand.keeper.waiting.lowest)
+        assert not is_sampled(bytes.fromhex(root.trace_id), hand.writer.waiting.lowest)
         hand.send(body(root))
         hand.again()
         hand.tick(5)
@@ -78,7 +78,7 @@ def test_a_trace_that_comes_again_after_more_than_a_day_counts_once(tmp_path, mo
             hand.send(whole([asked(k, ts=hand.time.now) for k in range(4 * n, 4 * n + 4)]))
         hand.expire()
         hand.again()
-        assert not hand.keeper.journal.known([bytes.fromhex(foreign(1)[0].trace_id)])
+        assert not hand.writer.journal.known([bytes.fromhex(foreign(1)[0].trace_id)])
         hand.send(one)
         hand.tick(10)
         assert (hand.books.scored, hand.books.dropped, hand.books.residual) == (81, {"too_old": 1}, 0)
@@ -129,8 +129,8 @@ def test_the_largest_and_the_smallest_numbers_cost_no_request(tmp_path):
 
 def test_what_waits_takes_memory_for_each_request_as_a_whole_and_once(tmp_path):
     """A span keeps the request it came in: of two traces in one request, the first that is done frees nothing."""
-    with Hand(tmp_path, patience=AssemblyLimits(idle=5.0, rootless=60.0)) as hand:
-        at, room = hand.time.now, hand.keeper.waiting._room
+    with Hand(tmp_path, assembly_limits=AssemblyLimits(idle=5.0, rootless=60.0)) as hand:
+        at, room = hand.time.now, hand.writer.waiting._room
         both = body(*foreign(1, at=at), *foreign(2, parent=f"{9:016x}", at=at))
         rest = body(foreign(3, parent=f"{9:016x}", at=at)[1])
         hand.send(both, rest)

@@ -57,7 +57,7 @@ def test_a_metric_that_fails_on_facts_spoils_no_page(tmp_path):
     with Hand(tmp_path) as hand:
         hand.send(whole([asked(n, ts=hand.time.now, **({"error": "X"} if n == 2 else {})) for n in range(5)]))
         assert (hand.books.scored, hand.books.dropped, hand.books.residual) == (4, {"scorer_error": 1}, 0)
-        series = hand.ledger.reading(hand.time.now, 0).snapshot.series
+        series = hand.server_state.reading(hand.time.now, 0).snapshot.series
         assert {one.estimate("moody").n for one in series if one.window == "all"} == {4}
         assert hand.agrees()
 
@@ -80,7 +80,9 @@ def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
                 hand.send(whole([asked(20 * minute + n, ts=hand.time.now, **told) for n in range(20)]))
                 hand.tick(60)
             assert hand.books.scored == hand.replayed().live.scorer.scored == 600
-            assert hand.ledger.live.edges or hand.replayed().live.edges, "an alarm began, so the log was written to"
+            assert hand.server_state.engine.edges or hand.replayed().live.edges, (
+                "an alarm began, so the log was written to"
+            )
     finally:
         log.removeHandler(broken)
 
@@ -112,12 +114,12 @@ def test_totals_that_cannot_be_counted_cost_no_other_line_of_their_row(tmp_path,
         said = [QueuedRequest(entries=[Totals(instance=name, **known)]) for name in ("good", "bad", "better")]
         hand.take(*said, decode_traces(whole([asked(n, ts=BEGIN) for n in range(3)]), Encoding.PROTOBUF))
         assert [request.done.result().rejected for request in said] == [0, 0, 0]
-        assert (hand.books.scored, hand.ledger.seq) == (3, 1)
-        assert [key.instance for key, _ in hand.ledger.producers] == ["good", "better"]
+        assert (hand.books.scored, hand.server_state.seq) == (3, 1)
+        assert [key.instance for key, _ in hand.server_state.producers] == ["good", "better"]
         assert hand.agrees()
         hand.send(whole([asked(3, ts=BEGIN)]))
         hand.again()
-        assert (hand.books.scored, hand.ledger.seq) == (4, 2)
+        assert (hand.books.scored, hand.server_state.seq) == (4, 2)
 
 
 def test_what_came_before_a_damaged_journal_was_set_aside_is_no_news_when_it_comes_again(tmp_path):
@@ -142,7 +144,7 @@ def test_what_was_counted_survives_a_damaged_journal_a_full_disk_and_a_crash(dis
         (disk / "ballast").unlink()
         hand.send(whole([asked(n, ts=hand.time.now) for n in range(10, 20)]))
         assert hand.books.scored == 20
-        assert hand.keeper.resets == 1
-        hand.keeper._housekeeping.keep(hand.ledger)
+        assert hand.writer.resets == 1
+        hand.writer._housekeeping.keep(hand.server_state)
         hand.again()
         assert (hand.books.scored, hand.books.residual) == (20, 0)

@@ -52,22 +52,22 @@ def counted(hand):
     """Received, scored, duplicate; and nothing that cannot be accounted for, here and in a replay of the journal."""
     books = hand.books
     assert books.residual == 0
-    with_journal = replay(hand.settings, hand.keeper.journal)
-    assert with_journal.live.scorer.state.digest() == hand.ledger.live.scorer.state.digest()
+    with_journal = replay(hand.settings, hand.writer.journal)
+    assert with_journal.engine.scorer.state.digest() == hand.server_state.engine.scorer.state.digest()
     return books.received, books.scored, books.duplicate
 
 
 def sources(hand):
     """How many records of each source were counted."""
     found = {}
-    for key, series in hand.ledger.live.scorer.state.series.items():
+    for key, series in hand.server_state.engine.scorer.state.series.items():
         n = sum(row.count for row in (*series.fresh.values(), *series.folded.values()))
         found[key.source] = found.get(key.source, 0) + n
     return found
 
 
 def test_a_reply_nobody_else_tells_of_counts_by_itself_after_a_while(hand):
-    hand.keeper.reply(reply(), WAIT)
+    hand.writer.reply(reply(), WAIT)
     hand.tick(WAIT - 1)
     assert counted(hand) == (0, 0, 0)
     hand.tick(2)
@@ -78,7 +78,7 @@ def test_a_reply_nobody_else_tells_of_counts_by_itself_after_a_while(hand):
 
 @pytest.mark.parametrize("source", ["live", "probe"])
 def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(hand, source):
-    hand.keeper.reply(reply(), WAIT)
+    hand.writer.reply(reply(), WAIT)
     hand.send(whole([own(source=source)]))
     assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
     hand.tick(100)
@@ -86,13 +86,13 @@ def test_the_applications_own_record_counts_whatever_it_takes_the_request_for(ha
 
 
 def test_a_request_that_is_under_way_is_no_users(hand):
-    hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+    hand.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
     hand.send(whole([own()]))
     assert (counted(hand), sources(hand), hand.books.pending) == ((1, 0, 0), {}, 1)
-    hand.keeper.reply(reply(), WAIT)
+    hand.writer.reply(reply(), WAIT)
     hand.tick()
     assert (counted(hand), sources(hand), hand.books.pending) == ((2, 1, 1), {"probe": 1}, 0)
-    assert hand.ledger.counts.probed == {"joined": 1}
+    assert hand.server_state.counts.probed == {"joined": 1}
 
 
 class TestTheApplicationTellsFirst:
@@ -102,17 +102,19 @@ class TestTheApplicationTellsFirst:
     def asked_first(self, hand):
         """A question is under way, and the application has told of it, without a word of text."""
         begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
-        hand.keeper.reply(begun, 60.0, came=False)
+        hand.writer.reply(begun, 60.0, came=False)
         hand.send(whole([own(q=None)]))
         return hand
 
     def precision(self, hand):
         """Samples of answer precision among probes."""
-        found = [one for one in hand.ledger.live.snapshot(hand.time.now).series if one.gold and one.window == "all"]
+        found = [
+            one for one in hand.server_state.engine.snapshot(hand.time.now).series if one.gold and one.window == "all"
+        ]
         return [one.metrics["answer_precision"].n for one in found if one.source == "probe"]
 
     def test_the_reply_completes_it_as_it_does_where_it_comes_first(self, asked_first):
-        asked_first.keeper.reply(reply(), WAIT)
+        asked_first.writer.reply(reply(), WAIT)
         asked_first.tick()
         assert (counted(asked_first), self.precision(asked_first)) == ((2, 1, 1), [1])
         asked_first.tick(100)
@@ -123,8 +125,8 @@ class TestTheApplicationTellsFirst:
         assert counted(asked_first) == (1, 0, 0)
         asked_first.tick(2)
         assert (counted(asked_first), sources(asked_first)) == ((1, 1, 0), {"probe": 1})
-        assert asked_first.ledger.counts.probed == {"no_reply": 1}
-        asked_first.keeper.reply(reply(), WAIT)
+        assert asked_first.server_state.counts.probed == {"no_reply": 1}
+        asked_first.writer.reply(reply(), WAIT)
         asked_first.tick(WAIT + 1)
         assert counted(asked_first) == (2, 1, 1)
 
@@ -146,7 +148,7 @@ class TestTheApplicationTellsFirst:
         assert (counted(asked_first), asked_first.verified().wrong) == ((1, 1, 0), ())
 
     def test_a_server_that_is_stopped_waits_for_nothing(self, asked_first):
-        asked_first.keeper.waiting.replies.hurried = True
+        asked_first.writer.waiting.replies.hurried = True
         asked_first.tick()
         assert counted(asked_first) == (1, 1, 0)
 
@@ -156,40 +158,40 @@ class TestTheApplicationTellsFirst:
         if killed:
             asked_first.again()
         asked_first.tick(61)
-        assert (counted(asked_first), asked_first.ledger.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
+        assert (counted(asked_first), asked_first.server_state.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
         asked_first.again()
         asked_first.tick()
         assert counted(asked_first) == (1, 0, 0)
 
     def test_it_is_found_by_its_tag_while_it_waits(self, hand):
-        hand.keeper.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+        hand.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
         hand.send(whole([own(tags={"user": "u1"})]))
         assert erase(hand.folder / "state", tag=("user", "u1")).spans == 1
         hand.tick(61)
-        assert (counted(hand), hand.ledger.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
+        assert (counted(hand), hand.server_state.counts.ignored) == ((1, 0, 0), {"forgotten": 1})
 
     def test_a_journal_that_was_lost_takes_nothing_with_it(self, asked_first):
         asked_first.damage()
         asked_first.send(body(*foreign(3, at=BEGIN)))
         asked_first.tick(61)
-        assert asked_first.ledger.counts.probed == {"no_reply": 1}
+        assert asked_first.server_state.counts.probed == {"no_reply": 1}
         assert asked_first.books.residual == 0
 
     def test_spans_of_another_instrumentation_wait_as_well(self, hand):
         begun = Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1")
-        hand.keeper.reply(begun, 60.0, came=False)
+        hand.writer.reply(begun, 60.0, came=False)
         hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
         hand.tick(5)
         assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
-        hand.keeper.reply(reply(), WAIT)
+        hand.writer.reply(reply(), WAIT)
         hand.tick()
         assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
 
     def test_a_server_killed_before_it_let_go_of_the_spans_does_not_let_them_wait_a_second_time(self, hand):
-        hand.keeper.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
+        hand.writer.reply(Record(trace_id=TRACE, source="probe", pipeline="support", qid="a1"), 60.0, came=False)
         hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]))
         hand.tick(5)
-        assert hand.keeper.waiting.released
+        assert hand.writer.waiting.released
         hand.again()
         assert (counted(hand), hand.books.pending) == ((1, 0, 0), 1)
         hand.tick(61)
@@ -197,20 +199,20 @@ class TestTheApplicationTellsFirst:
 
 
 def test_one_that_never_came_back_is_forgotten(hand):
-    hand.keeper.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
+    hand.writer.reply(Record(trace_id=TRACE, source="probe"), 60.0, came=False)
     hand.tick(61)
-    assert (counted(hand), hand.keeper.waiting.replies._waiting) == ((0, 0, 0), {})
+    assert (counted(hand), hand.writer.waiting.replies._waiting) == ((0, 0, 0), {})
 
 
 def test_what_the_application_tells_too_late_was_there_already(hand):
-    hand.keeper.reply(reply(), WAIT)
+    hand.writer.reply(reply(), WAIT)
     hand.tick(WAIT + 1)
     hand.send(whole([own()]))
     assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
 
 
 def test_so_does_what_it_tells_twice(hand):
-    hand.keeper.reply(reply(), WAIT)
+    hand.writer.reply(reply(), WAIT)
     hand.send(whole([own(), own(q="another call in it")]), whole([own()]))
     hand.send(whole([own()]))
     assert sources(hand) == {"probe": 1}
@@ -220,7 +222,7 @@ def test_so_does_what_it_tells_twice(hand):
 
 def test_spans_of_another_instrumentation_are_the_same_request(hand):
     spans = [one._replace(trace_id=TRACE) for one in foreign(1, at=BEGIN)]
-    hand.keeper.reply(reply(), WAIT)
+    hand.writer.reply(reply(), WAIT)
     hand.send(body(*spans))
     hand.tick(5.0)
     assert (counted(hand), sources(hand)) == ((2, 1, 1), {"probe": 1})
@@ -229,7 +231,7 @@ def test_spans_of_another_instrumentation_are_the_same_request(hand):
 
 
 def test_spans_that_come_after_the_reply_counted_belong_to_no_record(hand):
-    hand.keeper.reply(reply(), 0.0)
+    hand.writer.reply(reply(), 0.0)
     hand.tick(1.0)
     hand.send(body(*[one._replace(trace_id=TRACE) for one in foreign(1)]))
     hand.tick(60)
@@ -271,7 +273,7 @@ def test_where_the_application_believes_no_prober_elsewhere_it_counts_a_user_and
 
 class TestARepliesWaitOutlivesTheServer:
     def test_one_that_waits_when_the_server_is_killed_counts_by_itself_after_a_while(self, hand):
-        hand.keeper.reply(reply(), WAIT)
+        hand.writer.reply(reply(), WAIT)
         hand.tick(1)
         for _ in range(2):
             hand.again()
@@ -284,20 +286,20 @@ class TestARepliesWaitOutlivesTheServer:
         assert counted(hand) == (1, 1, 0)
 
     def test_it_completes_the_applications_record_as_before(self, hand):
-        hand.keeper.reply(reply(), WAIT)
+        hand.writer.reply(reply(), WAIT)
         hand.send(body(*foreign(3, at=BEGIN)))
         hand.again()
         hand.send(whole([own()]))
-        assert hand.ledger.counts.probed == {"joined": 1}
+        assert hand.server_state.counts.probed == {"joined": 1}
         assert sources(hand)["probe"] == 1
         hand.again()
         hand.tick(100)
-        assert (hand.ledger.counts.probed, hand.books.residual) == ({"joined": 1}, 0)
+        assert (hand.server_state.counts.probed, hand.books.residual) == ({"joined": 1}, 0)
 
     @pytest.mark.parametrize("killed", [False, True])
     @pytest.mark.parametrize("told", [False, True])
     def test_it_can_be_forgotten_while_it_waits(self, hand, killed, told):
-        hand.keeper.reply(reply(), WAIT)
+        hand.writer.reply(reply(), WAIT)
         hand.tick(1)
         assert hand.forget(TRACE).spans == 1
         if killed:
@@ -310,7 +312,7 @@ class TestARepliesWaitOutlivesTheServer:
         assert "that is right" not in str(journalled(hand.folder))
 
     def test_a_journal_that_was_lost_takes_none_with_it(self, hand):
-        hand.keeper.reply(reply(), WAIT)
+        hand.writer.reply(reply(), WAIT)
         hand.tick(1)
         hand.damage()
         hand.tick(1)
@@ -321,10 +323,10 @@ class TestARepliesWaitOutlivesTheServer:
 
 def test_replies_do_not_fill_the_memory(hand, monkeypatch):
     monkeypatch.setattr("ragmon.server.pipeline.probe_replies.MOST", 2)
-    assert [hand.keeper.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
+    assert [hand.writer.reply(reply(f"{n:032x}"), WAIT) for n in (1, 2, 3, 2)] == [True, True, False, True]
     hand.tick(WAIT + 1)
     assert counted(hand) == (2, 2, 0)
-    assert hand.keeper.reply(reply(f"{3:032x}"), WAIT)
+    assert hand.writer.reply(reply(f"{3:032x}"), WAIT)
 
 
 def test_probes_an_application_sends_through_itself_in_one_trace_all_count(hand):
@@ -335,8 +337,8 @@ def test_probes_an_application_sends_through_itself_in_one_trace_all_count(hand)
 
 
 def test_nothing_that_came_back_is_lost_when_the_server_stops(hand):
-    hand.keeper.reply(reply(), WAIT)
-    hand.keeper.waiting.replies.hurried = True
+    hand.writer.reply(reply(), WAIT)
+    hand.writer.waiting.replies.hurried = True
     hand.tick()
     assert counted(hand) == (1, 1, 0)
 

@@ -48,7 +48,7 @@ def test_a_producer_that_was_idle_for_a_weekend_is_counted_once(tmp_path):
             hand.time.now += 20 * HOUR
             says(hand, "busy", 1)
         says(hand, "idle", 1001, 10)
-        assert sum(hand.ledger.producers.calls().values()) == 1002
+        assert sum(hand.server_state.producers.calls().values()) == 1002
 
 
 def test_a_server_that_was_down_for_a_day_counts_no_producer_twice(tmp_path):
@@ -60,16 +60,16 @@ def test_a_server_that_was_down_for_a_day_counts_no_producer_twice(tmp_path):
         hand.again(25 * HOUR)
         for name in "abc":
             says(hand, name, 1001)
-        assert sum(hand.ledger.producers.calls().values()) == 3003
+        assert sum(hand.server_state.producers.calls().values()) == 3003
 
 
 def test_what_came_too_late_to_be_taken_is_not_missing(tmp_path):
     with Hand(tmp_path) as hand:
         says(hand, "a", 10, 10)
-        assert hand.ledger.producers.missing(hand.ledger.counts.own) == 10
+        assert hand.server_state.producers.missing(hand.server_state.counts.own) == 10
         hand.send(whole([asked(n, ts=hand.time.now - 25 * HOUR) for n in range(10)]))
         assert hand.books.dropped == {"too_old": 10}
-        assert hand.ledger.producers.missing(hand.ledger.counts.own) == 0
+        assert hand.server_state.producers.missing(hand.server_state.counts.own) == 0
 
 
 def test_a_count_that_no_64_bits_hold_is_refused_and_costs_nobody_else_anything(tmp_path):
@@ -82,7 +82,7 @@ def test_a_count_that_no_64_bits_hold_is_refused_and_costs_nobody_else_anything(
         hand.send(whole([asked(2, ts=hand.time.now)]))
         hand.save()
         hand.again()
-        assert (hand.books.scored, hand.keeper.resets) == (2, 0)
+        assert (hand.books.scored, hand.writer.resets) == (2, 0)
 
 
 def test_the_largest_counts_of_several_producers_end_no_checkpoint(tmp_path):
@@ -90,13 +90,13 @@ def test_the_largest_counts_of_several_producers_end_no_checkpoint(tmp_path):
     with Hand(tmp_path) as hand:
         for name in "abc":
             hand.take(metrics(counted(2**63 - 1, name, hand.time.now)))
-        before = hand.ledger.producers.calls()
+        before = hand.server_state.producers.calls()
         hand.save()
         hand.again(25 * HOUR)
         hand.take(metrics(counted(1, "late", hand.time.now)))
         hand.save()
         hand.again()
-        assert hand.ledger.producers.calls() == {key: n + 2 for key, n in before.items()}
+        assert hand.server_state.producers.calls() == {key: n + 2 for key, n in before.items()}
         assert hand.agrees()
 
 

@@ -65,7 +65,7 @@ def test_a_clock_that_was_two_days_ahead_loses_no_request_once_it_is_right_again
 
         for off in (0.0, DAYS, DAYS, 0.0, 0.0):
             minute(off)
-        assert hand.keeper.clock.arrival() > hand.time.now + DAYS - HOUR
+        assert hand.writer.clock.arrival() > hand.time.now + DAYS - HOUR
         before = hand.books
         for _ in range(60):
             hand.time.now += HOUR
@@ -87,6 +87,6 @@ def test_a_clock_that_is_set_back_while_nobody_serves_opens_no_minute_again(tmp_
         hand.open()
         hand.send(whole([asked(2, ts=hand.time.now + hand.time.off)]))
         hand.tick(200)
-        mine, other = hand.ledger.live.alarms.steps, hand.replayed().live.alarms.steps
+        mine, other = hand.server_state.engine.alarms.steps, hand.replayed().live.alarms.steps
         assert (mine.late, mine.closed) == (other.late, other.closed)
         assert mine.late == 0

@@ -82,17 +82,17 @@ def test_nobody_within_their_share_is_driven_out_by_one_who_is_not(steps):
 def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_that_comes(tmp_path):
     """Live, and in a replay of the journal."""
     meant = {"trace_id": f"{1:032x}", "rater": "ada", "correct": True}
-    with Hand(tmp_path) as keeper:
-        keeper.take(decode_labels([meant]))
+    with Hand(tmp_path) as writer:
+        writer.take(decode_labels([meant]))
         for start in range(2, 140_002, 10_000):
             told = [{"trace_id": f"{n:032x}", "rater": "flood", "correct": False} for n in range(start, start + 10_000)]
-            keeper.take(decode_labels(told))
-        keeper.take(decode_traces(whole([asked(0, ts=keeper.time.now)]), Encoding.PROTOBUF))
-        book = keeper.ledger.live.labels.book
+            writer.take(decode_labels(told))
+        writer.take(decode_traces(whole([asked(0, ts=writer.time.now)]), Encoding.PROTOBUF))
+        book = writer.server_state.engine.labels.book
         assert book.results[JOINED] == 1
         assert book.results.total() + book.waiting == 140_001
         assert book.results[NO_ROOM] > 0
-        digest = keeper.ledger.live.scorer.state.digest()
+        digest = writer.server_state.engine.scorer.state.digest()
     assert replayed(tmp_path) == digest
 
 

@@ -50,7 +50,7 @@ def settled(records, labels, scorer=None):
     for one in labels:
         joined.hear(one)
     joined.meet(records)
-    run.settle(joined, lambda _: "groundedness")
+    run.finalise(joined, lambda _: "groundedness")
     return run
 
 
@@ -123,11 +123,11 @@ def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_m
 def test_of_many_labels_on_an_answer_one_line_of_the_journal_holds_it_and_a_replay_is_the_same(tmp_path):
     text = "what a user asked " * 5000
     told = [{"trace_id": trace(0), "rater": f"r{n}", "correct": n % 2 == 0} for n in range(50)]
-    with Hand(tmp_path, '[capture]\ncontent = "full"\n') as keeper:
-        keeper.take(decode_traces(whole([asked(0, q=text, ts=keeper.time.now)]), PROTOBUF))
-        keeper.take(decode_labels(told))
-        counted = keeper.ledger.live.scorer.state.digest()
-        results = keeper.ledger.live.labels.book.results
+    with Hand(tmp_path, '[capture]\ncontent = "full"\n') as writer:
+        writer.take(decode_traces(whole([asked(0, q=text, ts=writer.time.now)]), PROTOBUF))
+        writer.take(decode_labels(told))
+        counted = writer.server_state.engine.scorer.state.digest()
+        results = writer.server_state.engine.labels.book.results
     with open_readonly(tmp_path / "state") as journal:
         *_, row = journal.rows()
     assert len(row.lines) < 2 * len(text)
@@ -163,11 +163,11 @@ def test_ids_that_are_no_array_are_a_wrong_row(tmp_path):
 
 
 def test_forgetting_by_a_tag_finds_the_answer_in_a_label_whose_own_row_has_expired(tmp_path):
-    with Hand(tmp_path, '[capture]\ncontent = "full"\n') as keeper:
-        record = asked(0, q="only one user asks this", tags={"user": "17"}, ts=keeper.time.now)
-        keeper.take(decode_traces(whole([record]), PROTOBUF))
-        keeper.take(decode_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))
-        keeper.keeper.journal._connection.execute("DELETE FROM rows WHERE seq = 1")
+    with Hand(tmp_path, '[capture]\ncontent = "full"\n') as writer:
+        record = asked(0, q="only one user asks this", tags={"user": "17"}, ts=writer.time.now)
+        writer.take(decode_traces(whole([record]), PROTOBUF))
+        writer.take(decode_labels([{"trace_id": trace(0), "rater": "ada", "correct": True}]))
+        writer.writer.journal._connection.execute("DELETE FROM rows WHERE seq = 1")
     assert erase(tmp_path / "state", tag=("user", "17")).labels == 1
     with open_readonly(tmp_path / "state") as journal:
         assert all(b"only one user" not in row.lines for row in journal.rows())

@@ -107,14 +107,14 @@ def test_the_report_of_a_server_is_the_one_of_the_trace_log(tmp_path):
     rng = random.Random(4)
     records, labels = answers(40), said(40, rng)
     (tmp_path / "server").mkdir()
-    with Hand(tmp_path / "server") as keeper:
-        keeper.time.now = NOW + 3 * 3600.0
+    with Hand(tmp_path / "server") as writer:
+        writer.time.now = NOW + 3 * 3600.0
         told = [json.loads(encode(label)) for label in disturbed(labels, rng)]
         for place in range(4):
-            keeper.take(decode_labels(told[place::4]))
-            keeper.take(decode_traces(whole(records[place::4]), Encoding.PROTOBUF))
-            keeper.time.now += 1200.0
-        digest = keeper.ledger.live.scorer.state.digest()
+            writer.take(decode_labels(told[place::4]))
+            writer.take(decode_traces(whole(records[place::4]), Encoding.PROTOBUF))
+            writer.time.now += 1200.0
+        digest = writer.server_state.engine.scorer.state.digest()
     done = ragmon("replay", "--journal", tmp_path / "server/state", "--config", tmp_path / "server/ragmon.toml")
     served, logged = done.json, of_file(tmp_path, "log", records, labels)
     assert served["digest"] == digest
@@ -130,12 +130,12 @@ def test_a_label_from_the_future_has_not_the_last_word(tmp_path, place):
     if place == "log":
         report = of_file(tmp_path, "future", answers(3), [wrong, right])
     else:
-        with Hand(tmp_path) as keeper:
-            keeper.time.now = NOW + 600.0
-            keeper.take(decode_traces(whole(answers(3)), Encoding.PROTOBUF))
-            keeper.take(decode_labels([json.loads(encode(wrong))]))
-            keeper.time.now = NOW + 3600.0
-            keeper.take(decode_labels([json.loads(encode(right))]))
+        with Hand(tmp_path) as writer:
+            writer.time.now = NOW + 600.0
+            writer.take(decode_traces(whole(answers(3)), Encoding.PROTOBUF))
+            writer.take(decode_labels([json.loads(encode(wrong))]))
+            writer.time.now = NOW + 3600.0
+            writer.take(decode_labels([json.loads(encode(right))]))
         report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
     assert labelled(report)[0]["metrics"]["answer_correct"]["value"] == 1.0
 
@@ -154,22 +154,22 @@ def test_a_server_report_has_labels_under_the_names_their_answers_were_counted_u
         )
     ]
     labels = [{"trace_id": record.trace_id, "rater": "ada", "correct": True} for record in records]
-    with Hand(tmp_path) as keeper:
-        keeper.time.now = NOW + 3600.0
+    with Hand(tmp_path) as writer:
+        writer.time.now = NOW + 3600.0
         for start in range(0, len(records), 50):
-            keeper.take(decode_traces(whole(records[start : start + 50]), Encoding.PROTOBUF))
-        keeper.take(decode_labels(labels))
-        keeper.take(decode_labels([{**label, "rater": "bob"} for label in labels]))
-        live = keeper.ledger.live.scorer.state.series
+            writer.take(decode_traces(whole(records[start : start + 50]), Encoding.PROTOBUF))
+        writer.take(decode_labels(labels))
+        writer.take(decode_labels([{**label, "rater": "bob"} for label in labels]))
+        live = writer.server_state.engine.scorer.state.series
         counted = {(key.pipeline, key.build, key.index_hash) for key in live if key.source == "label"}
     report = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml").json
     assert {one["pipeline"] for one in labelled(report)} == {pipeline for pipeline, *_ in counted}
     assert sum(one["metrics"]["answer_correct"]["n"] for one in labelled(report)) == len(records)
     with open_readonly(tmp_path / "state") as journal:
         said = FinalLabels()
-        ledger = replay(keeper.settings, journal, said)
-        said.settle(ledger.live.scorer)
-    series = ledger.live.scorer.state.series
+        server_state = replay(writer.settings, journal, said)
+        said.finalise(server_state.engine.scorer)
+    series = server_state.engine.scorer.state.series
     assert {(key.pipeline, key.build, key.index_hash) for key in series if key.source == "label"} == counted
 
 
@@ -228,7 +228,7 @@ def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelle
             settled.hear(Label(trace_id=trace(number), rater="ada", correct=True, ts=at))
     run.feed(records)
     settled.meet(records)
-    run.settle(settled, lambda _: "groundedness")
+    run.finalise(settled, lambda _: "groundedness")
     here = {pipeline: round(share, 1) for pipeline, share in settled.maturity.items()}
     assert here == {"fast": 1.0, "slow": pytest.approx(0.5, abs=0.2)}
     assert run.labelled.maturity > MATURE
@@ -257,7 +257,7 @@ def test_people_who_judged_real_answers_are_heard_in_any_order():
         for label in disturbed([*labels, *wrong], rng):
             settled.hear(label)
         settled.meet(records)
-        settled.settle(scorer)
+        settled.finalise(scorer)
         stat = scorer.snapshot().find("default", "label").metrics["answer_correct"]
         shipped = [record for record in records if record.answer_json.claim.strip()]
         assert stat.n == len(shipped)

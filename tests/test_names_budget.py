@@ -240,45 +240,45 @@ def test_the_alarms_of_a_pipeline_that_is_given_up_end_and_the_log_says_so(live,
 
 def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clock(tmp_path):
     """Only what comes lets a pipeline go: how often the server looked at its clock, or began anew, changes nothing."""
-    with Hand(tmp_path, CONFIG) as keeper:
+    with Hand(tmp_path, CONFIG) as writer:
         for day in range(4):
             for n in range(60):
                 fields = {"pipeline": f"pod-{day}-{n}", "error": f"E{n}" if n % 3 else None}
-                keeper.send(whole([record(1000 * day + n, keeper.time.now, **fields)]))
+                writer.send(whole([record(1000 * day + n, writer.time.now, **fields)]))
             rater = {"trace_id": f"{1000 * day + 1:032x}", "rater": "ada", "correct": True}
-            keeper.take(decode_labels([rater]))
-            keeper.save()
-            keeper.tick(HOUR)
-            keeper.again(2 * HOUR)
+            writer.take(decode_labels([rater]))
+            writer.save()
+            writer.tick(HOUR)
+            writer.again(2 * HOUR)
             for _ in range(10):
-                keeper.tick(0.1 * DAY)
-        assert keeper.agrees()
-        edges = [(edge.pipeline, edge.alert, edge.state, edge.ts) for edge in keeper.ledger.live.edges]
-        assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in keeper.replayed().live.edges][-len(edges) :]
-        held = {key.pipeline for key in keeper.ledger.live.scorer.state.series}
+                writer.tick(0.1 * DAY)
+        assert writer.agrees()
+        edges = [(edge.pipeline, edge.alert, edge.state, edge.ts) for edge in writer.server_state.engine.edges]
+        assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in writer.replayed().live.edges][-len(edges) :]
+        held = {key.pipeline for key in writer.server_state.engine.scorer.state.series}
         assert {name.split("-")[1] for name in held if name.startswith("pod")} == {"3"}
         assert constants.GONE in held
-        assert keeper.books.residual == 0
-        assert not keeper.verified().problems if hasattr(keeper.verified(), "problems") else True
+        assert writer.books.residual == 0
+        assert not writer.verified().problems if hasattr(writer.verified(), "problems") else True
 
 
 def test_totals_with_names_of_their_own_make_no_series(tmp_path):
     """Sources, strata and reasons are what they are; what a producer calls otherwise is not taken, or another."""
-    with Hand(tmp_path, CONFIG) as keeper:
+    with Hand(tmp_path, CONFIG) as writer:
 
         def tell(n, **fields):
             told = {"pipeline": "support", "source": "live", "stratum": "rest", "calls": 1, "kept": 1}
             line = Totals(ts=NOW, instance=f"i{n}", started=NOW - 9, **{**told, **fields})
-            if keeper.ledger.live.report(line, NOW):
-                keeper.ledger.producers.see(line, NOW)
+            if writer.server_state.engine.report(line, NOW):
+                writer.server_state.producers.see(line, NOW)
 
         for n in range(50):
             tell(n, source=f"s{n}")
             tell(n, stratum=f"s{n}")
             tell(n, dropped={f"reason {n}": 1})
-        reading = keeper.ledger.reading(NOW, 0)
+        reading = writer.server_state.reading(NOW, 0)
         assert set(reading.captured.calls) == {("support", "live", "rest")}
-        assert dict(keeper.ledger.producers.dropped()) == {constants.OTHER: 50}
+        assert dict(writer.server_state.producers.dropped()) == {constants.OTHER: 50}
 
 
 def test_what_the_budget_leaves_is_what_configured_pipelines_do_not_need(tmp_path):
@@ -288,16 +288,16 @@ def test_what_the_budget_leaves_is_what_configured_pipelines_do_not_need(tmp_pat
 
 
 def test_a_producer_that_is_given_up_is_shown_no_longer_and_still_accounted_for(tmp_path):
-    with Hand(tmp_path, CONFIG) as keeper:
+    with Hand(tmp_path, CONFIG) as writer:
         told = {"source": "live", "calls": 7, "kept": 7}
         line = Totals(ts=NOW, instance="i", started=NOW - 9, pipeline="pod", **told)
-        keeper.ledger.live.report(line, NOW)
-        keeper.ledger.producers.see(line, NOW)
-        missing = keeper.ledger.producers.missing(0)
+        writer.server_state.engine.report(line, NOW)
+        writer.server_state.producers.see(line, NOW)
+        missing = writer.server_state.producers.missing(0)
         later = NOW + 2 * DAY
-        keeper.ledger.live.observe(record(0, later), later)
-        assert keeper.ledger.reading(later, 0).captured.calls == {}
-        assert keeper.ledger.producers.missing(0) == missing == 7
+        writer.server_state.engine.observe(record(0, later), later)
+        assert writer.server_state.reading(later, 0).captured.calls == {}
+        assert writer.server_state.producers.missing(0) == missing == 7
 
 
 def test_an_application_that_makes_up_pipelines_is_under_the_same_budget():

@@ -37,7 +37,7 @@ column = page.column(owner)
 for _ in range(7):
     page.count(column, 0)
 page.give(3)
-page.settle(2, {"export_failed": 1}, given=3)
+page.commit(2, {"export_failed": 1}, given=3)
 page.give(1, "0af7651916cd43dd8448eb211c80319c")
 os._exit(0)
 """

@@ -160,16 +160,16 @@ def test_a_reason_forges_no_line_of_the_servers_log(tmp_path):
 
 def test_an_acknowledgement_that_is_read_from_the_journal_is_not_logged_again(tmp_path, caplog):
     caplog.set_level(logging.INFO, constants.ALARM_LOG)
-    with Hand(tmp_path, "[pipelines.support]\n[gates.compliance]\nat_least = 0.5\n") as keeper:
-        at = keeper.time.now
-        keeper.send(whole([make_record("q", v=1, ts=at, trace_id="1" * 32, source="live", pipeline="support")]))
-        keeper.tick(120)
-        keeper.take(QueuedRequest(entries=[Ack(pipeline="support", alert="compliance", reason="known")]))
+    with Hand(tmp_path, "[pipelines.support]\n[gates.compliance]\nat_least = 0.5\n") as writer:
+        at = writer.time.now
+        writer.send(whole([make_record("q", v=1, ts=at, trace_id="1" * 32, source="live", pipeline="support")]))
+        writer.tick(120)
+        writer.take(QueuedRequest(entries=[Ack(pipeline="support", alert="compliance", reason="known")]))
         assert [line for line in caplog.messages if "acknowledged" in line] == [
             "alarm support/compliance acknowledged: known"
         ]
         caplog.clear()
-        keeper.again()
+        writer.again()
         assert not [line for line in caplog.messages if "acknowledged" in line]
 
 

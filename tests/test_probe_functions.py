@@ -63,27 +63,27 @@ def test_an_async_function_is_cancelled_when_its_time_is_up():
 
 
 def test_async_clients_meet_the_same_loop_in_every_question():
-    with asking("probed_functions:same_loop") as asker:
-        loops = {asker.ask(QUESTION, asker.sending(QUESTION)).record.answer_json.claim for _ in range(3)}
+    with asking("probed_functions:same_loop") as client:
+        loops = {client.ask(QUESTION, client.sending(QUESTION)).record.answer_json.claim for _ in range(3)}
     assert len(loops) == 1
 
 
 def test_a_function_that_does_not_return_is_left_behind_and_keeps_its_place():
     probed_functions.HELD.clear()
     probed_functions.LET_GO.clear()
-    with asking("probed_functions:holds", timeout="100ms") as asker:
-        crew = ProbeWorkers(asker, 1, grace=0.05)
-        crew.send(QUESTION)
+    with asking("probed_functions:holds", timeout="100ms") as client:
+        workers = ProbeWorkers(client, 1, grace=0.05)
+        workers.send(QUESTION)
         assert probed_functions.HELD.wait(30)
-        (found,) = crew.wait(30)
+        (found,) = workers.wait(30)
         assert (found.result, found.record.error, found.record.latency_ms.total) == ("timeout", "TimeoutError", 100.0)
         assert len(found.record.trace_id) == 32
-        assert not crew.free
-        assert not crew.busy
+        assert not workers.free
+        assert not workers.busy
         probed_functions.LET_GO.set()
-        while not crew.free:
-            assert crew.wait(0.02) == []
-    assert crew.wait(0) == []
+        while not workers.free:
+            assert workers.wait(0.02) == []
+    assert workers.wait(0) == []
 
 
 def test_an_application_that_installs_ragmon_itself_changes_nothing():
@@ -94,10 +94,10 @@ def test_an_application_that_installs_ragmon_itself_changes_nothing():
 
 
 def test_a_question_is_no_call_of_a_user():
-    with asking("probed_functions:plain") as asker:
+    with asking("probed_functions:plain") as client:
         for _ in range(3):
-            asker.ask(QUESTION, asker.sending(QUESTION))
-        counted = asker.capture._installation.books()
+            client.ask(QUESTION, client.sending(QUESTION))
+        counted = client.capture._installation.books()
         calls = runtime.current.totals()
     assert counted.received == 3
     assert calls["support", "probe", "rest"] == 3
@@ -121,11 +121,11 @@ def test_a_function_that_is_not_there_is_refused_with_a_hint(target, told):
 
 
 def test_whatever_a_function_raises_its_place_is_free_again(capfd):
-    with asking("probed_functions:panics", concurrency=1, timeout="60s") as asker:
-        crew = ProbeWorkers(asker, 1)
-        crew.send(QUESTION)
-        (found,) = crew.wait(30.0)
-        assert (found.result, found.record.error, crew.free) == ("error", "PanicException", True)
+    with asking("probed_functions:panics", concurrency=1, timeout="60s") as client:
+        workers = ProbeWorkers(client, 1)
+        workers.send(QUESTION)
+        (found,) = workers.wait(30.0)
+        assert (found.result, found.record.error, workers.free) == ("error", "PanicException", True)
     assert QUESTION.text not in capfd.readouterr().err
 
 
@@ -133,23 +133,23 @@ def test_where_no_thread_can_be_started_nothing_is_said_of_the_pipeline(monkeypa
     def full(_):
         raise RuntimeError("can't start new thread")
 
-    with asking("probed_functions:plain", concurrency=1) as asker:
-        crew = ProbeWorkers(asker, 1)
+    with asking("probed_functions:plain", concurrency=1) as client:
+        workers = ProbeWorkers(client, 1)
         with monkeypatch.context() as patched:
             patched.setattr("ragmon.monitor.probes.runner.Thread.start", full)
-            crew.send(QUESTION)
-        (found,) = crew.wait(0.0)
-        assert (found.result, found.record, crew.free) == ("lost", None, True)
+            workers.send(QUESTION)
+        (found,) = workers.wait(0.0)
+        assert (found.result, found.record, workers.free) == ("lost", None, True)
 
 
 def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
     let_go = threading.Event()
     judge("hangs")(lambda _: let_go.wait(60) and None)
     settings = configured("[judges.hangs]\nsample = 1.0")
-    with asking("probed_functions:plain", settings=settings, timeout="1s", concurrency=1) as asker:
-        crew = ProbeWorkers(asker, 1, grace=0.0)
-        crew.send(QUESTION)
-        (found,) = crew.wait(30.0)
+    with asking("probed_functions:plain", settings=settings, timeout="1s", concurrency=1) as client:
+        workers = ProbeWorkers(client, 1, grace=0.0)
+        workers.send(QUESTION)
+        (found,) = workers.wait(30.0)
         let_go.set()
     assert (found.result, found.record.error, found.overloaded) == ("ok", None, False)
 
@@ -157,17 +157,17 @@ def test_the_time_a_judge_takes_is_not_the_pipelines(judge, configured):
 def test_a_question_under_way_comes_back_under_another_configuration():
     probed_functions.LET_GO.clear()
     probed_functions.HELD.clear()
-    with asking("probed_functions:holds", concurrency=1) as asker:
-        before = asker.capture._installation
-        crew = ProbeWorkers(asker, 1)
-        crew.send(QUESTION)
+    with asking("probed_functions:holds", concurrency=1) as client:
+        before = client.capture._installation
+        workers = ProbeWorkers(client, 1)
+        workers.send(QUESTION)
         assert probed_functions.HELD.wait(30)
-        asker.capture.go_on_with(defaults())
+        client.capture.go_on_with(defaults())
         probed_functions.LET_GO.set()
-        (found,) = crew.wait(30.0)
+        (found,) = workers.wait(30.0)
         assert (found.result, found.record.answer_json.claim) == ("ok", "too late")
         assert not before._worker._thread.is_alive()
-        assert asker.ask(QUESTION, asker.sending(QUESTION)).result == "ok"
+        assert client.ask(QUESTION, client.sending(QUESTION)).result == "ok"
 
 
 def test_an_embedder_only_the_application_has_is_not_asked_for(configured):
@@ -179,11 +179,11 @@ def test_an_embedder_only_the_application_has_is_not_asked_for(configured):
 def test_a_judges_budget_is_the_days_whatever_is_configured_meanwhile(judge, configured):
     judge("paid")(lambda _: 1.0)
     settings = configured("[judges.paid]\nsample = 1.0\nmax_per_day = 2")
-    with asking("probed_functions:plain", settings=settings) as asker:
+    with asking("probed_functions:plain", settings=settings) as client:
         measures = []
         for _ in range(3):
-            measures.append(asker.ask(QUESTION, asker.sending(QUESTION)).record.measures)
-            asker.capture.go_on_with(settings)
+            measures.append(client.ask(QUESTION, client.sending(QUESTION)).record.measures)
+            client.capture.go_on_with(settings)
     assert measures == [{"judge_paid": 1.0}, {"judge_paid": 1.0}, None]
 
 

@@ -40,29 +40,29 @@ class TestInterval:
 class TestPace:
     @given(st.integers(0, 10**6), st.floats(0.01, 1000))
     def test_every_turn_has_one_question_at_a_moment_of_its_own(self, seed, turn):
-        pace = JitteredSchedule(turn, NOON, random.Random(seed).random)
+        schedule = JitteredSchedule(turn, NOON, random.Random(seed).random)
         for number in range(50):
-            assert NOON + number * turn - 1e-6 <= pace.due <= NOON + (number + 1) * turn + 1e-6
-            assert pace.missed(pace.due) == 0
-            pace.take()
+            assert NOON + number * turn - 1e-6 <= schedule.due <= NOON + (number + 1) * turn + 1e-6
+            assert schedule.missed(schedule.due) == 0
+            schedule.take()
 
     def test_the_moments_are_spread_over_the_turn(self):
-        pace, moments = JitteredSchedule(10.0, 0.0, random.Random(1).random), []
+        schedule, moments = JitteredSchedule(10.0, 0.0, random.Random(1).random), []
         for number in range(1000):
-            moments.append(pace.due - 10 * number)
-            pace.take()
+            moments.append(schedule.due - 10 * number)
+            schedule.take()
         for low in (0.0, 2.5, 5.0, 7.5):
             assert 200 < sum(low <= moment < low + 2.5 for moment in moments) < 300
 
     def test_what_was_missed_is_counted_and_not_made_up_for(self):
-        pace = JitteredSchedule(10.0, 0.0, lambda: 0.5)
-        assert [(pace.missed(at), pace.due) for at in (0.0, 5.0, 14.9, 75.0, 75.0)] == [
+        schedule = JitteredSchedule(10.0, 0.0, lambda: 0.5)
+        assert [(schedule.missed(at), schedule.due) for at in (0.0, 5.0, 14.9, 75.0, 75.0)] == [
             *[(0, 5.0)] * 3,
             (7, 75.0),
             (0, 75.0),
         ]
-        pace.take()
-        assert pace.due == 85.0
+        schedule.take()
+        assert schedule.due == 85.0
 
 
 class TestBudget:

@@ -44,8 +44,8 @@ class Inbox:
 def probing(target, *, wall=lambda: 0.0, questions=QUESTIONS, **keys):
     """A prober that runs; gives it, what came back, and its counts."""
     inbox, counts = Inbox(), ProbeCounts()
-    with asking(target, **{**FAST, **keys}) as asker:
-        prober = Prober(asker.spec, questions, asker, inbox, counts=counts, rng=random.Random(1), wall=wall)
+    with asking(target, **{**FAST, **keys}) as client:
+        prober = Prober(client.spec, questions, client, inbox, counts=counts, rng=random.Random(1), wall=wall)
         prober.start()
         try:
             yield prober, inbox, counts
@@ -191,9 +191,9 @@ def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
         broken.append(record)
         raise LookupError(record.qid)
 
-    with web(yes) as there, asking(there.url, **FAST) as asker:
+    with web(yes) as there, asking(there.url, **FAST) as client:
         counts = ProbeCounts()
-        prober = Prober(asker.spec, QUESTIONS, asker, take, counts=counts)
+        prober = Prober(client.spec, QUESTIONS, client, take, counts=counts)
         prober.start()
         until(lambda: len(broken) >= 2)
         prober.stop()

@@ -136,7 +136,7 @@ def test_replaying_the_journal_gives_the_digest_of_the_server(tmp_path):
     with serving(tmp_path) as running:
         send(running, [request(n, claim="not in context" if n % 3 else "yes") for n in range(300)])
         running.settled(300)
-        digest = running.server.keeper.ledger.live.scorer.state.digest()
+        digest = running.server.writer.server_state.engine.scorer.state.digest()
     done = ragmon("replay", "--journal", tmp_path / "state", "--config", tmp_path / "ragmon.toml")
     assert done.json["digest"] == digest
 

@@ -463,13 +463,13 @@ def test_one_comparison_is_made_at_a_time(filled, monkeypatch):
 def test_health_is_told_while_everybody_else_waits(filled):
     """An orchestrator would kill a server that only has much to do."""
     running = filled[0]
-    with running.server.keeper.lock:
+    with running.server.writer.lock:
         askers = [threading.Thread(target=running.get, args=("/api/status",)) for _ in range(60)]
-        for asker in askers:
-            asker.start()
+        for client in askers:
+            client.start()
         assert [running.get(path) for path in ("/healthz", "/readyz")] == [(200, "ok\n")] * 2
-    for asker in askers:
-        asker.join()
+    for client in askers:
+        client.join()
 
 
 def test_it_is_not_ready_while_the_journal_cannot_be_written_and_says_since_when(disk):

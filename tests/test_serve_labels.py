@@ -71,25 +71,25 @@ def test_labels_that_come_before_their_traces_wait_for_them(tmp_path):
 
 
 def test_a_label_and_its_answer_in_one_row_of_the_journal_find_each_other(tmp_path):
-    with Hand(tmp_path) as keeper:
-        keeper.take(
+    with Hand(tmp_path) as writer:
+        writer.take(
             decode_labels([label(n) for n in range(6)]), decode_traces(whole([asked(n) for n in range(5)]), PROTOBUF)
         )
-        book = keeper.ledger.live.labels.book
+        book = writer.server_state.engine.labels.book
         assert (book.results, book.waiting) == ({"joined": 5}, 1)
 
 
 def test_labels_join_although_the_answer_is_of_a_generation_of_rows_long_ago(tmp_path):
     """Each row has its own blob of ids; the newest answer of a trace is the one that is meant."""
-    with Hand(tmp_path) as keeper:
+    with Hand(tmp_path) as writer:
         for _ in range(3):
-            keeper.time.now += 3600.0
-            numbers = range(5) if keeper.ledger.seq else range(20)
-            keeper.take(decode_traces(whole([asked(n, ts=keeper.time.now) for n in numbers]), PROTOBUF))
-        keeper.take(decode_labels([label(n) for n in range(20)]))
-        keeper.again()
-        assert keeper.ledger.live.labels.book.results == {"joined": 20}
-        assert keeper.agrees()
+            writer.time.now += 3600.0
+            numbers = range(5) if writer.server_state.seq else range(20)
+            writer.take(decode_traces(whole([asked(n, ts=writer.time.now) for n in numbers]), PROTOBUF))
+        writer.take(decode_labels([label(n) for n in range(20)]))
+        writer.again()
+        assert writer.server_state.engine.labels.book.results == {"joined": 20}
+        assert writer.agrees()
 
 
 def test_a_label_finds_the_answer_of_a_framework_that_was_assembled_from_its_spans(tmp_path):
@@ -188,12 +188,12 @@ def test_what_raters_wrote_is_kept_where_text_of_users_is(tmp_path, content):
 @pytest.mark.parametrize("n", [3, 40])
 def test_few_labels_and_many_find_their_answers_in_a_row_of_many(tmp_path, n):
     """Tags and labels that hold a trace's id are not its answer."""
-    with Hand(tmp_path) as keeper:
+    with Hand(tmp_path) as writer:
         records = [asked(i, tags={"trace_id": trace(i + 1)}) for i in range(60)]
-        keeper.take(decode_traces(whole(records), PROTOBUF))
+        writer.take(decode_traces(whole(records), PROTOBUF))
         for _ in range(2):
-            keeper.take(decode_labels([label(i) for i in range(n)]))
-        assert keeper.ledger.live.labels.book.results == {"joined": n, "duplicate": n}
+            writer.take(decode_labels([label(i) for i in range(n)]))
+        assert writer.server_state.engine.labels.book.results == {"joined": n, "duplicate": n}
         held = [one.answer.qid for one in journalled(tmp_path, Label)]
         assert held == [f"q{i}" for i in range(n)] * 2
 

@@ -122,7 +122,7 @@ def test_how_much_the_journal_holds_is_in_force_at_once(tmp_path):
     with changed(tmp_path, "", "") as (running, _):
         put(tmp_path / "ragmon.toml", f'{PORTS}retention = "1h"\nmax_size = "1GiB"\n')
         assert running.server.reloading.reload()
-        assert running.server.keeper.journal.limits == RetentionLimits(retention=3600.0, size=1 << 30)
+        assert running.server.writer.journal.limits == RetentionLimits(retention=3600.0, size=1 << 30)
         assert running.status()["journal"]["limit"] == 1 << 30
 
 
@@ -339,8 +339,8 @@ def minutes(running, moved, n, wrong):
 
 def alarms(running):
     """Everything alarms and baselines hold, by name."""
-    with running.server.keeper.lock:
-        return running.server.keeper.ledger.live.alarms.dump()["pipelines"]["support"]
+    with running.server.writer.lock:
+        return running.server.writer.server_state.engine.alarms.dump()["pipelines"]["support"]
 
 
 def fires(running):
@@ -375,7 +375,7 @@ def test_an_alarm_whose_gate_changed_is_silent_and_starts_from_nothing(tmp_path)
         assert "errors" in fires(running)
         assert reload()
         assert "errors" not in fires(running)
-        last = [edge for edge in running.server.keeper.ledger.live.edges if edge.alert == "errors"][-1]
+        last = [edge for edge in running.server.writer.server_state.engine.edges if edge.alert == "errors"][-1]
         assert last.state == "resolved"
         minutes(running, moved, 5, wrong=20)
         assert "errors" not in fires(running)

@@ -157,7 +157,7 @@ TRANSPORTS = {
 @pytest.mark.parametrize("setup", TRANSPORTS, ids="-".join)
 def test_frameworks_under_real_instrumentations_and_real_exporters(tmp_path, setup):
     """Over HTTP and gRPC, compressed, and through a real collector: what the frameworks themselves returned."""
-    with serving(tmp_path, FULL, patience=AssemblyLimits(idle=1.5, rootless=3.0)) as running:
+    with serving(tmp_path, FULL, assembly_limits=AssemblyLimits(idle=1.5, rootless=3.0)) as running:
         how = TRANSPORTS[setup]
         if how == "collector":
             with collector(tmp_path, running.otlp) as place:

@@ -51,21 +51,21 @@ CODE = grpc.StatusCode
 
 
 @pytest.fixture
-def desk():
+def consumer():
     return FrontDesk()
 
 
 @pytest.fixture
-def opened(desk):
+def opened(consumer):
     """Opens ports with the test's own limits; they are closed at the end."""
     ports = []
 
     def open_port(*, token=None, tls=None, **how):
-        ports.append(GrpcServer(desk, HERE, token=token, tls=tls, limits=RequestLimits(**how)).start())
+        ports.append(GrpcServer(consumer, HERE, token=token, tls=tls, limits=RequestLimits(**how)).start())
         return ports[-1].address
 
     yield open_port
-    desk.release()
+    consumer.release()
     for port in ports:
         port.stop(5.0)
 
@@ -107,18 +107,18 @@ def spans(names, address, **how):
     traced(names, OTLPSpanExporter(str(address), compression=grpc.Compression.Gzip, **({"insecure": True} | how)))
 
 
-def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(desk, port):
+def test_opentelemetrys_own_exporter_delivers_its_spans_compressed(consumer, port):
     spans(["ask", "retrieve"], port)
-    [(what, body, form)] = desk.taken
+    [(what, body, form)] = consumer.taken
     assert (what, form, names_in(body)) == ("traces", Encoding.PROTOBUF, ["ask", "retrieve"])
 
 
-def test_opentelemetrys_own_exporter_delivers_its_metrics(desk, port):
+def test_opentelemetrys_own_exporter_delivers_its_metrics(consumer, port):
     reader = PeriodicExportingMetricReader(OTLPMetricExporter(str(port), insecure=True))
     provider = MeterProvider([reader], shutdown_on_exit=False)
     provider.get_meter("app").create_counter("calls").add(3)
     provider.shutdown()
-    [(what, body, form)] = desk.taken
+    [(what, body, form)] = consumer.taken
     request = ExportMetricsServiceRequest.FromString(body)
     assert (what, form) == ("metrics", Encoding.PROTOBUF)
     assert request.resource_metrics[0].scope_metrics[0].metrics[0].name == "calls"
@@ -126,9 +126,9 @@ def test_opentelemetrys_own_exporter_delivers_its_metrics(desk, port):
 
 @pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
 @pytest.mark.parametrize("body", [b"", b"\x0a\x00", b"spans" * 1000])
-def test_a_message_comes_as_it_was_before_it_was_compressed(desk, port, channel, compression, body):
+def test_a_message_comes_as_it_was_before_it_was_compressed(consumer, port, channel, compression, body):
     assert call(channel(port), body, compression=compression) == (CODE.OK, b"")
-    assert desk.taken == [("traces", body, Encoding.PROTOBUF)]
+    assert consumer.taken == [("traces", body, Encoding.PROTOBUF)]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_a_message_comes_as_it_was_before_it_was_compressed(desk, port, channel,
         (METRICS, ExportMetricsServiceResponse, "rejected_data_points"),
     ],
 )
-def test_what_the_desk_rejects_is_a_partial_success(desk, port, channel, path, response, field):
-    desk.answers.append(ExportResult(3, "no trace id"))
+def test_what_the_desk_rejects_is_a_partial_success(consumer, port, channel, path, response, field):
+    consumer.answers.append(ExportResult(3, "no trace id"))
     code, body = call(channel(port), b"x", path)
     partial = response.FromString(body).partial_success
     assert (code, getattr(partial, field), partial.error_message) == (CODE.OK, 3, "no trace id")
@@ -150,12 +150,12 @@ def test_what_the_desk_rejects_is_a_partial_success(desk, port, channel, path, r
     ("status", "code"),
     [(400, CODE.INVALID_ARGUMENT), (429, CODE.RESOURCE_EXHAUSTED), (503, CODE.UNAVAILABLE), (507, CODE.INTERNAL)],
 )
-def test_a_refusal_of_the_desk_says_when_to_come_again(desk, port, channel, status, code, at_once):
+def test_a_refusal_of_the_desk_says_when_to_come_again(consumer, port, channel, status, code, at_once):
     wait = None if status == 400 else 2.5
     error = RejectedError(status, "some", "why", retry_after=wait)
     if at_once:
-        desk.raises = error
-    desk.answers.append(error)
+        consumer.raises = error
+    consumer.answers.append(error)
     found, trailing = call(channel(port))
     told = Status.FromString(trailing["grpc-status-details-bin"])
     assert (found, told.code, told.message) == (code, code.value[0], "why")
@@ -167,13 +167,13 @@ def test_a_refusal_of_the_desk_says_when_to_come_again(desk, port, channel, stat
         assert told.details[0].Unpack(info)
         assert info.retry_delay.ToMilliseconds() == 2500
         assert RetryInfo.FromString(trailing["google.rpc.retryinfo-bin"]) == info
-    assert not desk.refused
+    assert not consumer.refused
 
 
-def test_an_exporter_waits_as_long_as_it_is_told_and_tries_again(desk, port, caplog):
-    desk.answers.append(RejectedError(429, "queue_full", "too much", retry_after=0.25))
+def test_an_exporter_waits_as_long_as_it_is_told_and_tries_again(consumer, port, caplog):
+    consumer.answers.append(RejectedError(429, "queue_full", "too much", retry_after=0.25))
     spans(["ask"], port)
-    assert [names_in(body) for _, body, _ in desk.taken] == [["ask"], ["ask"]]
+    assert [names_in(body) for _, body, _ in consumer.taken] == [["ask"], ["ask"]]
     assert "retrying in 0.25s" in caplog.text
 
 
@@ -181,15 +181,15 @@ def test_an_exporter_waits_as_long_as_it_is_told_and_tries_again(desk, port, cap
     ("given", "known"),
     [("Bearer sesame", True), ("bearer sesame", True), ("Bearer guess", False), ("sesame", False), (None, False)],
 )
-def test_only_who_knows_the_token_comes_in(desk, opened, channel, given, known):
+def test_only_who_knows_the_token_comes_in(consumer, opened, channel, given, known):
     how = {} if given is None else {"metadata": (("authorization", given),)}
     code, _ = call(channel(opened(token="sesame")), b"x", **how)
     assert code is (CODE.OK if known else CODE.UNAUTHENTICATED)
-    assert len(desk.taken) == known
-    assert desk.refused == ({} if known else {"unauthorised": 1})
+    assert len(consumer.taken) == known
+    assert consumer.refused == ({} if known else {"unauthorised": 1})
 
 
-def test_a_flood_of_strangers_holds_nobody_up(desk, opened, channel):
+def test_a_flood_of_strangers_holds_nobody_up(consumer, opened, channel):
     port = opened(token="sesame")
     stop, told = threading.Event(), []
 
@@ -200,17 +200,17 @@ def test_a_flood_of_strangers_holds_nobody_up(desk, opened, channel):
     threads = [threading.Thread(target=stranger, args=(channel(port),), daemon=True) for _ in range(10)]
     for thread in threads:
         thread.start()
-    desk.wait_for(lambda: desk.refused["unauthorised"] >= 100)
+    consumer.wait_for(lambda: consumer.refused["unauthorised"] >= 100)
     line = channel(port)
     assert [call(line, **bearer("sesame"))[0] for _ in range(20)] == [CODE.OK] * 20
     stop.set()
     for thread in threads:
         thread.join()
     assert set(told) == {CODE.UNAUTHENTICATED}
-    assert desk.refused == {"unauthorised": len(told)}
+    assert consumer.refused == {"unauthorised": len(told)}
 
 
-def test_two_hundred_calls_that_send_nothing_hold_nobody_up_and_are_ended(desk, opened, channel):
+def test_two_hundred_calls_that_send_nothing_hold_nobody_up_and_are_ended(consumer, opened, channel):
     port = opened(deadline=2.0, in_flight=4)
     done = threading.Event()
 
@@ -221,20 +221,20 @@ def test_two_hundred_calls_that_send_nothing_hold_nobody_up_and_are_ended(desk, 
     lines = [channel(port) for _ in range(50)]
     slow = [line.stream_unary(TRACES).future(silent(), timeout=PATIENCE) for line in lines for _ in range(4)]
     spans(["served"], port)
-    assert names_in(desk.taken[0][1]) == ["served"]
+    assert names_in(consumer.taken[0][1]) == ["served"]
     assert {one.code() for one in slow} == {CODE.DEADLINE_EXCEEDED}
     done.set()
-    assert desk.refused == {"timeout": 200}
+    assert consumer.refused == {"timeout": 200}
 
 
-def test_a_call_without_a_message_is_refused(desk, port, channel):
+def test_a_call_without_a_message_is_refused(consumer, port, channel):
     with pytest.raises(grpc.RpcError) as caught:
         channel(port).stream_unary(TRACES)(iter([]), timeout=PATIENCE)
     assert caught.value.code() is CODE.INVALID_ARGUMENT
-    assert desk.refused == {"no_message": 1}
+    assert consumer.refused == {"no_message": 1}
 
 
-def test_too_many_calls_at_once_are_asked_to_come_again(desk, opened, channel, monkeypatch):
+def test_too_many_calls_at_once_are_asked_to_come_again(consumer, opened, channel, monkeypatch):
     monkeypatch.setattr(grpc_service, "READING", 1)
     done = threading.Event()
 
@@ -254,39 +254,39 @@ def test_too_many_calls_at_once_are_asked_to_come_again(desk, opened, channel, m
     assert slow.result() == b""
 
 
-def test_more_than_may_be_in_flight_are_asked_to_come_again(desk, opened, channel):
-    desk.holds = True
+def test_more_than_may_be_in_flight_are_asked_to_come_again(consumer, opened, channel):
+    consumer.holds = True
     port = opened(in_flight=1)
     line = channel(port)
     busy = line.unary_unary(TRACES).future(b"", timeout=PATIENCE)
-    desk.wait_for(lambda: len(desk.taken) == 1)
+    consumer.wait_for(lambda: len(consumer.taken) == 1)
     code, trailing = call(channel(port))
     assert code is CODE.RESOURCE_EXHAUSTED
     assert RetryInfo.FromString(trailing["google.rpc.retryinfo-bin"]).retry_delay.seconds == 1
-    assert desk.refused == {"rate_limited": 1}
-    desk.release()
+    assert consumer.refused == {"rate_limited": 1}
+    consumer.release()
     assert busy.result() == b""
     assert call(line) == (CODE.OK, b"")
 
 
-def test_messages_that_are_too_large_are_refused(desk, port, channel):
+def test_messages_that_are_too_large_are_refused(consumer, port, channel):
     line = channel(port)
     assert call(line, bytes(20 * MIB))[0] is CODE.OK
     assert call(line, bytes(20 * MIB + 1))[0] is CODE.RESOURCE_EXHAUSTED
     assert call(line, bytes(MIB + 1), compression=grpc.Compression.Gzip)[0] is CODE.INVALID_ARGUMENT
-    assert desk.refused == {"no_message": 1, "decompress_limit": 1}
+    assert consumer.refused == {"no_message": 1, "decompress_limit": 1}
 
 
-def test_a_compressed_message_has_the_size_of_one_over_http(desk, opened, channel):
+def test_a_compressed_message_has_the_size_of_one_over_http(consumer, opened, channel):
     line = channel(opened(wire=100))
     assert call(line, gzip.compress(b"x"))[0] is CODE.OK  # what is gzip is inflated, whether it says so or not
     body = b" ".join(b"%d" % n for n in range(1000))
     assert call(line, body, compression=grpc.Compression.Gzip)[0] is CODE.INVALID_ARGUMENT
     assert call(line, body)[0] is CODE.OK
-    assert desk.refused == {"oversize": 1}
+    assert consumer.refused == {"oversize": 1}
 
 
-def test_logs_are_taken_and_said_to_be_unread(desk, port, channel):
+def test_logs_are_taken_and_said_to_be_unread(consumer, port, channel):
     told = ExportLogsServiceRequest()
     told.resource_logs.add().scope_logs.add().log_records.extend([LogRecord()] * 3)
     code, answer = call(channel(port), told.SerializeToString(), path=LOGS)
@@ -294,7 +294,7 @@ def test_logs_are_taken_and_said_to_be_unread(desk, port, channel):
     assert (code, partial.rejected_log_records) == (CODE.OK, 3)
     assert partial.error_message == "ragmon reads traces and metrics; logs are not read"
     assert call(channel(port), b"\xff", path=LOGS)[0] is CODE.INVALID_ARGUMENT
-    assert (desk.taken, desk.refused) == ([], {"malformed_protobuf": 1})
+    assert (consumer.taken, consumer.refused) == ([], {"malformed_protobuf": 1})
 
 
 def test_metadata_has_sixteen_kibibytes(port, channel):
@@ -304,11 +304,11 @@ def test_metadata_has_sixteen_kibibytes(port, channel):
     assert call(line)[0] is CODE.OK
 
 
-def test_other_methods_and_compressions_are_unknown(desk, port, channel):
+def test_other_methods_and_compressions_are_unknown(consumer, port, channel):
     line = channel(port)
     assert call(line, path="/opentelemetry.proto.collector.profiles.v1.ProfilesService/Export")[0] is CODE.UNIMPLEMENTED
     assert call(line, b"x" * 1000, compression=grpc.Compression.Deflate)[0] is CODE.UNIMPLEMENTED
-    assert not desk.taken
+    assert not consumer.taken
 
 
 SERVER = """
@@ -335,19 +335,19 @@ def test_a_bomb_is_refused_in_little_memory(channel):
         assert process.communicate("", timeout=PATIENCE)
 
 
-def test_what_is_no_grpc_harms_nobody(desk, port):
+def test_what_is_no_grpc_harms_nobody(consumer, port):
     for sent in (b"POST / HTTP/1.1\r\nHost: h\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"x" * 1000):
         with connect(port) as sock:
             sock.sendall(sent)
             rest(sock)
     spans(["ask"], port)
-    assert len(desk.taken) == 1
+    assert len(consumer.taken) == 1
 
 
-def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, port, channel, caplog, monkeypatch):
+def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer, port, channel, caplog, monkeypatch):
     monkeypatch.setattr(grpc_service, "complain", log.RateLimitedLog())
     caplog.set_level(logging.DEBUG)
-    desk.raises = ValueError("a secret question")
+    consumer.raises = ValueError("a secret question")
     line = channel(port)
     assert [call(line, b"a secret question")[0] for _ in range(3)] == [CODE.INTERNAL] * 3
     [told] = [record.getMessage() for record in caplog.records if record.name == "ragmon.server"]
@@ -355,34 +355,34 @@ def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(desk, por
     assert "secret" not in caplog.text
 
 
-def test_calls_in_flight_are_answered_before_the_port_closes(desk, channel):
-    port = GrpcServer(desk, HERE, token=None, tls=None).start()
-    desk.holds = True
+def test_calls_in_flight_are_answered_before_the_port_closes(consumer, channel):
+    port = GrpcServer(consumer, HERE, token=None, tls=None).start()
+    consumer.holds = True
     busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=PATIENCE)
-    desk.wait_for(lambda: desk.taken)
+    consumer.wait_for(lambda: consumer.taken)
     address = port.address
     stopping = threading.Thread(target=port.stop, args=(PATIENCE,))
     stopping.start()
     while call(channel(address), timeout=1.0)[0] is not CODE.UNAVAILABLE:
         pass  # one that came in before the port closed is held as well, and must not wait as long as the grace is
     assert not busy.done()
-    desk.release()
+    consumer.release()
     assert busy.result() == b""
     stopping.join()
 
 
-def test_calls_that_are_not_answered_in_time_may_be_sent_again(desk, channel):
-    port = GrpcServer(desk, HERE, token=None, tls=None).start()
-    desk.holds = True
+def test_calls_that_are_not_answered_in_time_may_be_sent_again(consumer, channel):
+    port = GrpcServer(consumer, HERE, token=None, tls=None).start()
+    consumer.holds = True
     busy = channel(port.address).unary_unary(TRACES).future(b"", timeout=PATIENCE)
-    desk.wait_for(lambda: desk.taken)
+    consumer.wait_for(lambda: consumer.taken)
     port.stop(0.1)
     assert busy.code() in (CODE.UNAVAILABLE, CODE.CANCELLED)
-    desk.release()
+    consumer.release()
 
 
-def test_a_port_can_be_opened_again_and_says_which_it_is(desk, channel):
-    port = GrpcServer(desk, HERE, token=None, tls=None)
+def test_a_port_can_be_opened_again_and_says_which_it_is(consumer, channel):
+    port = GrpcServer(consumer, HERE, token=None, tls=None)
     for _ in range(2):
         port.start()
         assert port.address.port > 0
@@ -392,24 +392,24 @@ def test_a_port_can_be_opened_again_and_says_which_it_is(desk, channel):
         assert port.address == HERE
 
 
-def test_a_port_that_is_taken_is_named_with_its_key(desk, port):
+def test_a_port_that_is_taken_is_named_with_its_key(consumer, port):
     with pytest.raises(RagmonError, match=r"the grpc port cannot be opened on 127.0.0.1:\d+ \(Address") as caught:
-        GrpcServer(desk, port, token=None, tls=None).start()
+        GrpcServer(consumer, port, token=None, tls=None).start()
     assert caught.value.hint == "another process has the port: change `[serve] grpc`"
 
 
-def test_an_exporter_delivers_over_tls(desk, opened, tmp_path):
+def test_an_exporter_delivers_over_tls(consumer, opened, tmp_path):
     cert, key = certificate(tmp_path)
     port = opened(tls=(cert, key), token="sesame")
     trust = grpc.ssl_channel_credentials(cert.read_bytes())
     spans(["ask"], port, insecure=False, credentials=trust, headers={"authorization": "Bearer sesame"})
-    assert names_in(desk.taken[0][1]) == ["ask"]
+    assert names_in(consumer.taken[0][1]) == ["ask"]
 
 
-def test_a_certificate_of_no_use_is_refused_at_the_start(desk, tmp_path):
+def test_a_certificate_of_no_use_is_refused_at_the_start(consumer, tmp_path):
     cert, key = certificate(tmp_path)
     with pytest.raises(RagmonError, match="cannot be used with the key"):
-        GrpcServer(desk, HERE, token=None, tls=(key, cert)).start()
+        GrpcServer(consumer, HERE, token=None, tls=(key, cert)).start()
 
 
 def test_grpc_is_loaded_only_where_this_door_opens():

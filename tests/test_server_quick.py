@@ -33,29 +33,29 @@ def request(body=b"spans", head=USUAL, length=None):
 
 
 @contextmanager
-def listening(desk, *, short=True, token=None, **limits):
+def listening(consumer, *, short=True, token=None, **limits):
     """A write port with or without the short way."""
     cost = RequestLimits(**limits)
-    app = receiver_app(desk, token=token, limits=cost)
+    app = receiver_app(consumer, token=token, limits=cost)
 
     async def general(scope, receive, send):
         await app(scope, receive, send)
 
     place = Address("127.0.0.1", 0)
-    port = HttpServer(app if short else general, place, tls=None, name="otlp", limits=cost, refused=desk.refuse)
+    port = HttpServer(app if short else general, place, tls=None, name="otlp", limits=cost, refused=consumer.refuse)
     yield port.start()
-    desk.release()
+    consumer.release()
     port.stop(5.0)
 
 
 @pytest.fixture
-def desk():
+def consumer():
     return FrontDesk()
 
 
 @pytest.fixture
-def port(desk):
-    with listening(desk) as port:
+def port(consumer):
+    with listening(consumer) as port:
         yield port.address
 
 
@@ -83,11 +83,11 @@ def answers(sock, n):
     return found
 
 
-def taken_by(desk):
+def taken_by(consumer):
     """What a desk was handed and what was refused, since the last look."""
-    found = list(desk.taken), dict(desk.refused)
-    desk.taken.clear()
-    desk.refused.clear()
+    found = list(consumer.taken), dict(consumer.refused)
+    consumer.taken.clear()
+    consumer.refused.clear()
     return found
 
 
@@ -119,39 +119,43 @@ def test_both_ways_take_and_answer_the_same(both, line, host, kind, coding, more
     told = f"{line}\r\n{host}Content-Type: {kind}\r\n{coding}{more}".encode("latin-1")
     sent = told + f"Content-Length: {max(len(body) + off, 0)}\r\n\r\n".encode() + body
     found = []
-    for place, desk in both:
+    for place, consumer in both:
         with connect(place) as sock:
             sock.sendall(sent + b"!" * max(off, 0))
             answered = answers(sock, 1)
             send(sock, b"\r\nno request\r\n\r\n")  # after which the connection is closed, and everything is counted
             answered += answers(sock, 2)
-        found.append((answered, taken_by(desk)))
+        found.append((answered, taken_by(consumer)))
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("step", [1, 7, len(request()) - 5, len(request()) - 1])
-def test_pieces_of_any_length_are_one_request(desk, port, step):
+def test_pieces_of_any_length_are_one_request(consumer, port, step):
     """Among them headers and body apart, as many clients send them."""
     sent = request()
     with connect(port) as sock:
         for start in range(0, len(sent), step):
             sock.sendall(sent[start : start + step])
         assert [status for status, *_ in answers(sock, 1)] == [200]
-    assert [body for _, body, _ in desk.taken] == [b"spans"]
+    assert [body for _, body, _ in consumer.taken] == [b"spans"]
 
 
-def test_requests_in_one_piece_are_answered_in_their_order(desk, port):
+def test_requests_in_one_piece_are_answered_in_their_order(consumer, port):
     """Long and odd ones among them."""
     bodies = [b"a", b"b" * (LARGEST + 1), b"c", b"d"]
     odd = f"{USUAL}Transfer-Encoding: chunked\r\n\r\n".encode() + b"1\r\ne\r\n0\r\n\r\n"
     with connect(port) as sock:
         sock.sendall(b"".join(request(body) for body in bodies) + odd + request(b"f"))
         assert [status for status, *_ in answers(sock, 6)] == [200] * 6
-    assert [body for _, body, _ in desk.taken] == [*bodies, b"e", b"f"]
+    assert [body for _, body, _ in consumer.taken] == [*bodies, b"e", b"f"]
 
 
-def test_what_the_desk_rejects_or_refuses_is_told(desk, port):
-    desk.answers += [ExportResult(3, "no trace id"), RejectedError(503, "disk_full", "full", 2.0), ValueError("odd")]
+def test_what_the_desk_rejects_or_refuses_is_told(consumer, port):
+    consumer.answers += [
+        ExportResult(3, "no trace id"),
+        RejectedError(503, "disk_full", "full", 2.0),
+        ValueError("odd"),
+    ]
     with connect(port) as sock:
         found = []
         for _ in range(3):
@@ -163,30 +167,30 @@ def test_what_the_desk_rejects_or_refuses_is_told(desk, port):
     assert Status.FromString(found[1][2]).message == "full"
 
 
-def test_more_than_may_be_in_flight_are_asked_to_come_again(desk):
-    with listening(desk, in_flight=1) as port, connect(port.address) as first, connect(port.address) as second:
-        desk.holds = True
+def test_more_than_may_be_in_flight_are_asked_to_come_again(consumer):
+    with listening(consumer, in_flight=1) as port, connect(port.address) as first, connect(port.address) as second:
+        consumer.holds = True
         first.sendall(request())
-        desk.wait_for(lambda: desk.taken)
+        consumer.wait_for(lambda: consumer.taken)
         second.sendall(request())
         assert [status for status, *_ in answers(second, 1)] == [429]
-        desk.release()
+        consumer.release()
         assert [status for status, *_ in answers(first, 1)] == [200]
         second.sendall(request())
         assert [status for status, *_ in answers(second, 1)] == [200]
 
 
-def test_headers_whose_body_does_not_come_are_told_so(desk):
-    with listening(desk, deadline=1.5) as port, connect(port.address) as sock:
+def test_headers_whose_body_does_not_come_are_told_so(consumer):
+    with listening(consumer, deadline=1.5) as port, connect(port.address) as sock:
         sock.sendall(request(b"", length=5))
         assert [status for status, *_ in answers(sock, 1)] == [408]
-    assert (desk.taken, desk.refused) == ([], {"timeout": 1})
+    assert (consumer.taken, consumer.refused) == ([], {"timeout": 1})
 
 
-def test_a_connection_is_kept_as_long_as_after_any_request(desk, monkeypatch):
+def test_a_connection_is_kept_as_long_as_after_any_request(consumer, monkeypatch):
     """It is idle then, and no longer in the time that headers have."""
     monkeypatch.setattr("ragmon.server.receiver.connection.KEEP_ALIVE", 1.5)
-    with listening(desk, deadline=0.3) as port, connect(port.address) as sock:
+    with listening(consumer, deadline=0.3) as port, connect(port.address) as sock:
         sock.sendall(request())
         assert answers(sock, 1)
         threading.Event().wait(0.6)
@@ -195,29 +199,29 @@ def test_a_connection_is_kept_as_long_as_after_any_request(desk, monkeypatch):
         until(lambda: hung_up(sock))
 
 
-def test_who_goes_away_before_the_answer_leaves_nothing_behind(desk):
-    with listening(desk, in_flight=1) as port:
-        desk.holds = True
+def test_who_goes_away_before_the_answer_leaves_nothing_behind(consumer):
+    with listening(consumer, in_flight=1) as port:
+        consumer.holds = True
         with connect(port.address) as sock:
             sock.sendall(request())
-            desk.wait_for(lambda: desk.taken)
-        desk.release()
+            consumer.wait_for(lambda: consumer.taken)
+        consumer.release()
         with connect(port.address) as sock:
             sock.sendall(request())
             assert [status for status, *_ in answers(sock, 1)] == [200]
 
 
 @pytest.mark.parametrize(("grace", "expected"), [(60.0, 200), (0.1, 503)])
-def test_when_the_port_closes_what_is_in_flight_is_answered_or_asked_to_come_again(desk, grace, expected):
-    with listening(desk) as port:
-        desk.holds = True
+def test_when_the_port_closes_what_is_in_flight_is_answered_or_asked_to_come_again(consumer, grace, expected):
+    with listening(consumer) as port:
+        consumer.holds = True
         with connect(port.address) as sock:
             sock.sendall(request())
-            desk.wait_for(lambda: desk.taken)
+            consumer.wait_for(lambda: consumer.taken)
             stopping = threading.Thread(target=port.stop, args=(grace,))
             stopping.start()
             if expected == 200:
-                desk.release()
+                consumer.release()
             found = answers(sock, 1)
             assert rest(sock) == b""
             stopping.join()
@@ -225,22 +229,22 @@ def test_when_the_port_closes_what_is_in_flight_is_answered_or_asked_to_come_aga
     assert expected == 200 or ("retry-after", "1") in found[0][1]
 
 
-def test_a_body_that_is_on_its_way_when_the_port_closes_is_taken(desk):
-    with listening(desk) as port, connect(port.address) as sock:
+def test_a_body_that_is_on_its_way_when_the_port_closes_is_taken(consumer):
+    with listening(consumer) as port, connect(port.address) as sock:
         sock.sendall(request(b"", length=5))
-        desk.holds = True
+        consumer.holds = True
         with connect(port.address) as other:  # which is read after the headers before it
             other.sendall(request())
-            desk.wait_for(lambda: desk.taken)
+            consumer.wait_for(lambda: consumer.taken)
             stopping = threading.Thread(target=port.stop, args=(60.0,))
             stopping.start()
             until(lambda: refused(port.address))
             sock.sendall(b"other")
-            desk.wait_for(lambda: len(desk.taken) == 2)
-            desk.release()
+            consumer.wait_for(lambda: len(consumer.taken) == 2)
+            consumer.release()
             assert [status for status, *_ in answers(sock, 1)] == [200]
             stopping.join()
-    assert [body for _, body, _ in desk.taken] == [b"spans", b"other"]
+    assert [body for _, body, _ in consumer.taken] == [b"spans", b"other"]
 
 
 def refused(place):
@@ -252,21 +256,21 @@ def refused(place):
     return False
 
 
-def test_a_client_that_sends_far_ahead_waits(desk):
+def test_a_client_that_sends_far_ahead_waits(consumer):
     """It is read no further than some requests ahead of its answers."""
-    with listening(desk) as port, connect(port.address) as sock:
-        desk.holds = True
+    with listening(consumer) as port, connect(port.address) as sock:
+        consumer.holds = True
         sock.sendall(request())
-        desk.wait_for(lambda: desk.taken)
+        consumer.wait_for(lambda: consumer.taken)
         many = request(bytes(LARGEST)) * 2000
         sender = threading.Thread(target=sock.sendall, args=(many,))
         sender.start()
         sender.join(0.5)
         assert sender.is_alive(), "32 MB were taken off a client whose first request is not answered"
-        desk.release()
+        consumer.release()
         assert [status for status, *_ in answers(sock, 2001)] == [200] * 2001
         sender.join()
-    assert len(desk.taken) == 2001
+    assert len(consumer.taken) == 2001
 
 
 @pytest.mark.parametrize(

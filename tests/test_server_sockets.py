@@ -64,11 +64,16 @@ def many_files():
 @pytest.fixture
 def opened(pair):
     """A write port over TLS with few connections and a short handshake, and the desk behind it."""
-    desk = FrontDesk()
+    consumer = FrontDesk()
     port = HttpServer(
-        receiver_app(desk, token=None), Address("127.0.0.1", 0), tls=pair, name="otlp", connections=20, handshake=0.5
+        receiver_app(consumer, token=None),
+        Address("127.0.0.1", 0),
+        tls=pair,
+        name="otlp",
+        connections=20,
+        handshake=0.5,
     ).start()
-    yield port.address, desk
+    yield port.address, consumer
     port.stop(5.0)
 
 

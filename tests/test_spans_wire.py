@@ -125,7 +125,7 @@ def test_spans_that_never_look_alike_are_read_without_learning_and_right():
     for attributes, span in zip(found, spans, strict=True):
         assert_same(attributes, span.attributes)
     learnt = sum(isinstance(attributes, GroupedAttributes) for attributes in found)
-    assert reading.PATIENCE < learnt < reading.REST
+    assert reading.MAX_MISSES < learnt < reading.REST
 
 
 def length(number):

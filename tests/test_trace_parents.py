@@ -137,7 +137,7 @@ def test_opentelemetry_is_noticed_when_the_application_begins_to_use_it(monkeypa
         with under(SPAN - 1):
             traced("before")
         monkeypatch.undo()
-        found.look_again()
+        found.refresh()
         with under(SPAN - 1):
             traced("after")
     assert [to_record(call).exported for call in kept] == [None, True]

@@ -29,7 +29,7 @@ from ragmon.core.record import Totals
 from ragmon.server.journal import Journal, RetentionLimits, erase
 from ragmon.server.journal.reader import JournalRow
 from ragmon.server.journal.schema import checksum
-from ragmon.server.pipeline.assembler import AssemblyLimits as Patience
+from ragmon.server.pipeline.assembler import AssemblyLimits
 
 SECRET = "the-lady-with-the-dog"
 FULL = '[capture]\ncontent = "full"\n'
@@ -37,8 +37,8 @@ FULL = '[capture]\ncontent = "full"\n'
 
 def save(running):
     """Have a running server write a checkpoint."""
-    keeper = running.server.keeper
-    keeper.errand(lambda: keeper._housekeeping.save(keeper.ledger)).result(PATIENCE)
+    writer = running.server.writer
+    writer.errand(lambda: writer._housekeeping.save(writer.server_state)).result(PATIENCE)
 
 
 def rows(running, count, each=30, first=0):
@@ -55,11 +55,11 @@ def made(tmp_path_factory):
     with serving(folder, FULL) as running:
         rows(running, 6)
         save(running)
-        keeper = running.server.keeper
+        writer = running.server.writer
         for n in range(6, 12):
             send(running, [request(n * 30 + k, q=SECRET) for k in range(30)])
             running.settled((n + 1) * 30)
-        assert keeper.ledger.seq == 12
+        assert writer.server_state.seq == 12
     return folder
 
 
@@ -112,16 +112,16 @@ def test_the_digest_is_the_one_the_server_holds(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
         done = verify(tmp_path, "--deep")
-        digest = running.server.keeper.ledger.live.scorer.state.digest()
+        digest = running.server.writer.server_state.engine.scorer.state.digest()
     assert f"ok: checkpoint and replay agree: {digest[:16]}" in done.out
 
 
 def test_a_running_server_and_its_journal_say_the_same_whatever_came(tmp_path, data):
     """Against a plain count of what was sent: good, twice, too old, too early, unreadable, and traces that wait."""
-    patient = Patience(idle=300.0, rootless=300.0, age=600.0)
+    patient = AssemblyLimits(idle=300.0, rootless=300.0, age=600.0)
     draw, now = random.Random(7), time.time()
     kinds = [draw.choice(["good", "good", "twice", "old", "early", "broken", "spans"]) for _ in range(60)]
-    with serving(tmp_path, patience=patient) as running:
+    with serving(tmp_path, assembly_limits=patient) as running:
         for n, kind in enumerate(kinds):
             one_more(running, data, n, kind, now)
         books = running.books()
@@ -154,7 +154,7 @@ def test_beside_a_server_that_is_written_to_every_look_is_of_one_moment(tmp_path
             one_more(running, data, len(sent), "spans" if len(sent) % 2 else "good", time.time())
             sent.append(1)
 
-    with serving(tmp_path, patience=Patience(idle=0.05, rootless=0.1, age=5.0)) as running:
+    with serving(tmp_path, assembly_limits=AssemblyLimits(idle=0.05, rootless=0.1, age=5.0)) as running:
         thread = threading.Thread(target=write, args=(running,))
         thread.start()
         try:
@@ -281,8 +281,8 @@ def test_rows_that_had_their_time_are_not_missed(folder, expired):
 def test_a_journal_that_was_begun_anew_goes_on_with_its_numbers(tmp_path):
     with serving(tmp_path) as running:
         rows(running, 3)
-        keeper = running.server.keeper
-        keeper.errand(lambda: keeper._housekeeping.begin_again(keeper.ledger)).result(PATIENCE)
+        writer = running.server.writer
+        writer.errand(lambda: writer._housekeeping.reset_journal(writer.server_state)).result(PATIENCE)
         send(running, [request(1000)])
         running.settled(91)
     done = verify(tmp_path)

@@ -31,23 +31,23 @@ def cost(sent: Sequence[bytes], prepare: Callable[[bytes], bytes] = bytes) -> fl
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "ragmon.toml"
         config.write_text('[serve]\nstate_dir = "state"\n')
-        keeper = make_writer(load(config, environ={}), Clock(), AssemblyLimits(idle=0.0))
-        keeper.start()
+        writer = make_writer(load(config, environ={}), Clock(), AssemblyLimits(idle=0.0))
+        writer.start()
         expected = sum(read(body, json=False).spans for body in sent)
         bodies_as_sent = [prepare(body) for body in sent]
         started = process_time()
         for body in bodies_as_sent:
-            keeper.traces(inflate(body, "gzip") if prepare is not bytes else body, Encoding.PROTOBUF).result()
-        _settle(keeper)
+            writer.traces(inflate(body, "gzip") if prepare is not bytes else body, Encoding.PROTOBUF).result()
+        _settle(writer)
         took = process_time() - started
-        keeper.stop()
-        keeper.journal.close()
+        writer.stop()
+        writer.journal.close()
     return took / expected * 1e6
 
 
-def _settle(keeper: JournalWriter) -> None:
+def _settle(writer: JournalWriter) -> None:
     deadline = monotonic() + 30
-    while monotonic() < deadline and keeper.waiting.pending:
+    while monotonic() < deadline and writer.waiting.pending:
         sleep(0.01)
 
 

@@ -203,7 +203,7 @@ class LatencyBaseline:
         while self._waiting and self._waiting[0][0] <= minute - DELAY:
             self._known.update(buckets(self._waiting.popleft()[1]))
         if self._since is not None and minute - self._since >= self._learn:
-            self.settle()
+            self.finalise()
 
     def _start(self, place: int, n: int) -> None:
         """From now on the share is learned, beginning with what is known."""
@@ -220,7 +220,7 @@ class LatencyBaseline:
         """Learn a step at once."""
         self._known.update(buckets([took for held in clusters for took in held]))
 
-    def settle(self) -> None:
+    def finalise(self) -> None:
         """Take what was absorbed as the baseline; without enough of it there is none."""
         n = self._known.total()
         above = quantile(self._known, SHARE) if n >= LIVE_ENOUGH else None

@@ -63,7 +63,7 @@ class PipelineAlarms:
         baselines: By what is compared with them.
         latency: The baseline of the latency.
         drift: What is told as a ticket.
-        sight: What is looked at.
+        selector: What is looked at.
     """
 
     def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable) -> None:
@@ -72,13 +72,13 @@ class PipelineAlarms:
         self.latency = LatencyBaseline(terms.learn)
         self.baselines: dict[str, Baseline] = {}
         self.drift = Drift(terms)
-        self.sight = ObservationSelector(table)
+        self.selector = ObservationSelector(table)
         self._given = terms.given
         self._watching: dict[str, AlarmRule] = {}
         self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
         for alarm in self.alarms.values():
             self._attach(alarm, terms.learn)
-        restore_baseline(self._given, self.baselines, self.latency, self.sight)
+        restore_baseline(self._given, self.baselines, self.latency, self.selector)
 
     def _attach(self, alarm: Alarm, learn: int) -> None:
         """Give an alarm the baseline it shares with all others on the same observations."""
@@ -100,21 +100,21 @@ class PipelineAlarms:
         Returns:
             What changed, in the order of the watches.
         """
-        edges = self._restart(self.sight.turn(step), step.minute)
+        edges = self._restart(self.selector.turn(step), step.minute)
         seen = self._see(step)
         for alarm in self.alarms.values():
             change = self._judge(alarm, step.minute, seen[observation_key(alarm.watch)])
             if change is not None:
                 edges.append(self._edge(alarm.watch, step.minute, change))
         self._learn(step, seen)
-        for signal in self.drift.step(step, self.sight.sources.get(False, "")):
+        for signal in self.drift.step(step, self.selector.sources.get(False, "")):
             state: Change = "resolved" if signal.firing is None else "firing"
             edges.append(self._edge(signal, step.minute, state))
         return edges
 
     def absorb(self, step: Step) -> None:
         """Learn a step at once, and judge nothing: it belongs to a run that is known to be good."""
-        self._restart(self.sight.turn(step), step.minute)
+        self._restart(self.selector.turn(step), step.minute)
         seen = self._see(step)
         self.latency.absorb(self._took(step, None))
         for name, baseline in self.baselines.items():
@@ -132,14 +132,14 @@ class PipelineAlarms:
             if watch.metric == constants.LATENCY:
                 found[key] = self._latencies[watch.source].of(self._took(step, watch.source), watch.ratio)
             elif watch.kind == "paired":
-                found[key] = self.sight.paired(step, watch, freeze=quiet)
+                found[key] = self.selector.paired(step, watch, freeze=quiet)
             else:
-                found[key] = self.sight.of(step, watch)
+                found[key] = self.selector.of(step, watch)
         return found
 
     def _took(self, step: Step, source: str | None) -> list[list[float]]:
         """How long the step's requests of a source took, by cluster; None is where users are."""
-        return list(step.latency.get(source or self.sight.sources.get(False, ""), {}).values())
+        return list(step.latency.get(source or self.selector.sources.get(False, ""), {}).values())
 
     def _judge(self, alarm: Alarm, minute: int, seen: Observations) -> Change | None:
         """Whether a step changes an alarm."""
@@ -199,11 +199,11 @@ class PipelineAlarms:
             return []
         over: list[AlarmRule | DriftSignal] = []
         for alarm in self.alarms.values():
-            if self.sight.concerns(turn, alarm.watch):
+            if self.selector.concerns(turn, alarm.watch):
                 over += [alarm.watch] if alarm.firing is not None else []
                 alarm.clear()
         for name, baseline in self.baselines.items():
-            if self.sight.concerns(turn, self._watching[name]):
+            if self.selector.concerns(turn, self._watching[name]):
                 baseline.restart()
         if False in turn.sources:
             self.latency.restart()
@@ -258,7 +258,7 @@ class PipelineAlarms:
             "baselines": {name: baseline.dump() for name, baseline in self.baselines.items()},
             "latency": [[source, latency.dump()] for source, latency in self._latencies.items()],
             "given": fingerprint(self._given),
-            "sight": self.sight.dump(),
+            "sight": self.selector.dump(),
             "drift": self.drift.dump(),
         }
 
@@ -273,10 +273,10 @@ class PipelineAlarms:
         for source, latency in data["latency"]:
             if source in self._latencies:
                 self._latencies[source].restore(latency)
-        self.sight.restore(data["sight"])
+        self.selector.restore(data["sight"])
         self.drift.restore(data["drift"])
         if self._given is not None and data["given"] != fingerprint(self._given):
-            restore_baseline(self._given, self.baselines, self.latency, self.sight)
+            restore_baseline(self._given, self.baselines, self.latency, self.selector)
 
 
 def baseline_name(watch: AlarmRule) -> str:

@@ -66,20 +66,26 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
             raise ValueError("the latency has no p95")
 
 
-def freeze(baselines: Mapping[str, Baseline], latency: LatencyBaseline, sight: ObservationSelector) -> dict[str, Any]:
+def freeze(
+    baselines: Mapping[str, Baseline], latency: LatencyBaseline, selector: ObservationSelector
+) -> dict[str, Any]:
     """What a pipeline was, as plain JSON data.
 
     Args:
         baselines: By what is compared with them; those too little was seen of are left out, and will be learned.
         latency: The baseline of the latency.
-        sight: What every gold item did first.
+        selector: What every gold item did first.
     """
     known: dict[str, Any] = {
         name: _one(one.n, one.total) for name, one in sorted(baselines.items()) if one.n >= one.enough
     }
     if latency.p95 is not None:
         known[constants.LATENCY] = {**_one(latency.share.n, latency.share.total), "p95": latency.p95}
-    return {"metrics": known, "golds": sight.golds, "first": {name: held for name, held in sight.first.items() if held}}
+    return {
+        "metrics": known,
+        "golds": selector.golds,
+        "first": {name: held for name, held in selector.first.items() if held},
+    }
 
 
 def _one(n: int, total: float) -> dict[str, Any]:
@@ -90,7 +96,7 @@ def restore_baseline(
     frozen: FrozenPipeline | None,
     baselines: Mapping[str, Baseline],
     latency: LatencyBaseline,
-    sight: ObservationSelector,
+    selector: ObservationSelector,
 ) -> None:
     """Put what `freeze` wrote in the place of what would be learned; what it does not know is learned."""
     if frozen is None:
@@ -100,8 +106,8 @@ def restore_baseline(
             latency.give(one.p95, one.n, one.total)
         elif name in baselines and one.n:
             baselines[name].give(one.n, one.total)
-    sight.given = {gold: held for golds in frozen.golds.values() for gold, held in golds.items()}
-    sight.first = {name: dict(held) for name, held in frozen.first.items()}
+    selector.given = {gold: held for golds in frozen.golds.values() for gold, held in golds.items()}
+    selector.first = {name: dict(held) for name, held in frozen.first.items()}
 
 
 def fingerprint(frozen: FrozenPipeline | None) -> str:

@@ -163,7 +163,7 @@ class CounterFile:
         self.words[_DOUBT], self.words[_DOUBT + 1] = _halves(trace_id if n == 1 else None)
         self.words[_GIVEN] += n
 
-    def settle(self, delivered: int, lost: Mapping[str, int], *, given: int = 0) -> None:
+    def commit(self, delivered: int, lost: Mapping[str, int], *, given: int = 0) -> None:
         """Note what became of records.
 
         Args:

@@ -146,7 +146,7 @@ class Plan:
         self.longest = max(map(len, terms.refusals), default=0) + _PADDING
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.keep)
-        self.look_again()
+        self.refresh()
         self.respected = terms.parent == "respect"
         self.id_from = terms.id_from
         self.probe_key = terms.probe_key
@@ -158,7 +158,7 @@ class Plan:
         self.timings = {stratum: tally.latencies[constants.LIVE, stratum] for stratum in constants.CALL_STRATA}
         self.time_rest = self.timings[constants.REST].append
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Notice what the application has begun to use: OpenTelemetry's spans, and greenlets, which share threads."""
         self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
         self.remembers = self.detail or "greenlet" in sys.modules
@@ -213,7 +213,7 @@ class Runtime:
             warn_once(f"capture could not be started: {whereabouts(error)}")
         return plan
 
-    def begin_again(self) -> Runtime:
+    def reset_after_fork(self) -> Runtime:
         """The runtime of a forked child: the same terms, nothing counted; what still runs is its parent's to report."""
         child = Runtime(
             self.submit, awaken=self._awaken, pipeline=self._pipeline, terms=self._terms, keep_all=self._keep_all
@@ -222,10 +222,10 @@ class Runtime:
         self.submit = _leave_to_parent
         return child
 
-    def look_again(self) -> None:
+    def refresh(self) -> None:
         """Notice what the application has begun to use; called now and then, off the request path."""
         for plan in list(self._plans.values()):
-            plan.look_again()
+            plan.refresh()
 
     def totals(self) -> dict[tuple[str, str, str], int]:
         """All calls so far by pipeline, source and stratum; of rare ones only what there was."""

@@ -91,14 +91,14 @@ class RagmonSpanProcessor(SpanProcessor):
         self._on = True
         if self._worker is not None:
             self._worker.start()
-            again = weakref.WeakMethod(self._begin_again)
+            again = weakref.WeakMethod(self._reset_after_fork)
             os.register_at_fork(after_in_child=lambda: (method := again()) and method())
 
-    def _begin_again(self) -> None:
+    def _reset_after_fork(self) -> None:
         self._calls.clear()
-        self._requests.begin_again()
+        self._requests.reset_after_fork()
         if self._worker is not None:
-            self._worker.begin_again(self._sink)
+            self._worker.reset_after_fork(self._sink)
             self._worker.start()
 
     def _sweep(self, asked: bool) -> None:

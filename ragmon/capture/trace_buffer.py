@@ -230,9 +230,9 @@ class RequestAssembler:
         self._threshold = threshold(asked.rate)
         self.lowest = 0 if any(asked.keep.values()) else self._threshold
         self._ending = False
-        self.begin_again()
+        self.reset_after_fork()
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child."""
         self.gathering = SpanBuffer(self._asked.limits)
         self.ignored: Counter[str] = Counter()

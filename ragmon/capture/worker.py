@@ -24,7 +24,7 @@ HELD: Final = 64 * 1024 * 1024
 """Calls that may wait, and the bytes they may keep alive; the next one is dropped and counted."""
 LINGER: Final = 0.2
 """Seconds a call waits for spans inside it that have not ended."""
-PATIENCE: Final = 0.5
+DRAIN_SHARE: Final = 0.5
 """Share of the time somebody waits that records on a detour have; the rest is for their way to the sink."""
 _LOOK: Final = 0.2
 """Seconds between two looks at what else is to be done."""
@@ -112,7 +112,7 @@ class Worker:
                 self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
                 self._thread.start()
 
-    def begin_again(self, sink: Exporter | BatchExporter, detour: Processor | None = None) -> None:
+    def reset_after_fork(self, sink: Exporter | BatchExporter, detour: Processor | None = None) -> None:
         """Begin anew in a forked child: the queue, the locks and the counters that came along are its parent's.
 
         Args:
@@ -161,7 +161,7 @@ class Worker:
         with self._books:
             self._target = self._taken + len(self._queue)
             self._asked = asked = self._asked + 1
-            self._until = min(self._until, monotonic() + timeout * PATIENCE)
+            self._until = min(self._until, monotonic() + timeout * DRAIN_SHARE)
             self._wake.put(None)
             if self.is_told:
                 return self._done >= self._target
@@ -176,7 +176,7 @@ class Worker:
         Returns:
             Whether there was time for all of it.
         """
-        self._until = min(self._until, monotonic() + timeout * PATIENCE)
+        self._until = min(self._until, monotonic() + timeout * DRAIN_SHARE)
         self._closed = True
         self._wake.put(None)
         if self._thread is not None:
@@ -185,7 +185,7 @@ class Worker:
             late, under_way = len(self._queue), self._taken - self._done
             self._queue.clear()
             self._given_up = True
-            self.page.settle(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: under_way})
+            self.page.commit(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: under_way})
             self._taken += late
             self._done = self._taken
             return not late + under_way
@@ -201,17 +201,17 @@ class Worker:
             asked = self._asked
             if monotonic() >= due or (asked > self._answered and self._done >= self._target):
                 due = monotonic() + _LOOK
-                self._look_around(asked)
+                self._tick(asked)
             if self._step():
                 continue
             if self._closed:
-                self._look_around(asked + 1)
+                self._tick(asked + 1)
                 if not self._queue and (self._detour is None or not self._detour.holds):
                     return
             with suppress(Empty):
                 self._wake.get(timeout=_NAP)
 
-    def _look_around(self, asked: int) -> None:
+    def _tick(self, asked: int) -> None:
         """Do what is done now and then; all of it where somebody asked."""
         try:
             if self._every is not None:
@@ -285,6 +285,6 @@ class Worker:
         with self._books:
             if self._given_up:  # counted as unconfirmed already
                 return
-            self.page.settle(delivered, lost, given=given)
+            self.page.commit(delivered, lost, given=given)
             self._done += delivered + sum(lost.values())
             self._books.notify_all()

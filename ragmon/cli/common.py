@@ -195,7 +195,7 @@ def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: 
     for label in labels:
         settled.hear(label)
     settled.meet(read_files([path for path in traces if path != STDIN], ReadSummary()))
-    run.settle(settled, lambda pipeline: settings.of(pipeline).proxy)
+    run.finalise(settled, lambda pipeline: settings.of(pipeline).proxy)
 
 
 def _follow(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:

@@ -30,7 +30,7 @@ from ragmon.monitor.build import ScorerPlan
 from ragmon.monitor.offline import ReleaseSplitter
 
 PATH: Final = "/api/compare"
-PATIENCE: Final = 600.0
+COMPARE_TIMEOUT: Final = 600.0
 """Seconds a monitor has to score the records of a day again."""
 
 
@@ -149,4 +149,4 @@ def _of_monitor(url: str, config: str | None, question: _Question) -> Canary:
         "candidate": question.candidate,
         "max_drop": f"{question.max_drop:.15g}",
     }
-    return compared.load(get_json(url, PATH, asked, timeout=PATIENCE))
+    return compared.load(get_json(url, PATH, asked, timeout=COMPARE_TIMEOUT))

@@ -122,17 +122,17 @@ def _round(
 
     with _capture(settings) as capture:
         for spec in specs:
-            asker = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
-            with closing(asker):
-                _send_once(spec, _gold_of(spec, sets), asker, InOrder(keep))
+            client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
+            with closing(client):
+                _send_once(spec, _gold_of(spec, sets), client, InOrder(keep))
     return found
 
 
-def _send_once(spec: ProbeSpec, gold: GoldSet, asker: ProbeClient, ordered: InOrder) -> None:
+def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: InOrder) -> None:
     asked = questions(gold)
     _say(spec, f"{len(asked)} questions of {gold.name} to {spec.asks}")
     counts, told, first = ProbeCounts(), monotonic(), True
-    for answered in run_round(ProbeWorkers(asker, spec.concurrency), asked):
+    for answered in run_round(ProbeWorkers(client, spec.concurrency), asked):
         if first and answered.unreachable:
             raise _nobody(spec, answered)
         first = False
@@ -176,10 +176,10 @@ def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[Probe
     counts, probers = ProbeCounts(), list[Prober]()
     with _capture(settings) as capture:
         for spec in specs:
-            asker = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
+            client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             budget = budget_of(settings, spec)
             asked = questions(_gold_of(spec, sets))
-            probers.append(Prober(spec, asked, asker, out.put, counts=counts, budget=budget))
+            probers.append(Prober(spec, asked, client, out.put, counts=counts, budget=budget))
         for prober in probers:
             prober.start()
             _say(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")

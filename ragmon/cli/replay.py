@@ -167,17 +167,19 @@ def _journal(
 
     labels = FinalLabels()
     with open_readonly(Path(folder)) as rows:
-        ledger = score_again(settings, rows, labels)
-    counts, live, digest = ledger.counts, ledger.live, ledger.live.scorer.state.digest()
+        server_state = score_again(settings, rows, labels)
+    counts, engine, digest = server_state.counts, server_state.engine, server_state.engine.scorer.state.digest()
     unknown = {key.replace("|", ": ", 1): n for key, n in counts.unknown.items()}
-    run = Run(live.scorer, ReadSummary(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
+    run = Run(engine.scorer, ReadSummary(read=counts.received, rejected=dict(counts.dropped), unknown=unknown))
     if labels:
-        run.settle(labels, lambda pipeline: settings.of(pipeline).proxy)
+        run.finalise(labels, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
     report = replace(report, digest=digest)  # the server's own, which heard labels as they came
     if alerts_out is not None:
         write(
-            "".join(printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n" for edge in live.edges),
+            "".join(
+                printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n" for edge in engine.edges
+            ),
             alerts_out,
         )
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
@@ -230,7 +232,7 @@ def _compat(
     return 0
 
 
-PATIENCE: Final = 120.0
+CASE_TIMEOUT: Final = 120.0
 """Seconds for one case, retries included."""
 
 
@@ -266,7 +268,7 @@ def seed_judge(
                 "error": {failure.result: str(failure)} if failure.status is None else {"api_error": failure.status}
             }
         except TimeoutError:
-            return {"error": {TIMEOUT: f"no verdicts within {PATIENCE:g} seconds"}}
+            return {"error": {TIMEOUT: f"no verdicts within {CASE_TIMEOUT:g} seconds"}}
         verdicts = [{"verdict": found.verdict, "reason": found.reason} for found in opinion.findings]
         return {"verdicts": verdicts, "reason": opinion.reason, "latency_ms": round(1000 * (monotonic() - began))}
 
@@ -274,5 +276,5 @@ def seed_judge(
 
 
 async def _opinion(endpoint: ModelEndpoint, case: RequestTexts, *, reasons: bool) -> Opinion:
-    async with asyncio.timeout(PATIENCE), endpoint.session(monotonic() + PATIENCE) as session:
+    async with asyncio.timeout(CASE_TIMEOUT), endpoint.session(monotonic() + CASE_TIMEOUT) as session:
         return await contextual_precision(session, case, reasons=reasons)

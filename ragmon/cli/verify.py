@@ -347,18 +347,18 @@ def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> Au
     rows = audit_rows(journal)
     if rows.wrong:  # what cannot be read cannot be replayed
         return AuditResult({}, wrong=tuple(rows.faults()))
-    ledger = recover(settings, journal)
-    missing = ledger.producers.missing(ledger.counts.own)
+    server_state = recover(settings, journal)
+    missing = server_state.producers.missing(server_state.counts.own)
     found, wrong, notes = [_told(rows)], list[str](), list[str]()
     if deep is None and rows.lines > DEEP:
         notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
     elif deep is not False:
-        _replayed(settings, journal, ledger, rows, (found, wrong, notes))
+        _replayed(settings, journal, server_state, rows, (found, wrong, notes))
     return AuditResult(
-        books={STAGE: _books(settings, journal, ledger)},
+        books={STAGE: _books(settings, journal, server_state)},
         missing=missing,
-        lost=ledger.producers.dropped(),
-        spans=dict(ledger.counts.spans),
+        lost=server_state.producers.dropped(),
+        spans=dict(server_state.counts.spans),
         forgotten=rows.forgotten,
         found=tuple(found),
         wrong=tuple(wrong),
@@ -372,17 +372,17 @@ def _told(rows: Rows) -> str:
     return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
 
 
-def _books(settings: Settings, journal: SnapshotReader, ledger: ServerState) -> StageCounters:
+def _books(settings: Settings, journal: SnapshotReader, server_state: ServerState) -> StageCounters:
     """The books, with the traces that a server which begins now would let wait."""
     waiting = TraceTracker(settings)
     waiting.restore(cast("Journal", journal), journal.last()[1])  # it only reads
-    return ledger.books(waiting.pending)
+    return server_state.books(waiting.pending)
 
 
 def _replayed(
     settings: Settings,
     journal: SnapshotReader,
-    ledger: ServerState,
+    server_state: ServerState,
     rows: Rows,
     told: tuple[list[str], list[str], list[str]],
 ) -> None:
@@ -391,7 +391,7 @@ def _replayed(
     Args:
         settings: The configuration.
         journal: The journal.
-        ledger: The newest checkpoint and the rows after it.
+        server_state: The newest checkpoint and the rows after it.
         rows: What was found in the rows.
         told: Where is written what is as it should be, what is not, and what could not be looked at.
     """
@@ -400,10 +400,10 @@ def _replayed(
         notes.append("checkpoints were not held against a replay: records were forgotten on request")
         return
     again = replay(settings, journal)
-    if (mine := again.counts.dump()) != (theirs := ledger.counts.dump()):
+    if (mine := again.counts.dump()) != (theirs := server_state.counts.dump()):
         wrong.append(f"checkpoint and replay differ in what came in: {theirs.decode()} and {mine.decode()}")
-    one, other = (each.live.scorer.state.digest() for each in (ledger, again))
-    if one == other and ledger.live.scorer.dropped == again.live.scorer.dropped:
+    one, other = (each.engine.scorer.state.digest() for each in (server_state, again))
+    if one == other and server_state.engine.scorer.dropped == again.engine.scorer.dropped:
         found.append(f"checkpoint and replay agree: {one[:_SHOWN]}")
     else:
         wrong.append(

@@ -108,7 +108,7 @@ class JudgeBudget:
         self._unused = 0
         self._is_spent = False
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Go on in a forked child: the parent may have held the lock, and what came back is the parent's."""
         self._lock = Lock()
         self._unused = 0

@@ -92,13 +92,13 @@ class SelfMetrics:
             found.setdefault((pipeline, source), Counter()).update(counts)
         return found
 
-    def look_around(self, asked: bool) -> None:
+    def tick(self, asked: bool) -> None:
         """What is done now and then, in the worker's thread: tell of all calls, and of processes that are gone.
 
         Args:
             asked: Somebody waits for it.
         """
-        self._calls.look_again()
+        self._calls.refresh()
         if self.requests is not None:
             self.requests.sweep(asked)
         self._timings.read(self._calls)

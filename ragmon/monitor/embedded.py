@@ -150,7 +150,7 @@ def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]
     return alert, pipeline or usual
 
 
-PATIENCE: Final = 10.0
+REQUEST_TIMEOUT: Final = 10.0
 """Seconds a client may take to send a request."""
 
 ANSWERS: Final = 10_000
@@ -185,7 +185,7 @@ class Monitor:
         self.settings = config if isinstance(config, Settings) else load(config)
         self.captured: Callable[[], SdkStats] | None = None
         self._clock = clock
-        self._live = Engine(self.settings, answers=ANSWERS)
+        self._engine = Engine(self.settings, answers=ANSWERS)
         self._lock = Lock()
         self._received = self._changes = 0
         self._server: tuple[WSGIServer, Thread] | None = None
@@ -194,14 +194,14 @@ class Monitor:
         """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
         with self._lock:
             self._received += 1
-            self._live.observe(record, self._clock())
+            self._engine.observe(record, self._clock())
 
     def report(self, totals: Sequence[Totals]) -> bool:
         """Take a producer's counts of all its calls: what every stratum weighs. Returns True: they are taken."""
         with self._lock:
             self._changes += 1
             for line in totals:
-                self._live.report(line, self._clock())
+                self._engine.report(line, self._clock())
         return True
 
     def label(self, labels: Sequence[Label]) -> bool:
@@ -209,26 +209,26 @@ class Monitor:
         with self._lock:
             self._changes += 1
             for line in labels:
-                self._live.take(line, self._clock())
+                self._engine.take(line, self._clock())
         return True
 
     def reading(self) -> MonitorSnapshot:
         """This moment: metrics of every window, gates, and the books."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
-            live, now = self._live, self._clock()
-            live.advance(now)
-            books = {"score": StageCounters(self._received, live.scorer.scored, dropped=dict(live.scorer.dropped))}
+            engine, now = self._engine, self._clock()
+            engine.advance(now)
+            books = {"score": StageCounters(self._received, engine.scorer.scored, dropped=dict(engine.scorer.dropped))}
             if self.captured is not None:
                 books["capture"] = captured.books
-            return live.reading(now, books, live.within(captured))
+            return engine.reading(now, books, engine.within(captured))
 
     def _moment(self) -> object:
         """What `reading` depends on."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
-            self._live.advance(self._clock())
-            closed = self._live.alarms.steps.closed
+            self._engine.advance(self._clock())
+            closed = self._engine.alarms.steps.closed
             return self._changes, self._received, int(self._clock()) // STEP, closed, captured
 
     def outcomes(self) -> list[Outcome]:
@@ -238,8 +238,8 @@ class Monitor:
     def edges(self) -> list[AlarmTransition]:
         """The alarms that began or ended lately, in the order of time."""
         with self._lock:
-            self._live.advance(self._clock())
-            return list(self._live.edges)
+            self._engine.advance(self._clock())
+            return list(self._engine.edges)
 
     def acknowledge(self, alert: str, pipeline: str = constants.DEFAULT_PIPELINE, reason: str = "") -> bool:
         """Silence an alarm that fires, and arm it again.
@@ -257,13 +257,13 @@ class Monitor:
         """
         with self._lock:
             self._changes += 1
-            self._live.advance(self._clock())
-            return self._live.acknowledge(pipeline, alert, reason)
+            self._engine.advance(self._clock())
+            return self._engine.acknowledge(pipeline, alert, reason)
 
     def digest(self) -> str:
         """The fingerprint of everything counted; a replay of the same records has the same."""
         with self._lock:
-            return self._live.scorer.state.digest()
+            return self._engine.scorer.state.digest()
 
     def start(self, address: str | None = None) -> Self:
         """Serve `/metrics`; does nothing where it is served already.
@@ -320,7 +320,7 @@ class Monitor:
 def _be_patient(server: WSGIServer) -> None:
     """Hang up on a client that sends half a request and then nothing."""
     handler: Any = server.RequestHandlerClass
-    server.RequestHandlerClass = type("Patient", (handler,), {"timeout": PATIENCE})
+    server.RequestHandlerClass = type("Patient", (handler,), {"timeout": REQUEST_TIMEOUT})
 
 
 def _address(text: str) -> Address:

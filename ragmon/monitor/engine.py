@@ -66,7 +66,7 @@ class Engine:
         self.errors: Counter[tuple[str, str]] = Counter()
         self.last_scored: float | None = None
         self._now = 0.0
-        self._admission = CardinalityLimiter(settings.pipelines, budget(settings))
+        self._limiter = CardinalityLimiter(settings.pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
         shared = (settings.common, *settings.pipelines.values())
@@ -132,22 +132,22 @@ class Engine:
             Whether they were taken; there may be too many producers.
         """
         self._come(now)
-        taken = self._admission.totals(line, now)
+        taken = self._limiter.totals(line, now)
         if taken:
             self.scorer.state.calls.see(line)
         return taken
 
     def known(self, record: Record) -> Record:
         """An answer under the names a label on it is counted under: those of others where there were too many."""
-        return self._admission.known(record)
+        return self._limiter.known(record)
 
     def shows(self, pipeline: str) -> bool:
         """Whether a pipeline has series of its own: none of those that found no place, or gave theirs back."""
-        return self._admission.shows(pipeline)
+        return self._limiter.shows(pipeline)
 
     def within(self, captured: SdkStats) -> SdkStats:
         """What capture counted of the pipelines that have series, and of new ones as far as there is room for them."""
-        return captured.of(self._admission.shown(captured.pipelines))
+        return captured.of(self._limiter.shown(captured.pipelines))
 
     def _come(self, now: float) -> None:
         """Let time pass until something came, and let pipelines go that were silent for a day by then.
@@ -155,7 +155,7 @@ class Engine:
         A look at the clock alone lets nobody go: what was counted follows from what came, and a replay agrees.
         """
         self.advance(now)
-        for pipeline in self._admission.silent(now):
+        for pipeline in self._limiter.silent(now):
             self._tell(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
             self.scorer.forget_streams()
@@ -166,11 +166,11 @@ class Engine:
 
     def _admit(self, record: Record, now: float) -> Record:
         """A record under the names it is counted under; builds that made room for its own are added to the others."""
-        record = self._admission.record(record, now)
-        if self._admission.retired:
-            for pipeline, build, index in self._admission.retired:
+        record = self._limiter.record(record, now)
+        if self._limiter.retired:
+            for pipeline, build, index in self._limiter.retired:
                 self.scorer.state.retire(pipeline, build, index)
-            self._admission.retired.clear()
+            self._limiter.retired.clear()
             self.scorer.forget_streams()
         return record
 
@@ -214,7 +214,7 @@ class Engine:
         key = (pipeline, code)
         if key not in self.errors and sum(held == pipeline for held, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
-            self._admission.overflow[constants.CODE_NAMES] += 1
+            self._limiter.overflow[constants.CODE_NAMES] += 1
         self.errors[key] += 1
 
     def snapshot(self, now: float) -> Snapshot:
@@ -239,7 +239,7 @@ class Engine:
             labels=dict(self.labels.book.results + Counter(captured.labels)),
             labels_waiting=self.labels.book.waiting,
             predictions=self._predictions(now),
-            overflow=dict(self._admission.overflow),
+            overflow=dict(self._limiter.overflow),
         )
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
@@ -277,7 +277,7 @@ class Engine:
             "unmatched": scorer.unmatched,
             "dropped": dict(scorer.dropped),
             "builds": [list(key) for key in self._builds],
-            "admission": self._admission.dump(),
+            "admission": self._limiter.dump(),
             "errors": [[pipeline, code, n] for (pipeline, code), n in self.errors.items()],
             "last_scored": self.last_scored,
             "edges": [msgspec.to_builtins(edge) for edge in self.edges],
@@ -294,7 +294,7 @@ class Engine:
         scorer.scored, scorer.unmatched = data["scored"], data["unmatched"]
         scorer.dropped = dict(data["dropped"])
         self._builds = dict.fromkeys((pipeline, build, index) for pipeline, build, index in data["builds"])
-        self._admission.load(data["admission"], data["last_scored"] or 0.0)
+        self._limiter.load(data["admission"], data["last_scored"] or 0.0)
         self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
         self.last_scored = data["last_scored"]
         self.edges = deque((msgspec.convert(edge, AlarmTransition) for edge in data["edges"]), maxlen=self.edges.maxlen)

@@ -139,7 +139,7 @@ class Installation:
             partial(to_record, build=settings.build or None),
             self._sink,
             folder=folder,
-            every=lambda asked: self._accounts.look_around(asked),  # noqa: PLW0108 - a forked child has others
+            every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child has others
             detour=self.judges,
         )
         self._runtime = runtime.Runtime(
@@ -150,7 +150,7 @@ class Installation:
             keep_all=keep_all,
         )
         self._labels = api.LabelSender(taken=not settings.disabled)
-        self._accounts = self._open_accounts()
+        self._self_metrics = self._open_accounts()
         self._requests: RequestAssembler | None = None
         self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
@@ -182,7 +182,7 @@ class Installation:
             self._close()
             raise
         if self.monitor is not None:
-            self.monitor.captured = self._accounts.captured
+            self.monitor.captured = self._self_metrics.captured
         self._worker.start()
         atexit.register(self.shutdown)
         _started.add(self)
@@ -208,7 +208,7 @@ class Installation:
         )
 
         if self._requests is None:
-            self._requests = self._accounts.requests = RequestAssembler(self._worker, span_settings(self.settings))
+            self._requests = self._self_metrics.requests = RequestAssembler(self._worker, span_settings(self.settings))
             self._runtime.claim = self._requests.claim
         processor = RagmonSpanProcessor(requests=self._requests)
         provider.add_span_processor(processor)
@@ -216,7 +216,7 @@ class Installation:
 
     def books(self) -> StageCounters:
         """What capture took in and what became of it."""
-        return self._accounts.books()
+        return self._self_metrics.books()
 
     def flush(self, timeout: float = DRAIN) -> bool:
         """Wait until everything captured so far is delivered and told; returns whether it is."""
@@ -252,7 +252,7 @@ class Installation:
         for sink in self._mine:
             base.close(sink)
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """What a forked child must do before its first call: nothing of its parent's is its own to report."""
         self._process = os.getpid()
         self._ends_with_children = False
@@ -260,16 +260,16 @@ class Installation:
             self._own = self.monitor = None
             self._sink = DroppingExporter() if self._log is None else self._log
         if self.judges is not None:
-            self.judges.begin_again()
+            self.judges.reset_after_fork()
         # What nobody will see is not judged.
-        self._worker.begin_again(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
+        self._worker.reset_after_fork(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
         was_current = runtime.current is self._runtime
-        self._runtime = self._runtime.begin_again()
+        self._runtime = self._runtime.reset_after_fork()
         self._labels = api.reset_labels_after_fork(self._labels)
-        self._accounts = self._open_accounts()
+        self._self_metrics = self._open_accounts()
         if self._requests is not None:
-            self._requests.begin_again()
-            self._accounts.requests = self._requests
+            self._requests.reset_after_fork()
+            self._self_metrics.requests = self._requests
         if was_current:
             runtime.install_runtime(self._runtime)
 
@@ -290,7 +290,7 @@ def _after_fork() -> None:
     active.set(None)
     here.lane.busy = False
     for installation in list(_started):
-        installation.begin_again()
+        installation.reset_after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -108,14 +108,14 @@ class JudgeFactory:
             found = self._about[pipeline] = self._gold_of(one), rules(one).facts
         return found
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child."""
         self._lock = Lock()
         for budget in self._budgets:
-            budget.begin_again()
+            budget.reset_after_fork()
         for seat in self._seats.values():
-            seat.begin_again()
-            seat.judge.begin_again()
+            seat.reset_after_fork()
+            seat.judge.reset_after_fork()
 
     def close(self) -> None:
         """End every thread."""
@@ -177,7 +177,7 @@ def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
     return Judge(name, terms, (endpoint, kind))
 
 
-PATIENCE: Final = 2.0
+MAX_TIMEOUTS: Final = 2.0
 """How long a request waits at most, in the longest time limit of its judges: once in the queue, once before them."""
 HELD: Final = 16_000_000
 """Characters of requests that may wait at once."""
@@ -204,11 +204,11 @@ class Panel:
     """
 
     def __init__(self, settings: Settings, *, folder: Path | None = None, clock: Callable[[], float] = time) -> None:
-        self._court = JudgeFactory(settings, self._tell, folder=folder, clock=clock)
+        self._judge_factory = JudgeFactory(settings, self._tell, folder=folder, clock=clock)
         self._seats: dict[str, tuple[JudgeWorkers, ...]] = {}
         self._known: tuple[str, ...] = ()
         for pipeline in settings.pipelines:
-            self._seats[pipeline] = self._court.seats(pipeline)
+            self._seats[pipeline] = self._judge_factory.seats(pipeline)
         self._calls: Counter[tuple[str, str]] = Counter()
         self._begin()
 
@@ -217,11 +217,11 @@ class Panel:
         self._held: set[JudgeTask] = set()
         self._weight = 0
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child: what waits, and what was counted, is its parent's."""
         self._begin()
         self._calls = Counter()
-        self._court.begin_again()
+        self._judge_factory.reset_after_fork()
 
     @property
     def holds(self) -> bool:
@@ -271,7 +271,7 @@ class Panel:
 
     def close(self) -> None:
         """End the threads, each once it has done what it is at."""
-        self._court.close()
+        self._judge_factory.close()
 
     def __enter__(self) -> Self:
         return self
@@ -321,7 +321,7 @@ class Panel:
         seats = self._seats.get(pipeline)
         if seats is None:
             try:
-                seats = self._court.seats(pipeline)
+                seats = self._judge_factory.seats(pipeline)
             except RagmonError as error:  # a function may have been registered since that has a model's name
                 warn_once(f"nobody judges {pipeline}: {error}")
                 seats = ()
@@ -329,10 +329,10 @@ class Panel:
         return seats
 
     def _ticket(self, record: Record, seats: Sequence[JudgeWorkers], now: float) -> JudgeTask:
-        deadline = now + PATIENCE * max(seat.judge.terms.timeout for seat in seats)
-        item, reader = self._court.about(record)
+        deadline = now + MAX_TIMEOUTS * max(seat.judge.terms.timeout for seat in seats)
+        item, reader = self._judge_factory.about(record)
         names = {seat.judge.name for seat in seats}
-        return JudgeTask(record, self._court.shown(record), item, reader, deadline, _weight(record), names)
+        return JudgeTask(record, self._judge_factory.shown(record), item, reader, deadline, _weight(record), names)
 
     def _put(self, ticket: JudgeTask, seats: Sequence[JudgeWorkers]) -> None:
         for seat in seats:

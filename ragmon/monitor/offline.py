@@ -305,5 +305,5 @@ class BaselineRecorder(_Minutes):
 
 
 def _frozen(one: PipelineAlarms) -> dict[str, Any]:
-    one.latency.settle()
-    return freeze(one.baselines, one.latency, one.sight)
+    one.latency.finalise()
+    return freeze(one.baselines, one.latency, one.selector)

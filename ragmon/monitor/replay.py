@@ -156,7 +156,7 @@ class Run:
         self._held[key] = record
         return True
 
-    def settle(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
+    def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
         """Count labels at the time of their answers, in place of those that were counted as they came.
 
         Args:
@@ -164,7 +164,7 @@ class Run:
             proxy: The score by which those of a pipeline are made more certain.
         """
         scorer = self.scorer
-        self.labelled = labels.settle(scorer)
+        self.labelled = labels.finalise(scorer)
         self._maturity = labels.maturity
         self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
 

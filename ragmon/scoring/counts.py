@@ -55,16 +55,16 @@ class WindowBucket:
         pending = self._pending
         pending.append(latency)
         if len(pending) >= _BATCH:
-            self._settle()
+            self._flush()
 
     @property
     def latency(self) -> dict[str, dict[int, int]]:
         """By stage, a log-bucket histogram of milliseconds."""
         if self._pending:
-            self._settle()
+            self._flush()
         return self._latency
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         """Sort what waits into buckets, a batch at a time: one by one it would be a sixth of a replay's work."""
         for stage, values in zip(STAGES, zip(*map(_stages, self._pending), strict=True), strict=True):
             known = [ms for ms in values if ms is not None] if None in values else values
@@ -83,7 +83,7 @@ class WindowBucket:
             for key, sums in held.items():
                 add_sums(mine, key, sums)
         if other._pending:
-            other._settle()
+            other._flush()
         for stage, histogram in other._latency.items():
             counts = self._latency.get(stage)
             if counts is None:

@@ -223,7 +223,7 @@ class FinalLabels:
         for said in self._said.values():
             said.answer = None if said.answer is None else known(said.answer)
 
-    def settle(self, scorer: Scorer) -> Labelled:
+    def finalise(self, scorer: Scorer) -> Labelled:
         """Count what was said, in place of all labels that were counted before; alarms have heard them already."""
         for key in [key for key in scorer.state.series if key.source == LABEL]:
             del scorer.state.series[key]

@@ -83,14 +83,14 @@ class Step:
             values = self.values.setdefault((source, name), [])
             values.append(value)
             if len(values) >= TOGETHER:
-                self.settle()
+                self.flush()
 
     def shape(self, source: str, name: str) -> Counter[int]:
         """How many values of a property fall into each log bucket."""
-        self.settle()
+        self.flush()
         return self.shapes.get((source, name), _NONE)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Put values into their buckets: a busy minute must not be kept, and saved, value by value."""
         for key, values in self.values.items():
             self.shapes.setdefault(key, Counter()).update(buckets(values))
@@ -98,7 +98,7 @@ class Step:
 
     def dump(self) -> dict[str, Any]:
         """Plain JSON data."""
-        self.settle()
+        self.flush()
         return {
             "minute": self.minute,
             "facts": [
@@ -251,7 +251,7 @@ class MinuteBatches:
         for minute in sorted(minute for minute in self._open if (minute + 1) * STEP <= before):
             found += sorted(self._open.pop(minute).items(), key=lambda entry: entry[0])
             for _, step in found:
-                step.settle()
+                step.flush()
             self.closed = minute
         return found
 

@@ -29,7 +29,7 @@ from ragmon.server.pipeline.writer import JournalWriter
 
 LOOK: Final = 1.0
 """Seconds between two looks at the alarms."""
-PATIENCE: Final = 5.0
+JOIN_TIMEOUT: Final = 5.0
 """Seconds the server waits at its end for a target that is being loaded."""
 _log = logging.getLogger("ragmon.server")
 
@@ -46,7 +46,7 @@ class ProbeSupervisor:
     """Runs the probes of a configuration, in a thread of its own: what it probes is foreign code and may take its time.
 
     Args:
-        keeper: Where their records are handed in, and alarms are read.
+        writer: Where their records are handed in, and alarms are read.
         folder: Where it is counted what was sent today.
         wait: Seconds an answer waits for the application's own record.
 
@@ -54,9 +54,9 @@ class ProbeSupervisor:
         troubles: Why a probe does not run, by its name.
     """
 
-    def __init__(self, keeper: JournalWriter, folder: Path, *, wait: float = WAIT) -> None:
+    def __init__(self, writer: JournalWriter, folder: Path, *, wait: float = WAIT) -> None:
         self.troubles: dict[str, RagmonError] = {}
-        self._keeper = keeper
+        self._writer = writer
         self._folder = folder
         self._wait = wait
         self._counts = ProbeCounts()
@@ -68,7 +68,7 @@ class ProbeSupervisor:
 
     def start(self) -> None:
         """Begin to probe."""
-        self.configure(self._keeper.ledger.live.settings)
+        self.configure(self._writer.server_state.engine.settings)
         self._thread.start()
 
     def configure(self, settings: Settings) -> None:
@@ -79,7 +79,7 @@ class ProbeSupervisor:
         """Probe no more; what is under way is not waited for."""
         self._wanted.put(None)
         if self._thread.is_alive():
-            self._thread.join(PATIENCE)
+            self._thread.join(JOIN_TIMEOUT)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many questions were due, by probe and what became of them."""
@@ -135,7 +135,7 @@ class ProbeSupervisor:
             self._capture = ProbeCapture(settings)
         else:
             self._capture.go_on_with(settings)
-        golds = {gold.name: gold for gold in self._keeper.ledger.live.scorer.gold.sets}
+        golds = {gold.name: gold for gold in self._writer.server_state.engine.scorer.gold.sets}
         for spec in settings.probes:
             basis = _Basis(spec, golds[spec.gold].version, settings.of(spec.pipeline))
             if spec.name in self._running:
@@ -154,27 +154,27 @@ class ProbeSupervisor:
     def _prober(
         self, spec: ProbeSpec, gold: GoldSet, settings: Settings, redact: Redactions, capture: ProbeCapture
     ) -> Prober:
-        asker = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
+        client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline), begun=partial(self._expect, spec))
         budget = self._budgets.setdefault(spec.name, budget_in(self._folder, spec))
         budget.most = spec.max_per_day
-        take = partial(self._take, redact, self._wait if asker.far else 0.0)
-        return Prober(spec, questions(gold), asker, take, counts=self._counts, budget=budget)
+        take = partial(self._take, redact, self._wait if client.far else 0.0)
+        return Prober(spec, questions(gold), client, take, counts=self._counts, budget=budget)
 
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
-        return self._keeper.reply(redact(record), wait)
+        return self._writer.reply(redact(record), wait)
 
     def _expect(self, spec: ProbeSpec, sending: InFlight) -> None:
         """Say that a question is under way, before it is: the application may tell of it first."""
         begun = Record(trace_id=sending.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=sending.qid)
-        self._keeper.reply(begun, spec.timeout + GRACE + self._wait, came=False)
+        self._writer.reply(begun, spec.timeout + GRACE + self._wait, came=False)
 
     def _end(self, which: Iterable[str]) -> None:
         for name in list(which):
             self._running.pop(name)[1].stop()
 
     def _edges(self) -> list[AlarmTransition]:
-        with self._keeper.lock:
-            return list(self._keeper.ledger.live.edges)
+        with self._writer.lock:
+            return list(self._writer.server_state.engine.edges)
 
     def _send(self, pipelines: Container[str]) -> None:
         """Send whole sets where alarms ask for a look."""

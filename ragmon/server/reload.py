@@ -37,7 +37,7 @@ class ConfigReloader:
 
     Args:
         settings: The configuration in force.
-        keeper: Whose it is.
+        writer: Whose it is.
         probing: Runs its probes.
 
     Attributes:
@@ -47,11 +47,11 @@ class ConfigReloader:
         hint: What would be right.
     """
 
-    def __init__(self, settings: Settings, keeper: JournalWriter, probing: ProbeSupervisor) -> None:
+    def __init__(self, settings: Settings, writer: JournalWriter, probing: ProbeSupervisor) -> None:
         self.broken = self.hint = ""
         self.since: float | None = None
         self._settings = self._read = settings
-        self._keeper = keeper
+        self._writer = writer
         self.probing = probing
         self._seen = self._still = self._before = self._signature()
 
@@ -79,8 +79,8 @@ class ConfigReloader:
         try:
             settings = self._read = load(self._settings.path)
             self._before = {**self._signature(), **self._before}  # before the gold it names is read, which may come now
-            ledger = ServerState(settings)
-            self._keeper.errand(lambda: self._go_on_with(ledger)).result()
+            server_state = ServerState(settings)
+            self._writer.errand(lambda: self._go_on_with(server_state)).result()
             self.probing.configure(settings)
         except RagmonError as error:
             self._refuse(error)
@@ -101,17 +101,17 @@ class ConfigReloader:
         """Keep what is in force, and say why."""
         told = _of_gold(error) if isinstance(error, GoldError) else str(error)
         self.broken, self.hint = f"the configuration on disk is not in force: {told}", error.hint
-        self.since = self.since or self._keeper.clock.now()
+        self.since = self.since or self._writer.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
 
-    def _go_on_with(self, ledger: ServerState) -> None:
+    def _go_on_with(self, server_state: ServerState) -> None:
         """Put a configuration in force between two rows."""
-        keeper = self._keeper
-        with keeper.lock:
-            before = keeper.ledger.live
-            keeper.go_on_with(ledger)
-            keeper.journal.limits = limits(ledger.live.settings.serve)
-            reset_alarms(before, ledger.live)
+        writer = self._writer
+        with writer.lock:
+            before = writer.server_state.engine
+            writer.go_on_with(server_state)
+            writer.journal.limits = limits(server_state.engine.settings.serve)
+            reset_alarms(before, server_state.engine)
 
     def _signature(self) -> Signature:
         return {path: _of(path) for path in (*_files(self._settings), *_files(self._read))}

@@ -19,7 +19,7 @@ from ragmon.server.api.app import admin
 from ragmon.server.api.status import StatusService
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.journal.quarantine import Attempts, row_of
-from ragmon.server.pipeline.assembler import AssemblyLimits as Patience
+from ragmon.server.pipeline.assembler import AssemblyLimits
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.probe_replies import WAIT
 from ragmon.server.pipeline.recovery import recover
@@ -46,13 +46,13 @@ class Server:
         settings: The configuration.
         insecure: Listen where strangers could write, and only warn.
         clock: The time; default: this machine's.
-        patience: How long traces wait for the rest of their spans.
+        assembly_limits: How long traces wait for the rest of their spans.
         reply_wait: Seconds an answer to a probe waits for the application's own record.
         watch: Is told where it is noted what is being worked on, before anything is.
 
     Attributes:
         warnings: What is risky about where it listens.
-        keeper: Where requests are handed in.
+        writer: Where requests are handed in.
         views: What it shows.
         reloading: Keeps the configuration in step with its file.
         probing: Runs its probes.
@@ -70,7 +70,7 @@ class Server:
         *,
         insecure: bool = False,
         clock: Clock | None = None,
-        patience: Patience | None = None,
+        assembly_limits: AssemblyLimits | None = None,
         reply_wait: float = WAIT,
         watch: Callable[[Attempts], object] | None = None,
     ) -> None:
@@ -78,17 +78,17 @@ class Server:
         self.warnings = security.check_listen_addresses(serve, insecure=insecure)
         token = security.read_token(serve)
         tls = (serve.tls.cert, serve.tls.key) if isinstance(serve.tls, TlsTable) else None
-        self.keeper = make_writer(settings, clock or Clock(), patience, watch)
-        self.probing = ProbeSupervisor(self.keeper, Path(serve.state_dir), wait=reply_wait)
-        self.reloading = ConfigReloader(settings, self.keeper, self.probing)
-        self.views = StatusService(self.keeper, Path(serve.state_dir), self.reloading)
+        self.writer = make_writer(settings, clock or Clock(), assembly_limits, watch)
+        self.probing = ProbeSupervisor(self.writer, Path(serve.state_dir), wait=reply_wait)
+        self.reloading = ConfigReloader(settings, self.writer, self.probing)
+        self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading)
         hosts = own_names(serve.hosts)
-        write = receiver_app(self.keeper, token=token, hosts=hosts)
+        write = receiver_app(self.writer, token=token, hosts=hosts)
         most = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.otlp = HttpServer(
-            write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.keeper.refuse
+            write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.writer.refuse
         )
-        self.grpc = GrpcServer(self.keeper, serve.grpc, token=token, tls=tls, connections=most.write)
+        self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=most.write)
         self.admin = HttpServer(admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=most.admin)
 
     def start(self) -> Self:
@@ -97,7 +97,7 @@ class Server:
         Raises:
             RagmonError: A port cannot be opened.
         """
-        self.keeper.start()
+        self.writer.start()
         try:
             for door in (self.admin, self.otlp, self.grpc):
                 door.start()
@@ -124,9 +124,9 @@ class Server:
             door.start()
         for door in doors:
             door.join()
-        self.keeper.stop()
+        self.writer.stop()
         self.admin.stop(0.0)
-        self.keeper.journal.close()
+        self.writer.journal.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -140,7 +140,7 @@ class Server:
 def make_writer(
     settings: Settings,
     clock: Clock,
-    patience: Patience | None,
+    assembly_limits: AssemblyLimits | None,
     watch: Callable[[Attempts], object] | None = None,
 ) -> JournalWriter:
     """The keeper of a state folder, as far as its journal goes."""
@@ -152,19 +152,19 @@ def make_writer(
         clock.go_on_from(journal.last()[1])
         try:
             _quarantine(journal)
-            ledger, waiting = _restored(settings, journal, clock.now(), patience)
+            server_state, waiting = _restored(settings, journal, clock.now(), assembly_limits)
         except JournalError as error:
             if error.reason != CORRUPT:
                 raise
-            journal.set_aside_and_begin_again()
-            ledger, waiting = _restored(settings, journal, clock.now(), patience)
+            journal.quarantine_and_reset()
+            server_state, waiting = _restored(settings, journal, clock.now(), assembly_limits)
     except BaseException:
         journal.close()
         raise
-    clock.go_on_from(float((ledger.live.alarms.steps.closed + 1) * STEP))  # those minutes were judged
+    clock.go_on_from(float((server_state.engine.alarms.steps.closed + 1) * STEP))  # those minutes were judged
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
-    return JournalWriter(journal, ledger, waiting, clock)
+    return JournalWriter(journal, server_state, waiting, clock)
 
 
 def _quarantine(journal: Journal) -> None:
@@ -184,13 +184,13 @@ def _quarantine(journal: Journal) -> None:
 
 
 def _restored(
-    settings: Settings, journal: Journal, now: float, patience: Patience | None
+    settings: Settings, journal: Journal, now: float, assembly_limits: AssemblyLimits | None
 ) -> tuple[ServerState, TraceTracker]:
     """Where the server stands after what is in the journal, and the traces that wait.
 
     Raises:
         JournalError: It cannot be read.
     """
-    ledger, waiting = recover(settings, journal, journal.attempts), TraceTracker(settings, patience)
+    server_state, waiting = recover(settings, journal, journal.attempts), TraceTracker(settings, assembly_limits)
     waiting.restore(journal, now, journal.attempts)
-    return ledger, waiting
+    return server_state, waiting

@@ -293,7 +293,7 @@ class OtlpHttpClient:
         self._connection = PersistentConnection(self._endpoint.host, self._endpoint.port, self._tls)
         self._at_work = Lock()
 
-    def _begin_again(self) -> None:
+    def _reset_after_fork(self) -> None:
         """Begin anew in a forked child, where the parent's connection and lock are of no use."""
         if self._process != os.getpid():
             self._left = self._connection  # held, so that nobody tidies up what the parent's threads had locked
@@ -312,7 +312,7 @@ class OtlpHttpClient:
             retry: Send it again where that may help.
             kind: The body's media type.
         """
-        self._begin_again()
+        self._reset_after_fork()
         if self._compress:
             body = gzip.compress(body, compresslevel=1)
         with self._at_work, _uninstrumented():
@@ -323,7 +323,7 @@ class OtlpHttpClient:
 
     def close(self) -> None:
         """End what is under way, from whatever thread, and send no more."""
-        self._begin_again()
+        self._reset_after_fork()
         self._closing.set()
         self._connection.abort()
         self._hang_up()

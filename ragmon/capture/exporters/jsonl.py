@@ -98,7 +98,7 @@ class JsonlExporter:
             self._write(encode(line))
 
     def _write(self, line: bytes) -> None:
-        self._look(len(line))
+        self._poll(len(line))
         if self._torn:
             line = b"\n" + line
         written = self._file.write(line)
@@ -109,7 +109,7 @@ class JsonlExporter:
         if self._fsync == "record":
             self._sync()
 
-    def _look(self, coming: int) -> None:
+    def _poll(self, coming: int) -> None:
         """Put the file aside when it is large or old enough, and follow when another process has done so."""
         now = monotonic()
         if self._size is None and self._age is None and now < self._next_look:

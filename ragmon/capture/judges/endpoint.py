@@ -55,9 +55,9 @@ class Breaker:
         self._pause = FIRST
         self._until = 0.0
         self._is_trying = False
-        self.begin_again()
+        self.reset_after_fork()
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Go on in a forked child: a thread of the parent may have held the lock."""
         self._lock = Lock()
 

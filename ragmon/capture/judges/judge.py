@@ -52,9 +52,9 @@ class Cache:
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self.begin_again()
+        self.reset_after_fork()
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child: a thread of the parent may have held the lock."""
         self._lock = Lock()
         self._held: OrderedDict[bytes, Opinion] = OrderedDict()
@@ -125,11 +125,11 @@ class Judge:
         self._cache = Cache()
         self._said: set[str] = set()
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child, whose lock may have come locked."""
-        self._cache.begin_again()
+        self._cache.reset_after_fork()
         if isinstance(self._mind, tuple):
-            self._mind[0].breaker.begin_again()
+            self._mind[0].breaker.reset_after_fork()
 
     def draws(self, record: Record) -> bool:
         """Whether it looks at a request: a draw of the trace id and its own name.

@@ -100,9 +100,9 @@ class JudgeWorkers:
         self.judge = judge
         self._concurrency = concurrency
         self._tell = tell
-        self.begin_again()
+        self.reset_after_fork()
 
-    def begin_again(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin anew in a forked child: threads are not copied, and what waited is the parent's."""
         self._queue: SimpleQueue[JudgeTask | None] = SimpleQueue()
         self._lock = Lock()

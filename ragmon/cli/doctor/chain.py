@@ -218,7 +218,7 @@ def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]
     yield answers
     if there is None:
         return
-    before, seen = _look(admin)
+    before, seen = _server_status(admin)
     record = trial_record()
     sent = send_record(settings, there, record)
     yield sent
@@ -248,7 +248,7 @@ def _answers(endpoint: str) -> tuple[ServerAddress | None, Check]:
         return None, Check("endpoint", ok=False, told=told, hint=hint)
 
 
-def _look(admin: str) -> tuple[ServerStatus | None, Check]:
+def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
     """How the server stands, and whether that can be seen."""
     try:
         found = status(admin)

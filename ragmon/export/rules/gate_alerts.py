@@ -122,7 +122,7 @@ _KEEP: Final = "2m"
 
 def alarms(writer: Writer) -> list[Rule]:
     """The alarms of ragmon, which have proof of their own: no rule waits for more."""
-    return [_alarm(writer), _look(writer), _drift(writer), _index(writer)]
+    return [_alarm(writer), _unexpected_level(writer), _drift(writer), _index(writer)]
 
 
 def _alarm(writer: Writer) -> Rule:
@@ -140,7 +140,7 @@ def _alarm(writer: Writer) -> Rule:
     return _raised("RagmonGateAlarm", chosen, {}, texts)
 
 
-def _look(writer: Writer) -> Rule:
+def _unexpected_level(writer: Writer) -> Rule:
     summary = f"{_ALARM}: a little off its own past"
     description = f"Its past {BASELINE}; {LATELY}. {WINDOWED}. {BUILDS}"
     texts = writer.of("RagmonLook", summary, description, gated=True)

@@ -247,7 +247,7 @@ KINDS: Final = 256
 """Instrumentations and numbers of attributes for which layouts are remembered."""
 RECENT: Final = 4
 """Layouts for each of those."""
-PATIENCE: Final = 8
+MAX_MISSES: Final = 8
 """Spans in a row with layouts of their own after which the next ones are read one by one: to learn takes longer."""
 REST: Final = 200
 """How many of them."""
@@ -272,7 +272,7 @@ class Recent:
                 self._missed = 0
                 return found
         self._missed += 1
-        if self._missed > PATIENCE:
+        if self._missed > MAX_MISSES:
             self._missed, self._rest = 0, REST
         try:
             layout = Layout(pairs)

@@ -81,7 +81,7 @@ def split_request(body: bytes) -> SplitRequest | None:
     """A request in JSON and its spans, told apart by their brackets alone; None where those do not match.
 
     >>> split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
-    Apart(rest=b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', spans=[b'{"name":NaN}', b'{"name":"}"}'])
+    SplitRequest(rest=b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', spans=[b'{"name":NaN}', b'{"name":"}"}'])
     """
     opened, rest, spans = bytearray(), [], list[bytes]()
     done, begun = 0, -1

@@ -65,7 +65,7 @@ class Span(NamedTuple):
         start_ns: When it started, nanoseconds since the epoch.
         end_ns: When it ended.
         attributes: As recorded: text, numbers, booleans, and lists and mappings of them. Lists that an instrumentation
-            flattened may have been put together (`ragmon.ingest.spans.values.Gathered`).
+            flattened may have been put together (`ragmon.ingest.spans.values.GroupedAttributes`).
         events: In the order they happened.
         failed: Its status is an error.
         dropped: How many of its attributes a limit took away.

@@ -46,7 +46,7 @@ from ragmon.monitor.probes.question import (
 )
 from ragmon.monitor.probes.targets import Function, HttpTarget, Loop, ReplyError, UnreachableError, read_to_end
 
-_PATIENCE: Final = 5.0
+_RECORD_TIMEOUT: Final = 5.0
 """Seconds a finished call's record may take to come back from capture."""
 _LATE: Final = "TimeoutError"
 
@@ -132,7 +132,7 @@ class ProbeCapture:
                 if not self._under_way[which]:
                     del self._under_way[which]
             if is_past:
-                which.flush(_PATIENCE)
+                which.flush(_RECORD_TIMEOUT)
             if is_over:
                 self._end(which)
 
@@ -146,7 +146,7 @@ class ProbeCapture:
 
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
-        self._installation.flush(_PATIENCE)
+        self._installation.flush(_RECORD_TIMEOUT)
         return self.returns.take(trace)
 
     def close(self) -> None:

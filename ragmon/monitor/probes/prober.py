@@ -202,7 +202,7 @@ class Prober:
     Args:
         spec: The probe.
         questions: What it asks.
-        asker: Asks one of them.
+        client: Asks one of them.
         take: Given the record of every answer, in the prober's thread; returns whether it could be kept.
         counts: Counts what becomes of questions.
         rng: Chance: the order of a round, the moment of a question.
@@ -218,7 +218,7 @@ class Prober:
         self,
         spec: ProbeSpec,
         questions: Sequence[GoldQuestion],
-        asker: ProbeClient,
+        client: ProbeClient,
         take: Callable[[Record], bool],
         *,
         counts: ProbeCounts,
@@ -228,14 +228,14 @@ class Prober:
     ) -> None:
         self.spec = spec
         self._questions = questions
-        self._asker = asker
-        self._crew = ProbeWorkers(asker, spec.concurrency)
+        self._client = client
+        self._workers = ProbeWorkers(client, spec.concurrency)
         self._take = take
         self._counts = counts
         self._rng = rng or random.Random()  # noqa: S311 - when to ask is no secret
         self._wall = wall
         self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
-        self._pace = JitteredSchedule(self.interval, monotonic(), self._rng.random)
+        self._schedule = JitteredSchedule(self.interval, monotonic(), self._rng.random)
         self._budget = budget or QuestionBudget(spec.max_per_day)
         self._back_off = BackOff(self._rng.random)
         self._cached = CacheHitDetector()
@@ -252,17 +252,17 @@ class Prober:
     def stop(self) -> None:
         """Ask no more; what is under way is not waited for."""
         self._stopping = True
-        self._crew.wake()
+        self._workers.wake()
         self._thread.join()
-        self._counts.add(self.spec.name, LOST, self._crew.abandon())
-        self._asker.close()
+        self._counts.add(self.spec.name, LOST, self._workers.abandon())
+        self._client.close()
 
     def sweep(self) -> bool:
         """Send the whole set now; returns whether that is not being done already."""
         if self._sweep:
             return False
         self._sweep.extend(self._shuffled())
-        self._crew.wake()
+        self._workers.wake()
         return True
 
     def _shuffled(self) -> list[GoldQuestion]:
@@ -272,10 +272,10 @@ class Prober:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                self._counts.add(self.spec.name, SKIPPED, self._pace.missed(monotonic()))
-                while self._crew.free and (question := self._next()) is not None:
-                    self._crew.send(question)
-                for answered in self._crew.wait(self._pause()):
+                self._counts.add(self.spec.name, SKIPPED, self._schedule.missed(monotonic()))
+                while self._workers.free and (question := self._next()) is not None:
+                    self._workers.send(question)
+                for answered in self._workers.wait(self._pause()):
                     self._settle(answered)
             except Exception as error:  # noqa: BLE001 - a prober that fails harms nobody and goes on
                 complain(f"probe {self.spec.name} failed", error)
@@ -297,18 +297,18 @@ class Prober:
         return found
 
     def _in_turn(self, now: float) -> GoldQuestion | None:
-        if now < self._pace.due:
+        if now < self._schedule.due:
             return None
-        self._pace.take()
+        self._schedule.take()
         if not self._round:
             self._round.extend(self._shuffled())
         return self._round.popleft()
 
     def _pause(self) -> float:
         """Seconds until there is something to do, as far as is known."""
-        if not self._crew.free or self._budget.left(self._wall()) <= 0:
+        if not self._workers.free or self._budget.left(self._wall()) <= 0:
             return _WHILE
-        due = 0.0 if self._again or self._sweep else self._pace.due
+        due = 0.0 if self._again or self._sweep else self._schedule.due
         return min(_WHILE, max(0.0, due - monotonic(), self._back_off.until - monotonic()))
 
     def _settle(self, answered: Answered) -> None:

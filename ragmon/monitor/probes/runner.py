@@ -33,13 +33,13 @@ class ProbeWorkers:
     A thread cannot be ended from outside: a function that does not return keeps its place until it does.
 
     Args:
-        asker: Asks one.
+        client: Asks one.
         size: How many at once.
         grace: Seconds after its deadline for which a question is waited for.
     """
 
-    def __init__(self, asker: ProbeClient, size: int, *, grace: float = GRACE) -> None:
-        self._asker = asker
+    def __init__(self, client: ProbeClient, size: int, *, grace: float = GRACE) -> None:
+        self._client = client
         self._size = size
         self._grace = grace
         self._changed = Condition()
@@ -63,7 +63,7 @@ class ProbeWorkers:
 
     def send(self, question: GoldQuestion) -> None:
         """Send a question."""
-        sending = self._asker.sending(question)
+        sending = self._client.sending(question)
         with self._changed:
             self._sent += 1
             number = self._sent
@@ -78,7 +78,7 @@ class ProbeWorkers:
                 self._back.append(Answered(question, LOST, overloaded=True))
 
     def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
-        answered = self._asker.ask(question, sending)
+        answered = self._client.ask(question, sending)
         with self._changed:
             if self._under_way.pop(number, None) is not None:
                 self._back.append(answered)
@@ -94,20 +94,20 @@ class ProbeWorkers:
         until = monotonic() + seconds
         with self._changed:
             while not (self._back or self._woken or self._overdue() or (now := monotonic()) >= until):
-                deadlines = [self._patience(sending) for _, sending in self._under_way.values()]
+                deadlines = [self._deadline(sending) for _, sending in self._under_way.values()]
                 self._changed.wait(min([until, *deadlines]) - now)
             self._woken = False
             for number in self._overdue():
-                self._back.append(self._asker.late(*self._under_way.pop(number)))
+                self._back.append(self._client.late(*self._under_way.pop(number)))
                 self._left_behind.add(number)
             found, self._back = self._back, []
         return found
 
     def _overdue(self) -> list[int]:
         now = monotonic()
-        return [number for number, (_, sending) in self._under_way.items() if self._patience(sending) <= now]
+        return [number for number, (_, sending) in self._under_way.items() if self._deadline(sending) <= now]
 
-    def _patience(self, sending: InFlight) -> float:
+    def _deadline(self, sending: InFlight) -> float:
         """Until when a question is waited for; one whose target is done comes by itself."""
         limit = sending.deadline + self._grace
         return inf if sending.came_back <= limit else limit
@@ -217,26 +217,26 @@ LONGEST_WAIT: Final = 60.0
 _WHILE: Final = 60.0
 
 
-def run_round(crew: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[Answered]:
+def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[Answered]:
     """Send every question once.
 
     Args:
-        crew: Sends them.
+        workers: Sends them.
         questions: In order.
 
     Yields:
         What became of each, as it comes. Questions are missing where every place is taken by one that never ended.
     """
     waiting, until = deque(questions), 0.0
-    while waiting or crew.busy:
-        while waiting and crew.free and monotonic() >= until:
-            crew.send(waiting.popleft())
-        pause = until - monotonic() if waiting and crew.free else _WHILE
-        for answered in crew.wait(pause):
+    while waiting or workers.busy:
+        while waiting and workers.free and monotonic() >= until:
+            workers.send(waiting.popleft())
+        pause = until - monotonic() if waiting and workers.free else _WHILE
+        for answered in workers.wait(pause):
             if answered.result == THROTTLED:
                 again = answered.question
                 waiting.appendleft(replace(again, tries=again.tries + 1))
                 until = monotonic() + min(answered.wait or 1.0, LONGEST_WAIT)
             yield answered
-        if waiting and not (crew.busy or crew.free):
+        if waiting and not (workers.busy or workers.free):
             return

@@ -201,7 +201,7 @@ def _refusal(reply: HttpResponse) -> ReplyError:
 
 _HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
 _BODY: Final = "body_iterator"
-_PATIENCE: Final = 1.0
+_JOIN_TIMEOUT: Final = 1.0
 """Seconds a loop may take to end."""
 
 
@@ -269,7 +269,7 @@ class Loop:
             loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
             loop.call_soon_threadsafe(loop.stop)
-            self._thread.join(_PATIENCE)
+            self._thread.join(_JOIN_TIMEOUT)
 
 
 def _turn(loop: asyncio.AbstractEventLoop) -> None:

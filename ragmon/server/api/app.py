@@ -217,7 +217,7 @@ def admin(views: StatusService, hosts: Collection[str]) -> ASGIApp:
     one = Semaphore()
     turns: dict[str, AbstractAsyncContextManager[Any]] = {"/api/compare": nullcontext()}  # it refuses a second one
     routes = {path: _off_the_loop(answer, turns.get(path, one)) for path, answer in slow.items()}
-    routes["/healthz"] = _at_once(lambda: "" if views.keeper.alive else views.trouble())
+    routes["/healthz"] = _at_once(lambda: "" if views.writer.alive else views.trouble())
     routes["/readyz"] = _at_once(views.trouble, views.quarantine)
     handlers: dict[Any, Any] = {404: _elsewhere(list(routes)), 405: _elsewhere(list(routes))}
     app = Starlette(routes=[Route(path, found) for path, found in routes.items()], exception_handlers=handlers)

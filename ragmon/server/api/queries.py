@@ -47,13 +47,13 @@ class QueryService:
     """
 
     def __init__(self, views: StatusService) -> None:
-        self._keeper: JournalWriter = views.keeper
+        self._writer: JournalWriter = views.writer
         self._folder = views.folder
         self._comparing = Lock()
 
     @property
     def _settings(self) -> Settings:
-        return self._keeper.ledger.live.settings
+        return self._writer.server_state.engine.settings
 
     @property
     def usual(self) -> str:
@@ -62,7 +62,7 @@ class QueryService:
 
     def now(self) -> float:
         """What time it is, seconds since the epoch."""
-        return self._keeper.clock.now()
+        return self._writer.clock.now()
 
     def known(self, pipeline: str) -> str:
         """A pipeline that is configured or has had a record, by its name or as its series are labelled.
@@ -70,10 +70,10 @@ class QueryService:
         Raises:
             UnknownNameError: It is neither.
         """
-        with self._keeper.lock:
-            live = self._keeper.ledger.live
-            counted = {key.pipeline for key in live.scorer.state.series} - {constants.GONE}
-            pipelines = {*live.settings.pipelines, *counted}
+        with self._writer.lock:
+            engine = self._writer.server_state.engine
+            counted = {key.pipeline for key in engine.scorer.state.series} - {constants.GONE}
+            pipelines = {*engine.settings.pipelines, *counted}
         found = next((name for name in pipelines if pipeline in (name, label(name))), None)
         if found is None:
             raise UnknownNameError("pipeline", pipeline, pipelines)
@@ -100,7 +100,7 @@ class QueryService:
         Raises:
             UnknownNameError: There is none of that name.
         """
-        metrics = self._keeper.ledger.live.scorer.table.metrics
+        metrics = self._writer.server_state.engine.scorer.table.metrics
         if name not in metrics:
             raise UnknownNameError("metric", name, metrics)
         return name
@@ -133,13 +133,13 @@ class QueryService:
         Raises:
             UnknownNameError: There is no such gate, or the pipeline has had no record.
         """
-        keeper, pipeline = self._keeper, self.known(pipeline)
-        with keeper.lock:
-            live, now = keeper.ledger.live, keeper.clock.now()
-            outcome = _outcome(live.judge(live.snapshot(now)), pipeline, gate)
-            states = [one for one in live.alarms.states() if (one.pipeline, one.alert) == (pipeline, gate)]
+        writer, pipeline = self._writer, self.known(pipeline)
+        with writer.lock:
+            engine, now = writer.server_state.engine, writer.clock.now()
+            outcome = _outcome(engine.judge(engine.snapshot(now)), pipeline, gate)
+            states = [one for one in engine.alarms.states() if (one.pipeline, one.alert) == (pipeline, gate)]
             firing = next((one.firing for one in states), None)
-            found = explain(live.scorer.state, live.scorer.table, outcome, now=now, since=since, firing=firing)
+            found = explain(engine.scorer.state, engine.scorer.table, outcome, now=now, since=since, firing=firing)
         begin = found.begin if found.change.began is None else found.change.began
         query = FailureQuery(
             pipeline=pipeline,
@@ -169,12 +169,12 @@ class QueryService:
         baseline, candidate = pair
         if baseline == candidate:
             raise RagmonError(f"baseline and candidate are the same: {baseline!r}", hint="name two releases")
-        live = self._keeper.ledger.live
+        engine = self._writer.server_state.engine
         pipeline = self.known(pipeline)
-        policy = live.settings.policy(pipeline)
+        policy = engine.settings.policy(pipeline)
         notes = compared.uncompared_gates(policy)
         # The gold in force: the files may have changed, and be broken.
-        releases = ReleaseSplitter(ScorerPlan(live.settings, live.scorer.gold.sets), by, pair, policy.gates)
+        releases = ReleaseSplitter(ScorerPlan(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._alone():
             for record in releases.follow(self._lately(pipeline)):
                 if isinstance(record, Record):
@@ -199,7 +199,7 @@ class QueryService:
             self._comparing.release()
 
     def _lately(self, pipeline: str) -> Iterator[Record]:
-        since = self._keeper.clock.now() - COMPARED
+        since = self._writer.clock.now() - COMPARED
         with open_readonly(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
                 for entry in entries(row.lines):

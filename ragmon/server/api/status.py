@@ -134,52 +134,52 @@ class StatusService:
     """Reads what the keeper keeps.
 
     Args:
-        keeper: Whose books are read.
+        writer: Whose books are read.
         folder: Where its journal lies.
         reloading: Knows whether the configuration on disk is the one in force.
     """
 
-    def __init__(self, keeper: JournalWriter, folder: Path, reloading: ConfigReloader) -> None:
-        self.keeper = keeper
+    def __init__(self, writer: JournalWriter, folder: Path, reloading: ConfigReloader) -> None:
+        self.writer = writer
         self.folder = folder
         self.stopping = False
         self._reloading = reloading
-        self._began = keeper.clock.now()
+        self._began = writer.clock.now()
 
     def reading(self) -> MonitorSnapshot:
         """Everything Prometheus is told."""
-        keeper = self.keeper
-        with keeper.lock:
-            found = keeper.ledger.reading(keeper.clock.now(), keeper.waiting.pending)
+        writer = self.writer
+        with writer.lock:
+            found = writer.server_state.reading(writer.clock.now(), writer.waiting.pending)
             captured = replace(found.captured, judged=self._reloading.probing.judged())
             return replace(found, served=self._served(), captured=captured)
 
     def moment(self) -> object:
         """What `reading` depends on: rows of the journal, edges of windows, minutes that ended, the server itself."""
-        keeper, reloading = self.keeper, self._reloading
-        with keeper.lock:
-            ledger, labels = keeper.ledger, keeper.ledger.live.labels.book
-            counted = (ledger, ledger.seq, ledger.live.alarms.steps.closed, keeper.waiting.pending)
+        writer, reloading = self.writer, self._reloading
+        with writer.lock:
+            server_state, labels = writer.server_state, writer.server_state.engine.labels.book
+            counted = (server_state, server_state.seq, server_state.engine.alarms.steps.closed, writer.waiting.pending)
             said = (labels.results.total(), labels.waiting)
-            served = (dict(keeper.refused), self.trouble(), keeper.resets, keeper.clock.jumps, reloading.broken)
-            return int(keeper.clock.now()) // STEP, counted, said, served, self._probed()
+            served = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
+            return int(writer.clock.now()) // STEP, counted, said, served, self._probed()
 
     def _probed(self) -> object:
         probing = self._reloading.probing
         return dict(probing.counts()), dict(probing.judged())
 
     def _served(self) -> ServerStats:
-        keeper, ledger = self.keeper, self.keeper.ledger
-        counts = ledger.counts
+        writer, server_state = self.writer, self.writer.server_state
+        counts = server_state.counts
         return ServerStats(
-            refused=dict(keeper.refused),
+            refused=dict(writer.refused),
             size=_size(self.folder),
             trouble=self.trouble(),
-            resets=keeper.resets,
-            jumps=keeper.clock.jumps,
+            resets=writer.resets,
+            jumps=writer.clock.jumps,
             reloaded=not self._reloading.broken,
-            missing=ledger.producers.missing(counts.own),
-            lost=dict(ledger.producers.dropped()),
+            missing=server_state.producers.missing(counts.own),
+            lost=dict(server_state.producers.dropped()),
             unknown={(field, reason): n for (field, _, reason), n in _split(counts.unknown)},
             probes=self._reloading.probing.counts(),
             probed=dict(counts.probed),
@@ -189,22 +189,22 @@ class StatusService:
         """Why requests cannot be taken; "" where they can."""
         if self.stopping:
             return "the server is being stopped"
-        if not self.keeper.alive:
+        if not self.writer.alive:
             return "the thread that writes the journal has ended"
-        return f"the journal cannot be written ({self.keeper.trouble})" if self.keeper.trouble else ""
+        return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
 
     def quarantine(self) -> str:
         """What is set aside, in a sentence; "" where nothing is."""
-        n = self.keeper.quarantined
+        n = self.writer.quarantined
         what = "1 request is" if n == 1 else f"{n} requests are"
         return f"{what} quarantined: twice the process ended or froze over each of them" if n else ""
 
     def status(self) -> dict[str, Any]:
         """What is wrong, since when, whether that can be believed, and then the gates and the books."""
         reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
-        served, settings = reading.served or ServerStats(), self.keeper.ledger.live.settings
+        served, settings = reading.served or ServerStats(), self.writer.server_state.engine.settings
         stuck = (
-            [StatusFinding(trouble, self.keeper.trouble_since, "requests are refused until it can")] if trouble else []
+            [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
         )
         idle = [
             StatusFinding(f"probe {name} does not run: {error}", hint=error.hint)
@@ -240,7 +240,7 @@ class StatusService:
 
     def _quarantined(self) -> list[dict[str, Any]]:
         """What is set aside, without what it says."""
-        if not self.keeper.quarantined:
+        if not self.writer.quarantined:
             return []
         told = ("arrival", "step", "trace_id", "size")
         try:
@@ -251,7 +251,7 @@ class StatusService:
 
     def _journal(self) -> dict[str, Any]:
         """How much it may take, how far it goes back, and when a row was written last."""
-        limit, row = self.keeper.journal.limits.size, self.keeper.ledger.seq
+        limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
                 first = next(journal.books(), None)

@@ -231,7 +231,7 @@ def read_erasures(connection: sqlite3.Connection) -> list[str]:
 
 
 _WIPED_WITHIN: Final = 15.0
-_PATIENCE: Final = 500
+_LOCK_TIMEOUT_MS: Final = 500
 """Milliseconds the log is waited for at once: nobody can write meanwhile."""
 _IN_PLACE: Final = {
     was: entries.encode_entry(entries.Tombstone(was)).rstrip(b"\n")
@@ -471,7 +471,7 @@ def _trace_of(line: _Line) -> str:
 
 def _wipe(connection: sqlite3.Connection) -> bool:
     """Move what the log holds into the file and cut it off; returns whether nobody stood in the way."""
-    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE}")
+    connection.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT_MS}")
     deadline = monotonic() + _WIPED_WITHIN
     while True:
         blocked, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

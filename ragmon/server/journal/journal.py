@@ -261,7 +261,7 @@ class Journal(JournalReaderBase):
             self._connection.close()
             raise
 
-    def set_aside_and_begin_again(self) -> Path:
+    def quarantine_and_reset(self) -> Path:
         """Put a file that turned out to be damaged aside and begin a new one; the lock is held all the while.
 
         Rows go on where they were: a state that was reached before can be saved in the new file.

@@ -126,7 +126,7 @@ class Attempts:
         if self._failed:
             self._forget([item for item in self._failed if item.key == key])
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """What was begun twice is quarantined, and that is on disk."""
         self._forget(self.poison())
 

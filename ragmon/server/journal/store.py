@@ -11,7 +11,7 @@ FILE: Final = "journal.db"
 BESIDE: Final = ("-wal", "-shm")
 """What SQLite keeps beside a database in write-ahead mode."""
 
-_PATIENCE: Final = 5.0
+_LOCK_TIMEOUT: Final = 5.0
 """Seconds to wait for somebody else who writes."""
 _BRIEFLY: Final = 50
 """Milliseconds to wait for readers where it can be done later as well."""
@@ -93,7 +93,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
-        timeout=_PATIENCE,
+        timeout=_LOCK_TIMEOUT,
         isolation_level=None,
         check_same_thread=False,  # one thread at a time, not always the same one
     )
@@ -128,7 +128,7 @@ def truncate_wal(connection: sqlite3.Connection) -> None:
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
-        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _PATIENCE)}")
+        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _LOCK_TIMEOUT)}")
 
 
 def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:

@@ -96,7 +96,7 @@ class PendingReplies:
             if reply.due <= now or trace_id in told or self.hurried
         ]
 
-    def settle(self, trace_ids: Iterable[bytes]) -> None:
+    def commit(self, trace_ids: Iterable[bytes]) -> None:
         """It is on disk what became of some."""
         with self._lock:
             for trace_id in trace_ids:
@@ -119,7 +119,7 @@ class PendingReplies:
         """The number under which one is on disk; 0 where it is not."""
         return self._held.get(trace_id, 0)
 
-    def begin_again(self) -> None:
+    def reset_journal(self) -> None:
         """The journal was lost, and with it what it held."""
         self._held.clear()
 
@@ -238,11 +238,11 @@ class PendingProbeRecords:
             elif reply is None or reply.due <= now or replies.hurried:
                 yield one, None
 
-    def settle(self, trace_ids: Iterable[bytes]) -> None:
+    def commit(self, trace_ids: Iterable[bytes]) -> None:
         """It is on disk what became of some."""
         for trace_id in trace_ids:
             self._waiting.pop(trace_id, None)
 
-    def begin_again(self) -> None:
+    def reset_journal(self) -> None:
         """The journal was lost, and with it the numbers in it."""
         self._waiting = {trace_id: one._replace(seq=0) for trace_id, one in self._waiting.items()}

@@ -30,11 +30,11 @@ def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts |
     Raises:
         JournalError: It cannot be read.
     """
-    ledger = _begin(settings, [journal.checkpoint(), journal.base()])
-    ledger.attempts = attempts
-    for row in journal.rows(after=ledger.seq):
-        _take(ledger, row, journal)
-    return ledger
+    server_state = _begin(settings, [journal.checkpoint(), journal.base()])
+    server_state.attempts = attempts
+    for row in journal.rows(after=server_state.seq):
+        _take(server_state, row, journal)
+    return server_state
 
 
 def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels | None = None) -> ServerState:
@@ -48,21 +48,21 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     Raises:
         JournalError: It cannot be read.
     """
-    ledger = _begin(settings, [journal.base()], edges=None)
-    ledger.live.labels.heard = None if labels is None else labels.hear
-    for row in journal.rows(after=ledger.seq):
-        _take(ledger, row, journal)
-        ledger.failures.clear()
-    ledger.live.advance(float("inf"))
+    server_state = _begin(settings, [journal.base()], edges=None)
+    server_state.engine.labels.heard = None if labels is None else labels.hear
+    for row in journal.rows(after=server_state.seq):
+        _take(server_state, row, journal)
+        server_state.failures.clear()
+    server_state.engine.advance(float("inf"))
     if labels is not None:
-        labels.rename(ledger.live.known)
-    return ledger
+        labels.rename(server_state.engine.known)
+    return server_state
 
 
-def _take(ledger: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
+def _take(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts, lines = BatchCounts.load(row.counts), entries(row.lines)
-    ledger.take(row.seq, row.arrival, counts, lines)
+    server_state.take(row.seq, row.arrival, counts, lines)
 
 
 def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> ServerState:
@@ -70,13 +70,13 @@ def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edge
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
-        ledger = ServerState(settings, edges=edges)
+        server_state = ServerState(settings, edges=edges)
         try:
-            ledger.load(checkpoint.data)
+            server_state.load(checkpoint.data)
         except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
             complain("a checkpoint cannot be read and is passed over", error)
             continue
-        return ledger
+        return server_state
     return ServerState(settings, edges=edges)
 
 

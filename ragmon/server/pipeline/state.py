@@ -258,7 +258,7 @@ class ServerState:
         edges: How many beginnings and ends of alarms are remembered; None for all.
 
     Attributes:
-        live: Scores and alarms.
+        engine: Scores and alarms.
         counts: What came in.
         producers: What producers say of all their calls.
         seq: The last row of the journal that is counted.
@@ -267,20 +267,20 @@ class ServerState:
     """
 
     def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
-        self.live = Engine(settings, edges=edges)
+        self.engine = Engine(settings, edges=edges)
         self.counts = BatchCounts()
         self.producers = ProducerTotals()
         self.seq = 0
         self.failures: list[Failure] = []
         self._unscored = 0
         self.attempts: Attempts | None = None
-        self._failing = FailureDetector(self.live.scorer.table, self.live.policy)
-        self.live.scorer.watch = self._failing
+        self._failing = FailureDetector(self.engine.scorer.table, self.engine.policy)
+        self.engine.scorer.watch = self._failing
 
     @property
     def keeps_text(self) -> bool:
         """Whether what users wrote may be kept as it is."""
-        return self.live.settings.common.capture.content == "full"
+        return self.engine.settings.common.capture.content == "full"
 
     def take(
         self,
@@ -329,12 +329,12 @@ class ServerState:
 
     def forget(self, trace_ids: Iterable[str]) -> None:
         """Forget what people said of traces, in lower case; counts stay."""
-        self.live.labels.book.forget(trace_ids)
+        self.engine.labels.book.forget(trace_ids)
 
     def advance(self, now: float) -> None:
         """Judge the minutes that ended; what goes wrong there costs no row that is on disk."""
         try:
-            self.live.advance(now)
+            self.engine.advance(now)
         except Exception as error:  # noqa: BLE001 - see above; whoever listens to the log may raise as well
             complain("minutes could not be judged", error)
 
@@ -346,8 +346,8 @@ class ServerState:
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))
         elif not isinstance(entry, Totals):
-            self.live.take(entry, arrival)
-        elif self.live.report(entry, arrival):
+            self.engine.take(entry, arrival)
+        elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
         if found := self._failing.found:
             self._failing.found = []
@@ -359,7 +359,7 @@ class ServerState:
         Args:
             pending: Requests that wait for the rest of their spans.
         """
-        counts, scorer = self.counts, self.live.scorer
+        counts, scorer = self.counts, self.engine.scorer
         dropped = dict(counts.dropped)
         for reason, n in scorer.dropped.items():
             dropped[reason] = dropped.get(reason, 0) + n
@@ -380,17 +380,17 @@ class ServerState:
             pending: Requests that wait for the rest of their spans.
         """
         captured = SdkStats(
-            calls={key: n for key, n in self.producers.calls().items() if self.live.shows(key[0])},
-            latency={key: held for key, held in self.producers.latency().items() if self.live.shows(key[0])},
-            errors=self.live.errors,
+            calls={key: n for key, n in self.producers.calls().items() if self.engine.shows(key[0])},
+            latency={key: held for key, held in self.producers.latency().items() if self.engine.shows(key[0])},
+            errors=self.engine.errors,
             spans=dict(self.counts.spans),
             labels=dict(self.counts.labels),
         )
-        return self.live.reading(now, {STAGE: self.books(pending)}, captured)
+        return self.engine.reading(now, {STAGE: self.books(pending)}, captured)
 
     def dump(self) -> bytes:
         """A checkpoint: no text, no sessions, no questions."""
-        told = {"v": VERSION, "live": self.live.dump(), "counts": self.counts, "seq": self.seq}
+        told = {"v": VERSION, "live": self.engine.dump(), "counts": self.counts, "seq": self.seq}
         told["producers"] = self.producers.dump()
         return msgspec.json.encode(told)
 
@@ -403,7 +403,7 @@ class ServerState:
         told: dict[str, Any] = msgspec.json.decode(data)
         if told["v"] != VERSION:
             raise ValueError(f"a checkpoint of version {told['v']}")
-        self.live.load(told["live"])
+        self.engine.load(told["live"])
         self.counts = msgspec.convert(told["counts"], BatchCounts)
         self.producers.load(told["producers"])
         self.seq = told["seq"]

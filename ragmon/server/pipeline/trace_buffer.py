@@ -150,7 +150,7 @@ class TraceTracker:
             counts.received += 1
             count(counts.ignored, UNSAMPLED)
 
-    def settle(self, row: WriteBatch, counts: BatchCounts) -> None:
+    def commit(self, row: WriteBatch, counts: BatchCounts) -> None:
         """A row is on disk: what was ready is done, and what came with it waits.
 
         Args:
@@ -163,9 +163,9 @@ class TraceTracker:
         self.ready.clear()
         self.forgotten.clear()
         self.unknown.clear()
-        self.replies.settle(row.answered)
+        self.replies.commit(row.answered)
         self.replies.held(row.replies)
-        self.ahead.settle(row.overdue)
+        self.ahead.commit(row.overdue)
         self.ahead.add(row.early.values())
         for trace_id in row.own:
             _remember(self._own, trace_id)
@@ -216,15 +216,15 @@ class TraceTracker:
         self.ready.append(assembled)
         _remember(self._done, assembled.trace_id)
 
-    def begin_again(self, now: float) -> None:
+    def reset_journal(self, now: float) -> None:
         """The journal was lost, and with it the requests that wait: traces are taken as they are."""
         for trace in self._room.due(now, everything=True):
             self._put(self._assemble(*trace))
         for found in self.ready:
             found.waiting.requests.clear()
         self._room.forget_requests()
-        self.ahead.begin_again()
-        self.replies.begin_again()
+        self.ahead.reset_journal()
+        self.replies.reset_journal()
         self.released.clear()
         self.unknown = list(self._done)
 

@@ -33,11 +33,11 @@ from ragmon.server.pipeline.trace_buffer import TraceTracker
 from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
 
-def ack_entry(live: Engine, pipeline: str, alert: str, reason: str) -> Ack:
+def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:
     """The line of an acknowledgement.
 
     Args:
-        live: Knows the alarms; one of a gate that is configured may not have judged a minute yet.
+        engine: Knows the alarms; one of a gate that is configured may not have judged a minute yet.
         pipeline: Whose alarm.
         alert: Which.
         reason: What somebody says of it.
@@ -45,11 +45,11 @@ def ack_entry(live: Engine, pipeline: str, alert: str, reason: str) -> Ack:
     Raises:
         UnknownNameError: There is no such alarm.
     """
-    states, configured = live.alarms.states(), live.settings.pipelines
+    states, configured = engine.alarms.states(), engine.settings.pipelines
     pipelines = sorted({*configured, *(state.pipeline for state in states)})
     if pipeline not in pipelines:
         raise UnknownNameError("pipeline", pipeline, pipelines)
-    gates = [gate.name for gate in live.policy(pipeline).gates] if pipeline in configured else []
+    gates = [gate.name for gate in engine.policy(pipeline).gates] if pipeline in configured else []
     alerts = sorted({*gates, *(state.alert for state in states if state.pipeline == pipeline)})
     if alert not in alerts:
         raise UnknownNameError("alarm", alert, alerts)
@@ -113,11 +113,11 @@ class Housekeeping:
         self._saved = (0, 0)
         self._saved_upto = journal.upto
 
-    def keep(self, ledger: ServerState, *, ending: bool = False) -> bool:
+    def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
         """Do what is due; returns whether a minute has passed and old things may be gone.
 
         Args:
-            ledger: What was counted.
+            server_state: What was counted.
             ending: The server is being stopped.
 
         Raises:
@@ -125,11 +125,11 @@ class Housekeeping:
         """
         now = monotonic()
         due = now >= self._due
-        many = self._much_came(ledger) and now >= self._again
+        many = self._much_came(server_state) and now >= self._again
         if due or many or ending:
             self._again = now + PAUSE
             self._due = self._again if due else self._due
-            self.save(ledger)
+            self.save(server_state)
             self._again = now
         if due:
             self._due = now + EVERY
@@ -139,10 +139,10 @@ class Housekeeping:
         self._make_room()
         return due
 
-    def _much_came(self, ledger: ServerState) -> bool:
+    def _much_came(self, server_state: ServerState) -> bool:
         """Whether so much came since the last checkpoint that another one is due."""
         written = self._journal.upto - self._saved_upto
-        return ledger.live.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS or written * PARTS >= max(
+        return server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS or written * PARTS >= max(
             self._journal.limits.size, LEAST
         )
 
@@ -152,40 +152,40 @@ class Housekeeping:
             if not self._journal.make_room():
                 return
 
-    def save(self, ledger: ServerState) -> None:
+    def save(self, server_state: ServerState) -> None:
         """Write a checkpoint, if anything came since the last one."""
-        if ledger.seq == self._saved[0]:
+        if server_state.seq == self._saved[0]:
             return
         with self._journal.begin() as batch:
             forgotten = batch.forgotten()  # asked where nobody can forget more before it is saved
             with self._lock:
-                ledger.forget(forgotten)
-                data = ledger.dump()
-            batch.fail(ledger.failures)  # nobody finds them again: the rows they are in are counted
-            batch.save(ledger.seq, self._clock.now(), data)
-        ledger.failures.clear()
-        self._saved = (ledger.seq, ledger.live.scorer.scored)
+                server_state.forget(forgotten)
+                data = server_state.dump()
+            batch.fail(server_state.failures)  # nobody finds them again: the rows they are in are counted
+            batch.save(server_state.seq, self._clock.now(), data)
+        server_state.failures.clear()
+        self._saved = (server_state.seq, server_state.engine.scorer.scored)
         self._saved_upto = self._journal.upto
 
-    def secure(self, ledger: ServerState) -> bytes:
+    def secure(self, server_state: ServerState) -> bytes:
         """Write a checkpoint before another configuration holds, and return what was counted.
 
         Rows that were scored by one gold set are not to be scored again by another, should the server be killed.
         """
         try:
-            self.save(ledger)
+            self.save(server_state)
         except JournalError as error:
             complain(f"no checkpoint before another configuration ({error.reason})", error)
-        return ledger.dump()
+        return server_state.dump()
 
-    def begin_again(self, ledger: ServerState) -> None:
+    def reset_journal(self, server_state: ServerState) -> None:
         """Set a damaged journal aside, and go on in a new one with what is known."""
         self._saved, self._due, self._again = (-1, 0), 0.0, 0.0  # should it not succeed now, as soon as there is room
         self.resets += 1
         try:
-            aside = self._journal.set_aside_and_begin_again()
+            aside = self._journal.quarantine_and_reset()
             _log.error("the journal is damaged and was set aside: %s", aside)
-            self.save(ledger)
+            self.save(server_state)
         except JournalError as error:
             complain(f"no new journal can be begun ({error.reason})", error)
 
@@ -213,7 +213,7 @@ class JournalWriter:
 
     Args:
         journal: Where they are put on disk.
-        ledger: What was counted so far.
+        server_state: What was counted so far.
         waiting: Traces that wait for the rest of their spans.
         clock: The time.
 
@@ -225,9 +225,9 @@ class JournalWriter:
         quarantined: Requests that are set aside in the journal.
     """
 
-    def __init__(self, journal: Journal, ledger: ServerState, waiting: TraceTracker, clock: Clock) -> None:
+    def __init__(self, journal: Journal, server_state: ServerState, waiting: TraceTracker, clock: Clock) -> None:
         self.journal = journal
-        self.ledger = ledger
+        self.server_state = server_state
         self.waiting = waiting
         self.clock = clock
         self.lock = RLock()
@@ -243,7 +243,7 @@ class JournalWriter:
         self._loose = BatchCounts()
         self._changed = Condition()
         self._stopping = False
-        self._thread = Thread(target=self._work, name="ragmon-keeper", daemon=True)
+        self._thread = Thread(target=self._work, name="ragmon-journal-writer", daemon=True)
 
     def start(self) -> None:
         """Begin to write."""
@@ -280,7 +280,7 @@ class JournalWriter:
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
         """Hand in labels."""
         self._has_room()
-        return self._hand_in(decode.decode_labels(labels, comments=self.ledger.keeps_text))
+        return self._hand_in(decode.decode_labels(labels, comments=self.server_state.keeps_text))
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
         """Silence an alarm; the result is whether it fired.
@@ -290,7 +290,7 @@ class JournalWriter:
         """
         self._has_room()
         with self.lock:
-            ack = ack_entry(self.ledger.live, pipeline, alert, reason)
+            ack = ack_entry(self.server_state.engine, pipeline, alert, reason)
         return self._hand_in(QueuedRequest(entries=[ack]))
 
     def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
@@ -313,17 +313,17 @@ class JournalWriter:
                 self._changed.notify()
         return done
 
-    def go_on_with(self, ledger: ServerState) -> None:
+    def go_on_with(self, server_state: ServerState) -> None:
         """Go on with another configuration: what was counted stays, after a crash as well. An errand.
 
         Args:
-            ledger: One of that configuration, with nothing counted yet.
+            server_state: One of that configuration, with nothing counted yet.
         """
         with self.lock:
-            ledger.load(self._housekeeping.secure(self.ledger))
-            ledger.failures, ledger.attempts = self.ledger.failures, self.ledger.attempts
-            self.waiting.configure(ledger.live.settings)
-            self.ledger = ledger
+            server_state.load(self._housekeeping.secure(self.server_state))
+            server_state.failures, server_state.attempts = self.server_state.failures, self.server_state.attempts
+            self.waiting.configure(server_state.engine.settings)
+            self.server_state = server_state
 
     def _has_room(self) -> None:
         """Refuse early, before anything is taken apart.
@@ -382,10 +382,10 @@ class JournalWriter:
             try:
                 self._turn(requests)
                 if last:
-                    write_beside_batch(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
-                if self._housekeeping.keep(self.ledger, ending=last):
+                    write_beside_batch(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
+                if self._housekeeping.keep(self.server_state, ending=last):
                     self.quarantined = self.journal.quarantine_size()
-                self._spare.give_back(self.ledger.seq + sum(self.refused.values()))
+                self._spare.give_back(self.server_state.seq + sum(self.refused.values()))
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
@@ -416,20 +416,20 @@ class JournalWriter:
         # Trouble ends when a row can be written.
         if not (requests or self.waiting.has_news(now) or loose or self.trouble):
             with self.lock:
-                self.ledger.advance(now)
-            write_beside_batch(self.journal, self.waiting, self.ledger.failures, self.clock.arrival())
+                self.server_state.advance(now)
+            write_beside_batch(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
             return
         try:
             with self.journal.begin() as batch:
                 row = write_batch(batch, requests, self.waiting, loose, now, self.clock.now())
-                batch.fail(self.ledger.failures)
+                batch.fail(self.server_state.failures)
         except BaseException:
             with self._changed:
                 self._loose.add(loose)
             raise
         self.trouble, self.trouble_since = "", None
         if any(found.aside for found in self.waiting.ready):
-            self.journal.attempts.settle()
+            self.journal.attempts.commit()
             self.quarantined = self.journal.quarantine_size()
         for request in requests:
             if not only_ack(request):
@@ -439,14 +439,14 @@ class JournalWriter:
     def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
         """Take in what is on disk."""
         acks = [(request, ack) for request in requests if (ack := only_ack(request))]
-        live, firing = self.ledger.live, set[tuple[str, str]]()
+        engine, firing = self.server_state.engine, set[tuple[str, str]]()
         with self.lock:
-            self.ledger.failures.clear()
-            self.ledger.advance(row.arrival)
+            self.server_state.failures.clear()
+            self.server_state.advance(row.arrival)
             if acks:
-                firing = {(one.pipeline, one.alert) for one in live.alarms.states() if one.firing is not None}
-            self.waiting.settle(row, self._loose)
-            self.ledger.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._pause)
+                firing = {(one.pipeline, one.alert) for one in engine.alarms.states() if one.firing is not None}
+            self.waiting.commit(row, self._loose)
+            self.server_state.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._pause)
         for request, ack in acks:
             log_acknowledged(ack.pipeline, ack.alert, ack.reason)
             request.done.set_result((ack.pipeline, ack.alert) in firing)
@@ -466,9 +466,9 @@ class JournalWriter:
                 refused = RejectedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
                 request.done.set_exception(refused)
         if reason == CORRUPT:
-            self._housekeeping.begin_again(self.ledger)
+            self._housekeeping.reset_journal(self.server_state)
             with self.lock:
-                self.waiting.begin_again(self.clock.arrival())
+                self.waiting.reset_journal(self.clock.arrival())
 
 
 def _stopped() -> RejectedError:

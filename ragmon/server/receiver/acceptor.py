@@ -54,9 +54,9 @@ def shares(files: int) -> ConnectionShares:
         files: How many the process may open.
 
     >>> shares(1024)
-    Shares(write=400, admin=116)
+    ConnectionShares(write=400, admin=116)
     >>> shares(256)
-    Shares(write=70, admin=20)
+    ConnectionShares(write=70, admin=20)
     """
     free = max(files - OWN_FILES - SPARE_FILES, 0)
     admin = min(max(free // _ADMIN_SHARE, _FEWEST), CONNECTIONS)

@@ -66,7 +66,7 @@ def parse_head(data: bytes, most: int) -> RequestHead | None:
         most: Bytes it may have.
 
     >>> parse_head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nspans", 1000)
-    Head(path='/v1/traces', fields={'host': 'a', 'content-length': '5'}, size=56, length=5)
+    RequestHead(path='/v1/traces', fields={'host': 'a', 'content-length': '5'}, size=56, length=5)
     >>> parse_head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", 1000)
     """
     end = data.find(b"\r\n\r\n", 0, most)

@@ -20,7 +20,7 @@ class GrpcServer(Listener):
     A call that dawdles waits in the loop and holds no thread, so two hundred of them hold nobody up.
 
     Args:
-        desk: Where exports are handed in.
+        consumer: Where exports are handed in.
         address: Where; port 0 takes a free one.
         token: The bearer token; None where none is needed.
         tls: The certificate and its key, PEM files; None for plain text.
@@ -30,7 +30,7 @@ class GrpcServer(Listener):
 
     def __init__(
         self,
-        desk: Consumer,
+        consumer: Consumer,
         address: Address,
         *,
         token: str | None,
@@ -39,7 +39,7 @@ class GrpcServer(Listener):
         connections: int = CONNECTIONS,
     ) -> None:
         super().__init__("grpc", address, tls)
-        self._desk = desk
+        self._consumer = consumer
         self._token = token
         self._limits = limits
         self._connections = connections
@@ -63,7 +63,7 @@ class GrpcServer(Listener):
         from ragmon.server.receiver import grpc_service  # noqa: PLC0415 - as above
 
         server = grpc.aio.server(options=grpc_service.options(self._limits, self._connections))
-        server.add_generic_rpc_handlers((grpc_service.Exports(self._desk, self._token, self._limits),))
+        server.add_generic_rpc_handlers((grpc_service.Exports(self._consumer, self._token, self._limits),))
         port = self._open(server, grpc)
         await server.start()
         stopping = self._stopping = asyncio.Event()

@@ -80,20 +80,20 @@ class Exports:
     A call's message is read once its token was seen, so strangers cost no more than their metadata.
 
     Args:
-        desk: Where exports are handed in.
+        consumer: Where exports are handed in.
         token: The bearer token; None where none is needed.
         limits: What a call may cost.
     """
 
-    def __init__(self, desk: Consumer, token: str | None, limits: RequestLimits) -> None:
-        self._desk = desk
+    def __init__(self, consumer: Consumer, token: str | None, limits: RequestLimits) -> None:
+        self._consumer = consumer
         self._token = token
         self._limits = limits
         self._intake = MemoryLimiter(limits)
         self._reading = 0
         self._methods = {
-            f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, desk.traces),
-            f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, desk.metrics),
+            f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, consumer.traces),
+            f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, consumer.metrics),
             f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, reject_logs),
         }
 
@@ -108,7 +108,7 @@ class Exports:
                 return await self._taken(found, context)
             except RejectedError as error:
                 if isinstance(error, HTTPError):
-                    self._desk.refuse(error.reason)
+                    self._consumer.refuse(error.reason)
                 refused = error
             except Exception as error:  # noqa: BLE001 - one call's trouble is not another's
                 complain("a call could not be taken", error)

@@ -144,7 +144,7 @@ PURPOSE: Final = (
 
 
 def receiver_app(
-    desk: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
+    consumer: Consumer, *, token: str | None, hosts: Collection[str] = (), limits: RequestLimits = LIMITS
 ) -> ASGIApp:
     """The ASGI application of the write port.
 
@@ -152,12 +152,12 @@ def receiver_app(
     own size and time are a matter of `Listening`.
 
     Args:
-        desk: Where requests are handed in.
+        consumer: Where requests are handed in.
         token: The bearer token; None where none is needed.
         hosts: The names it may be asked by without a token, beside addresses and localhost.
         limits: What a request may cost.
     """
-    return _WritePort(desk, token, hosts, limits)
+    return _WritePort(consumer, token, hosts, limits)
 
 
 class _WritePort:
@@ -169,8 +169,8 @@ class _WritePort:
         for form in Encoding
     }
 
-    def __init__(self, desk: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
-        self._desk = desk
+    def __init__(self, consumer: Consumer, token: str | None, hosts: Collection[str], limits: RequestLimits) -> None:
+        self._consumer = consumer
         self._token = token
         self._hosts = hosts if token is None else None
         self._limits = limits
@@ -252,7 +252,7 @@ class _WritePort:
             return await self._taken(request)
         except RejectedError as error:
             if isinstance(error, HTTPError):
-                self._desk.refuse(error.reason)
+                self._consumer.refuse(error.reason)
             return refusal(error, _form(request))
         except UnknownNameError as error:
             return json_response({"error": str(error), "hint": error.hint}, 404)
@@ -283,7 +283,7 @@ class _WritePort:
 
     def _posts_only(self, path: str) -> Response:
         error = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
-        self._desk.refuse(error.reason)
+        self._consumer.refuse(error.reason)
         answer = refusal(error, None)
         answer.headers["Allow"] = "POST"
         return answer
@@ -292,7 +292,7 @@ class _WritePort:
         """Where an export is handed in."""
         if signal is LOGS:
             return reject_logs
-        return self._desk.traces if signal is TRACES else self._desk.metrics
+        return self._consumer.traces if signal is TRACES else self._consumer.metrics
 
     async def _export(self, request: Request, signal: Signal) -> Response:
         form = messages.content_type(request.headers, *Encoding)
@@ -307,14 +307,14 @@ class _WritePort:
                 found = await run_in_threadpool(labels, body)
             except HTTPError as error:
                 raise error.with_traceback(None) from None  # its frames would keep what was read
-            taken = await submit_and_wait(partial(self._desk.labels, found))
+            taken = await submit_and_wait(partial(self._consumer.labels, found))
         told = {"accepted": len(found) - taken.rejected, "rejected": taken.rejected, "message": taken.message}
         return json_response(told)
 
     async def _acknowledge(self, request: Request) -> Response:
         messages.content_type(request.headers, Encoding.JSON)
         async with self._body(request, embedded.LONGEST) as body:
-            fired = await submit_and_wait(partial(self._desk.acknowledge, *acknowledgement(body)))
+            fired = await submit_and_wait(partial(self._consumer.acknowledge, *acknowledgement(body)))
         return json_response({"fired": fired})
 
     @asynccontextmanager

@@ -149,7 +149,7 @@ class MemoryLimiter:
         Raises:
             TurnedAwayError: There is too much to do already; nothing more needs to be read.
         """
-        self._look()
+        self._poll()
         return Reservation(self)
 
     def begin(self) -> None:
@@ -158,7 +158,7 @@ class MemoryLimiter:
         Raises:
             TurnedAwayError: Too many are in flight.
         """
-        self._look()
+        self._poll()
         self.in_flight += 1
 
     def hold(self, size: int, *, whole: int | None = None) -> None:
@@ -178,7 +178,7 @@ class MemoryLimiter:
             raise busy_error()
         self.held += size
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self.in_flight >= self._limits.in_flight:
             raise busy_error()
 
