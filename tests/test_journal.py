@@ -20,7 +20,6 @@ from ragmon.server.journal import (
     RowCounts,
     open_readonly,
     schema,
-    store,
 )
 from ragmon.testing import FakeClock
 
