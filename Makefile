@@ -48,7 +48,7 @@ test: setup servers           ## every test, the files shared out among WORKERS
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 attack: setup                 ## ten minutes of every attack beside honest clients
-	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/test_mixed_attack.py $(ARGS)
+	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)
 
 check: setup                  ## lint, format, types
 	$(VENV)/bin/ruff check .
@@ -70,7 +70,7 @@ peers: setup                  ## what the decorator costs beside other tracers' 
 	$(PY) -m bench.peers $(ARGS)
 
 docs: setup                   ## run the documentation: README, examples, links
-	$(PY) -m pytest -q tests/test_docs.py
+	$(PY) -m pytest -q tests/project/test_docs.py
 
 bench: setup                  ## ratios measured in one run
 	$(PY) -m bench.replay

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from chat_model import judge, model  # noqa: F401 - fixtures
-from small_disk import small_disk  # noqa: F401 - a fixture
+
+from tests.support.chat_model import judge, model  # noqa: F401 - fixtures
+from tests.support.small_disk import small_disk  # noqa: F401 - a fixture
 
 # CI tries the same examples every time: a red run must mean that the change broke something. People try new ones.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)

@@ -20,12 +20,11 @@ from contextlib import closing
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))
-
-from otlp_requests import export  # noqa: E402
-from serving import PROTOBUF, Process, asked, configuration, foreign, post, process, wait_for, whole  # noqa: E402
+sys.path.insert(0, str(HERE.parents[2]))
 
 from ragmon.core.record import encode_entry  # noqa: E402
+from tests.support.otlp_requests import export  # noqa: E402
+from tests.support.serving import PROTOBUF, Process, asked, configuration, foreign, post, process, wait_for, whole  # noqa: E402
 
 RATER = {"rater": "user:1", "correct": True}
 

@@ -1,0 +1,67 @@
+"""Where the ids of retrieved documents are looked for, and what happens where there are none."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+import ragmon
+from ragmon.core import log
+from ragmon.testing import capture_traces
+from tests.support.capturing import found, record_of
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"id": 7}, "7"),
+        ({"id": UUID(int=1)}, "00000000-0000-0000-0000-000000000001"),
+        ({"id": "", "metadata": {"chunk_id": "c1"}}, ""),
+        ({"metadata": {"id": "m1", "chunk_id": "c1"}}, "m1"),
+        ({"metadata": {"chunk_id": "c1", "doc_id": "d1"}}, "c1"),
+        ({"metadata": {"doc_id": "d1"}}, "d1"),
+        ({"id": True, "metadata": {"id": 1.5}}, None),
+        ({"id": ["a"]}, None),
+        ({"text": "one"}, None),
+        (SimpleNamespace(node_id="n1"), "n1"),
+        (1.0, None),
+    ],
+)
+def test_where_an_id_is_looked_for(document, expected):
+    assert found({"retrieved": [document]})[2] == (None if expected is None else [expected])
+
+
+def test_id_from_names_the_place_for_documents_candidates_and_citations():
+    documents = [{"id": "wrong", "meta": {"key": "d1"}}, {"id": "wrong", "meta": {"key": "d2"}}]
+    record = record_of(
+        {"answer": "yes", "citations": [documents[1]], "documents": documents, "candidates": documents},
+        id_from="meta.key",
+    )
+    assert record.retrieved_ids == record.candidate_ids == ["d1", "d2"]
+    assert record.answer_json.citations == ["d2"]
+
+
+def test_id_from_may_stand_in_the_configuration(configured):
+    """Per pipeline; the decorator's own goes before it."""
+    settings = configured('[capture]\nid_from = "key"\n[pipelines.support.capture]\nid_from = "metadata.key"')
+    document = {"key": "common", "metadata": {"key": "of the pipeline"}, "other": "of the decorator"}
+
+    def answer(question):
+        return {"answer": question, "retrieved": [document]}
+
+    with capture_traces(settings) as records:
+        ragmon.trace(name="any", sample=1.0)(answer)("q")
+        ragmon.trace(name="support", sample=1.0)(answer)("q")
+        ragmon.trace(name="support", sample=1.0, id_from="other")(answer)("q")
+    assert [r.retrieved_ids for r in records] == [["common"], ["of the pipeline"], ["of the decorator"]]
+
+
+def test_one_document_without_an_id_leaves_ids_unknown_and_is_said_once(caplog, monkeypatch):
+    monkeypatch.setattr(log, "_said", set())
+    with caplog.at_level(logging.WARNING, logger="ragmon"):
+        for _ in range(3):
+            assert found({"documents": [{"id": "d1", "text": "one"}, {"text": "two"}]})[2:] == (None, ["one", "two"])
+    assert ["has no id" in entry.getMessage() for entry in caplog.records] == [True]

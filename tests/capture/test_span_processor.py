@@ -1,0 +1,431 @@
+"""`RagmonSpanProcessor` in a real TracerProvider: whole requests, once each, whatever the application's tracer does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+from opentelemetry import context
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, AlwaysRecordSampler, ParentBased, TraceIdRatioBased
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
+
+import ragmon
+from ragmon.capture.call import SPAN, threshold
+from ragmon.capture.trace_buffer import BufferLimits, SpanBuffer
+from ragmon.config.load import defaults
+from ragmon.monitor.install import Installation
+from ragmon.testing import Collected, FakeClock
+from tests.support.capturing import Gate
+
+QUICK = BufferLimits(linger=0.0)
+
+
+class Traced:
+    """An application with a tracer, and what ragmon learns from its spans."""
+
+    def __init__(self, sampler=ALWAYS_ON, sink=None, **told):
+        self.sink = sink or Collected()
+        self.processor = ragmon.RagmonSpanProcessor(self.sink, **{"limits": QUICK, **told})
+        self.provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        self.provider.add_span_processor(self.processor)
+        self.tracer = self.provider.get_tracer("app")
+
+    def retrieve(self, *ids):
+        with self.tracer.start_as_current_span("retrieval") as span:
+            span.set_attribute("gen_ai.operation.name", "retrieval")
+            span.set_attribute("gen_ai.retrieval.documents", json.dumps([{"id": name} for name in ids]))
+
+    @contextmanager
+    def request(self, name="request"):
+        with self.tracer.start_as_current_span(name) as span:
+            yield span
+
+    def records(self):
+        """What was delivered, once all of it is."""
+        assert self.processor.force_flush()
+        return self.sink.records
+
+    def dropped(self):
+        return {reason: n for reason, n in self.processor._requests.gathering.dropped.items() if n}
+
+
+@pytest.fixture
+def traced():
+    made = []
+
+    def make(*args, **told):
+        made.append(Traced(*args, **told))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.provider.shutdown()
+
+
+def test_a_request_is_its_outermost_span_and_all_below_it(traced):
+    app = traced()
+    with app.request() as root:
+        root.set_attributes({"gen_ai.operation.name": "invoke_workflow", "output.value": "an answer"})
+        app.retrieve("d1", "d2")
+    (record,) = app.records()
+    assert record.retrieved_ids == ["d1", "d2"]
+    assert record.trace_id == f"{root.get_span_context().trace_id:032x}"
+    assert (record.exported, record.partial) == (True, False)
+
+
+def test_turns_of_a_session_in_one_span_are_requests_of_their_own(traced):
+    app = traced()
+    with app.request("session"):
+        for name in ("a", "b"):
+            with app.request() as turn:
+                turn.set_attributes({"openinference.span.kind": "CHAIN", "output.value": f"answer {name}"})
+                app.retrieve(name)
+    found = [(record.retrieved_ids, record.answer_json.claim) for record in app.records()]
+    assert found == [(["a"], "answer a"), (["b"], "answer b")]
+
+
+def test_it_is_over_when_its_last_span_has_ended_not_when_its_outermost_has(traced):
+    app = traced()
+    with app.request():
+        background = app.tracer.start_span("retrieval", attributes={"gen_ai.operation.name": "retrieval"})
+    assert app.records() == []
+    background.set_attribute("gen_ai.retrieval.documents", '[{"id": "d9"}]')
+    background.end()
+    assert [record.retrieved_ids for record in app.records()] == [["d9"]]
+
+
+def test_requests_of_one_remote_trace_are_apart(traced):
+    """Two services of a chain of agents call this one: two requests, one trace id."""
+    app = traced()
+    remote = SpanContext(1 << 70, 7, is_remote=True, trace_flags=TraceFlags(1))
+    for name in ("a", "b"):
+        with use_span(NonRecordingSpan(remote)), app.request():
+            app.retrieve(name)
+    assert [record.retrieved_ids for record in app.records()] == [["a"], ["b"]]
+
+
+def test_requests_in_threads_and_tasks_keep_apart(traced):
+    app = traced()
+
+    def sync(name):
+        with app.request():
+            app.retrieve(name)
+
+    async def many():
+        async def one(name):
+            with app.request():
+                await asyncio.sleep(0)
+                app.retrieve(name)
+
+        await asyncio.gather(*(one(f"task {n}") for n in range(20)))
+
+    threads = [threading.Thread(target=sync, args=(f"thread {n}",)) for n in range(20)]
+    for thread in threads:
+        thread.start()
+    asyncio.run(many())
+    for thread in threads:
+        thread.join()
+    expected = [[f"{kind} {n}"] for kind in ("task", "thread") for n in range(20)]
+    assert sorted(record.retrieved_ids for record in app.records()) == sorted(expected)
+
+
+def test_what_is_no_rag_is_ignored_and_counted(traced):
+    app = traced()
+    with app.request("GET /health"):
+        pass
+    assert app.records() == []
+    assert dict(app.processor._requests.ignored) == {"not_rag": 1}
+
+
+def test_requests_are_kept_by_the_draw_their_trace_id_is(traced):
+    app = traced(rate=0.5)
+    kept = set()
+    for _ in range(60):
+        with app.request() as root:
+            app.retrieve("d1")
+        trace_id = root.get_span_context().trace_id
+        if trace_id % SPAN >= threshold(0.5):
+            kept.add(f"{trace_id:032x}")
+    records = app.records()
+    assert {record.trace_id for record in records} == kept
+    assert {(r.sampling.audit, r.sampling.p_audit, r.sampling.p) for r in records} == {(True, 0.5, 0.5)}
+    assert app.dropped() == {}, "the spans of a lost request are nobody's loss"
+
+
+def test_requests_that_lost_the_draw_are_kept_for_how_they_ended(traced):
+    app = traced(rate=0.0, keep={"error": 1.0})
+    with app.request():
+        app.retrieve("d1")
+    with suppress(KeyError), app.request():
+        app.retrieve("d2")
+        raise KeyError("d2")
+    (record,) = app.records()
+    assert (record.retrieved_ids, record.sampling.audit, record.sampling.stratum) == (["d2"], False, "error")
+
+
+@pytest.mark.parametrize(("sampler", "seen"), [(ALWAYS_ON, 1), (ALWAYS_OFF, 0), (TraceIdRatioBased(0.0), 0)])
+def test_what_the_applications_sampler_drops_nobody_sees(traced, sampler, seen):
+    app = traced(sampler)
+    with app.request():
+        app.retrieve("d1")
+    assert len(app.records()) == seen
+
+
+def test_with_a_sampler_that_always_records_all_requests_are_seen_and_said_not_to_be_exported(traced):
+    app = traced(AlwaysRecordSampler(ALWAYS_OFF))
+    with app.request():
+        app.retrieve("d1")
+    assert [record.exported for record in app.records()] == [False]
+
+
+def test_below_a_decorated_call_spans_fill_what_it_does_not_know(traced):
+    """The retriever is instrumented, the decorated function says nothing of it."""
+    app = traced()
+
+    @ragmon.trace
+    def answer(question):
+        app.retrieve("d1", "d2")
+        return {"answer": "yes", "citations": ["d1"]}
+
+    installation = Installation(defaults(), sink := Collected(), keep_all=True)
+    before = installation.start()
+    try:
+        with app.request():
+            answer("is it?")
+    finally:
+        installation.shutdown()
+        ragmon.capture.runtime.install_runtime(before)
+    (record,) = sink.records
+    assert (record.q, record.retrieved_ids, record.answer_json.citations) == ("is it?", ["d1", "d2"], ["d1"])
+
+
+def test_a_decorated_call_waits_a_moment_for_spans_inside_it_that_have_not_ended(traced):
+    app = traced()
+    spans = []
+
+    @ragmon.trace
+    def answer(question):
+        spans.append(app.tracer.start_span("retrieval", attributes={"gen_ai.operation.name": "retrieval"}))
+        return {"answer": "yes"}
+
+    installation = Installation(defaults(), sink := Collected(), keep_all=True)
+    before = installation.start()
+    try:
+        answer("is it?")
+        spans[0].set_attribute("gen_ai.retrieval.documents", '[{"id": "d1"}]')
+        spans[0].end()
+        assert installation.flush(30)
+    finally:
+        installation.shutdown()
+        ragmon.capture.runtime.install_runtime(before)
+    assert [record.retrieved_ids for record in sink.records] == [["d1"]]
+
+
+@pytest.mark.parametrize("keep_all", [True, False])
+def test_what_lies_around_a_decorated_call_is_no_request_of_its_own(keep_all, configured):
+    """A model that rewrites the question before the decorated function is asked would else be a second record."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    tracer = provider.get_tracer("app")
+
+    @ragmon.trace
+    def answer(question):
+        return {"answer": "yes"}
+
+    settings = configured("[sampling]\nrate = 0.0\nkeep = { slow = 1.0 }\nslow_above = '1h'")
+    installation = Installation(settings, sink := Collected(), keep_all=keep_all)
+    before = installation.start()
+    try:
+        installation.watch(provider)
+        with tracer.start_as_current_span("request"):
+            with tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"}):
+                pass
+            answer("is it?")
+        assert installation.flush(30)
+    finally:
+        installation.shutdown()
+        ragmon.capture.runtime.install_runtime(before)
+    assert [record.q for record in sink.records] == ["is it?"] * keep_all
+    assert installation.books().ignored == {"decorated": 1}
+
+
+def test_ragmons_own_work_is_never_traffic(traced):
+    """A judge asks a model: monitored as a request it would be judged, and so on."""
+    app = traced()
+    with suppress_instrumentation(), app.request():
+        app.retrieve("judge")
+    with app.tracer.start_as_current_span("judge", attributes={"ragmon.internal": True}):
+        app.retrieve("judge")
+    with app.request():
+        app.retrieve("user")
+    assert [record.retrieved_ids for record in app.records()] == [["user"]]
+    assert app.dropped() == {}
+
+
+def test_beside_an_exporter_both_get_every_span(traced):
+    app = traced()
+    exporter = InMemorySpanExporter()
+    app.provider.add_span_processor(BatchSpanProcessor(exporter))
+    with app.request():
+        app.retrieve("d1")
+    app.provider.force_flush()
+    assert len(exporter.get_finished_spans()) == 2
+    assert len(app.records()) == 1
+
+
+def test_force_flush_keeps_its_timeout_where_the_sink_hangs(traced):
+    gate = Gate()
+    app = traced(sink=gate)
+    with app.request():
+        app.retrieve("d1")
+    assert not app.processor.force_flush(timeout_millis=50)
+    gate.opened.set()
+    assert app.processor.force_flush(timeout_millis=30_000)
+    assert len(gate.records) == 1
+
+
+def test_force_flush_does_not_linger(traced):
+    """A function that is frozen after its answer gets no other moment."""
+    app = traced(limits=BufferLimits(linger=60.0))
+    with app.request():
+        app.retrieve("d1")
+    assert [record.retrieved_ids for record in app.records()] == [["d1"]]
+
+
+@pytest.mark.parametrize(
+    ("ot", "flags", "rate", "expected"),
+    [
+        ("th:8", 1, 0.9, (True, 0.5, 0.5)),  # both keep it: the stricter one says how likely that was
+        ("th:8", 1, 0.2, (True, 0.2, 0.2)),
+        ("th:8", 0, 0.9, (True, 0.9, 0.9)),  # recorded, not sampled: everything is seen
+        (None, 1, 0.9, (True, 0.9, 0.9)),  # nobody says: of what was exported
+        ("rv:00000000000000", 1, 0.9, None),
+    ],
+)
+def test_the_probability_knows_of_the_applications_own_sampler(traced, ot, flags, rate, expected):
+    app = traced(AlwaysRecordSampler(ParentBased(ALWAYS_ON)), rate=rate)
+    state = TraceState([("ot", ot)]) if ot else TraceState()
+    remote = SpanContext(SPAN - 1, 7, is_remote=True, trace_flags=TraceFlags(flags), trace_state=state)
+    with use_span(NonRecordingSpan(remote)), app.request():
+        app.retrieve("d1")
+    found = [(r.sampling.audit, r.sampling.p_audit, r.sampling.p) for r in app.records()]
+    assert found == ([] if expected is None else [expected])
+
+
+def test_shutdown_takes_requests_as_they_are_and_says_that_something_is_missing(traced):
+    app = traced()
+    span = app.tracer.start_span("request")
+    with use_span(span):
+        app.retrieve("d1")
+    app.provider.shutdown()
+    assert [(record.retrieved_ids, record.partial) for record in app.sink.records] == [(["d1"], True)]
+    span.end()
+
+
+def test_no_span_is_an_error_to_the_application(traced, monkeypatch):
+    """Whatever goes wrong in here, its requests go on."""
+    app = traced()
+
+    def broken(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr(app.processor._requests.gathering, "begin_request", broken)
+    monkeypatch.setattr(app.processor._requests.gathering, "end", broken)
+    with app.request():
+        pass
+
+
+def test_install_adds_one_processor_to_a_provider_and_replaces_nothing(monkeypatch):
+    provider = TracerProvider(shutdown_on_exit=False)
+    installed = ragmon.install(defaults(), provider=provider, sink=Collected())
+    try:
+        assert ragmon.install(provider=provider) is installed
+        assert len(provider._active_span_processor._span_processors) == 1
+    finally:
+        installed.shutdown()
+
+
+def test_a_provider_that_takes_no_processors_is_refused():
+    """The one OpenTelemetry hands out before an application has set its own."""
+    installed = Installation(defaults(), Collected())
+    with pytest.raises(ragmon.core.errors.RagmonError, match="provider takes no span processors") as caught:
+        installed.watch(context)
+    assert "TracerProvider" in caught.value.hint
+
+
+# The gathering itself, by a clock that is told.
+
+
+@pytest.fixture
+def clock():
+    return FakeClock(0.0)
+
+
+@pytest.fixture
+def gathering(clock):
+    return SpanBuffer(BufferLimits(linger=1.0, after_root=30.0, age=600.0, spans=3, requests=2), clock)
+
+
+def due(gathering):
+    return [(found.spans, found.complete) for found in gathering.due()]
+
+
+def test_it_lingers_for_spans_that_begin_after_the_last_one_ended(gathering, clock):
+    gathering.begin_request(7, 1)
+    gathering.end(1, "root")
+    clock.advance(0.9)
+    assert gathering.begin(2, 1)
+    gathering.end(2, "detached")
+    clock.advance(0.9)
+    assert due(gathering) == []
+    clock.advance(0.1)
+    assert due(gathering) == [(["root", "detached"], True)]
+    assert due(gathering) == []
+
+
+def test_a_span_that_never_ends_holds_its_request_thirty_seconds_after_the_outermost_and_is_then_late(gathering, clock):
+    gathering.begin_request(7, 1)
+    gathering.begin(2, 1)
+    gathering.end(1, "root")
+    clock.advance(29)
+    assert due(gathering) == []
+    clock.advance(1)
+    assert due(gathering) == [(["root"], False)]
+    gathering.end(2, "late")
+    assert gathering.dropped["late"] == 1
+
+
+def test_a_request_that_never_ends_is_taken_after_ten_minutes(gathering, clock):
+    gathering.begin_request(7, 1)
+    clock.advance(600)
+    assert due(gathering) == [([], False)]
+
+
+def test_spans_and_requests_past_the_caps_are_counted(gathering, clock):
+    for span_id in (1, 2, 3):
+        assert gathering.begin_request(span_id, span_id) is (span_id < 3)
+    for span_id in range(10, 16):
+        gathering.begin(span_id, 1)
+        gathering.end(span_id, span_id)
+    gathering.end(1, "root")
+    gathering.end(2, "root")
+    clock.advance(1)
+    assert due(gathering) == [([10, 11, 12, "root"], False), (["root"], True)]
+    assert (gathering.dropped["too_many_requests"], gathering.dropped["too_many_spans"]) == (1, 3)
+
+
+def test_nothing_is_remembered_of_requests_that_are_over(gathering, clock):
+    for n in range(100):
+        gathering.begin_request(n, n)
+        gathering.begin(1000 + n, n)
+        gathering.end(n, "root")
+        gathering.end(1000 + n, "child")
+        clock.advance(1)
+        assert len(due(gathering)) == 1
+    assert (gathering._of, gathering._requests, gathering._gone) == ({}, {}, {})

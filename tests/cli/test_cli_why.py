@@ -1,0 +1,157 @@
+"""`ragmon why` end to end: the installed command asks a real server, which explains what it counted."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from ragmon.gates.diagnosis import load, plain
+from tests.support.broken_pipelines import OVER_REFUSAL, PRECISION, Pipeline
+from tests.support.command_line import ragmon
+
+TRACES = [{"trace_id": "ab" * 16, "ts": 1_763_690_390.0, "index_hash": "i2", "traits": ["retrieved no gold document"]}]
+
+
+@contextmanager
+def serving(answer):
+    """A server on loopback; yields its address and the questions it was asked.
+
+    Args:
+        answer: From path and parameters to a status and a body.
+    """
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            place = urlsplit(self.path)
+            asked.append((place.path, dict(parse_qsl(place.query))))
+            status, body = answer(*asked[-1])
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def monitor():
+    """A monitor whose index was swapped twenty minutes ago."""
+    pipeline = Pipeline()
+    pipeline.run(100)
+    pipeline.run(20, index="i2", missed=0.6)
+    gates = {("default", gate.name): gate for gate in (PRECISION, OVER_REFUSAL)}
+
+    def answer(path, asked):
+        gate = gates.get((asked["pipeline"], asked["gate"]))
+        if path != "/api/why" or gate is None:
+            told = {"error": f"unknown gate: {asked['gate']!r}", "hint": "did you mean answer_precision?"}
+            return 404, json.dumps(told).encode()
+        since = float(asked["since"]) if "since" in asked else None
+        return 200, json.dumps({**plain(pipeline.why(gate, since=since)), "traces": TRACES}).encode()
+
+    with serving(answer) as found:
+        yield found
+
+
+def ask(monitor, *arguments, **options):
+    return ragmon("why", *arguments, "--url", f"http://{monitor[0]}", **options)
+
+
+def test_it_says_what_broke(monitor):
+    done = ask(monitor, "answer_precision")
+    assert (done.code, done.err) == (0, "")
+    assert "suspect     index_hash i2: first seen 01:40, answers 100.0 % since" in done.out
+    assert "what broke  retrieved no gold document: " in done.out
+    assert f"traces      01:59:50  {'ab' * 16}  index_hash i2  retrieved no gold document" in done.out
+    assert len(done.out.splitlines()) < 25
+
+
+def test_it_asks_for_the_gate_the_pipeline_and_the_time(monitor):
+    assert ask(monitor, "default/answer_precision", "--since", "1.5h").code == 0
+    expected = {"gate": "answer_precision", "pipeline": "default", "since": "5400"}
+    assert monitor[1][-1] == ("/api/why", expected)
+    assert ask(monitor, "answer_precision", "--since", "10m").out.count("no change   nothing became worse") == 1
+
+
+def test_json_is_the_whole_explanation(monitor):
+    data = ask(monitor, "answer_precision", "--format", "json").json
+    assert data.pop("traces") == TRACES
+    assert load(data).suspects[0].name == "i2"
+
+
+def test_the_monitor_of_the_configuration_is_asked_and_its_links_are_used(monitor, tmp_path):
+    link = "https://traces.example/{trace_id}"
+    text = f'[serve]\nadmin = "{monitor[0]}"\n[pipeline]\nname = "default"\n[links]\ntrace = "{link}"\n'
+    (tmp_path / "ragmon.toml").write_text(text)
+    done = ragmon("why", "answer_precision", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert f"https://traces.example/{'ab' * 16}" in done.out
+
+
+def test_an_unknown_gate_is_refused_with_what_the_monitor_suggests(monitor):
+    done = ask(monitor, "default/answer_precison")
+    assert done.error == ("unknown gate: 'answer_precison'", "did you mean answer_precision?")
+
+
+def test_without_a_monitor_it_says_where_it_asked():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = f"127.0.0.1:{free.getsockname()[1]}"
+        error, hint = ragmon("why", "answer_precision", "--url", f"http://{place}").error
+    assert error.startswith(f"nobody answers on {place} (")
+    assert hint == "is it running? Its address, such as http://127.0.0.1:9464"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (200, b"<html>", "answered 200"),
+        (200, b"[]", "answered 200"),
+        (200, b'{"traces": []}', "this is no explanation of a gate: "),
+        (200, b"[" * 100_000, "answered 200"),
+        (404, b"not found", "answered 404"),
+        (500, b'{"error": "\\u001b[31mred"}', "\\x1b[31mred"),
+    ],
+)
+def test_what_is_no_answer_is_refused(status, body, error):
+    with serving(lambda *_: (status, body)) as (address, _):
+        found, hint = ragmon("why", "answer_precision", "--url", f"http://{address}").error
+    assert error in found
+    assert hint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["a/b/"], "'a/b/' names no alarm"),
+        (["x", "--url", "ftp://127.0.0.1"], "this is no address of a server: 'ftp://127.0.0.1'"),
+        (["x", "--url", "http://127.0.0.1:99999"], "this is no address of a server: 'http://127.0.0.1:99999'"),
+        (["x", "--url", "http://[::1"], "this is no address of a server: 'http://[::1'"),
+        (["x", "--url", "http://me:secret@127.0.0.1"], "this is no address of a server: it names a user"),
+        (["x", "--url", f"http://{'a' * 70}.example"], f"nobody answers on {'a' * 70}.example:80 ("),
+        (["x", "--since", "soon"], "'soon' is no stretch of time"),
+        (["x", "--since", "-1h"], "'-1h' is no stretch of time"),
+    ],
+)
+def test_what_was_typed_wrong_is_named(arguments, error):
+    done = ragmon("why", *arguments)
+    assert error in done.error[0]
+    assert done.error[1]

@@ -1,0 +1,339 @@
+"""No text takes long: every pattern and function that reads strangers' text takes time that grows with its length.
+
+The texts are made from the patterns themselves, so that a new pattern of the package is tried as soon as it is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from email.message import Message
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ragmon
+from ragmon.capture import convert, pii
+from ragmon.capture.judges import prompts
+from ragmon.compat import seed_002
+from ragmon.core import escaping
+from ragmon.core import text as texts
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
+from ragmon.core.refusal import DEFAULT_PATTERNS, RefusalRule
+from ragmon.export import markdown
+from ragmon.gold.labels import files
+from ragmon.ingest import decode
+from ragmon.ingest.otlp import json
+from ragmon.ingest.spans import documents as entries
+from ragmon.ingest.spans import fields, messages, values
+from ragmon.metrics import grounding
+from ragmon.metrics.facts import FactReader, match_texts
+from ragmon.monitor.probes import targets
+from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth, pumps, text_of
+
+SECONDS = 10
+"""After which a test is ended: only what is exponential takes longer."""
+MADE_WHERE_NEEDED = {
+    "alerting.cases.gates",  # reads its own rules
+    "capture.patterns",  # what a pattern of bounded length found
+    "config.kinds",  # the configuration
+    "config.locate",
+    "config.problems",
+    "config.sampling",
+    "demo.expected",  # a number, as in the patterns of the module
+    "gold.shapes",  # names of members
+    "refusal",  # the default patterns are tried below
+    "text",  # one class of characters
+}
+"""Modules that make or use a pattern inside a function, and why that is as good as tried."""
+
+
+def modules():
+    for found in pkgutil.walk_packages(ragmon.__path__, "ragmon."):
+        if not found.name.endswith("__main__"):
+            yield importlib.import_module(found.name)
+
+
+def compiled(value, depth=4):
+    """The patterns in a value, and in what it holds; what a module remembers may hold itself."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif depth and isinstance(value, tuple | list | set | frozenset | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from compiled(inner, depth - 1)
+
+
+def uses(module, name):
+    """How a module tries one of its patterns; one that it hands on is searched for."""
+    source = Path(module.__file__).read_text("utf-8")
+    found = set(re.findall(rf"\b{name}\.(fullmatch|match|search|sub|finditer|findall|split)\(", source))
+    return frozenset("match" if use == "match" else "fullmatch" if use == "fullmatch" else "search" for use in found)
+
+
+def found_patterns():
+    """Every pattern of the package with the ways it is tried, by where it is."""
+    found = {}
+    for module in modules():
+        for name, value in vars(module).items():
+            for place, pattern in enumerate(() if name.startswith("__") else compiled(value)):
+                ways = uses(module, name) or frozenset({"search"})
+                found.setdefault((pattern, ways), f"{module.__name__.removeprefix('ragmon.')}.{name}.{place}")
+    for place, source in enumerate(DEFAULT_PATTERNS):
+        found[re.compile(source), frozenset({"search"})] = f"refusal.DEFAULT_PATTERNS.{place}"
+    found[RefusalRule()._matcher, frozenset({"search"})] = "refusal.RefusalRule"
+    found[texts._runs_of_marks(), frozenset({"search"})] = "text._runs_of_marks"
+    return [pytest.param(pattern, way, id=f"{name}-{way}") for (pattern, ways), name in found.items() for way in ways]
+
+
+def attempt(pattern, way):
+    """Try a pattern to the end of a text, as its module does."""
+    if way == "search":
+        return lambda text: [None for _ in pattern.finditer(text)]
+    return pattern.fullmatch if way == "fullmatch" else pattern.match
+
+
+def slow(pattern, way):
+    """The first text that a pattern is not linear on, and how slow it is; None where all are read in time."""
+    is_bytes = isinstance(pattern.pattern, bytes)
+    for start, pump, end in pumps(pattern):
+
+        def make(size, parts=(start, pump, end)):
+            text = text_of(*parts, size)
+            return text.encode("utf-8", "surrogatepass") if is_bytes else text
+
+        try:
+            with ended_after(SECONDS):
+                wrong = growth(attempt(pattern, way), make)
+        except TooLongError as late:
+            wrong = str(late)
+        if wrong:
+            return (start, pump, end), wrong
+    return None
+
+
+@pytest.mark.parametrize(("pattern", "way"), found_patterns())
+def test_every_pattern_takes_time_that_grows_with_the_text(pattern, way):
+    assert slow(pattern, way) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "flags"),
+    [
+        (r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE),
+        (r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL),
+        (r"\w+@", 0),
+        (r"<b>.*</b>", re.DOTALL),
+        (r"\b(?:\d[\d.,]*|one) hours", 0),
+        (r"(?:-+)+>", 0),
+    ],
+)
+def test_a_pattern_that_takes_the_square_of_its_text_is_found(source, flags):
+    """The texts are good enough: each of these patterns looks harmless and is not."""
+    assert slow(re.compile(source, flags), "search") is not None
+
+
+def test_patterns_are_made_once_where_they_are_tried_here():
+    """A pattern written into a call would not be seen here: whoever writes one says why that is harmless."""
+    found = set()
+    for path in Path(ragmon.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "re"
+                for node in ast.walk(function)
+            ):
+                found.add(".".join(path.relative_to(Path(ragmon.__file__).parent).with_suffix("").parts))
+    assert found == MADE_WHERE_NEEDED
+
+
+def header(text):
+    message = Message()
+    message["X-Cache"] = text
+    return message
+
+
+ITEM = GoldItem(
+    "a", "Why?", answerable=True, claim_substrings=["itu", "harbour"], gold_claim="the harbour", citations=["d"]
+)
+BY_TEXT = GoldItem("a", "Why?", answerable=True, contexts=["the harbour"], match="contains")
+FUNCTIONS = {
+    texts.head: texts.head,
+    texts.is_cut: texts.is_cut,
+    texts.stream_safe: texts.stream_safe,
+    texts.fold: texts.fold,
+    texts.clean: texts.clean,
+    texts.contains_phrase: lambda text: (texts.contains_phrase(text, "a"), texts.contains_phrase(text, "aaaaaaaaab")),
+    texts.claim_phrases: texts.claim_phrases,
+    texts.normalise_question: texts.normalise_question,
+    texts.normalise_context: texts.normalise_context,
+    texts.split_citations: texts.split_citations,
+    grounding.words: grounding.words,
+    grounding.content_words: grounding.content_words,
+    grounding.groundedness: lambda text: grounding.groundedness(text, [text[::-1]], grounding.TokenCache()),
+    pii.redact: pii.redact,
+    convert.answer: lambda text: convert.answer({"claim": text}, None),
+    convert.text_of: lambda text: convert.text_of([{"content": text}]),
+    convert.as_id: convert.as_id,
+    messages.parse: messages.parse,
+    entries.document: entries.document,
+    entries.document_id: entries.document_id,
+    fields._name: fields._name,
+    messages.numeric_citations: lambda text: messages.numeric_citations(text, ["a", "b"]),
+    values.decode: values.decode,
+    values.opened: values.opened,
+    values.is_json: values.is_json,
+    values.too_long: values.too_long,
+    values.cut_off: values.cut_off,
+    escaping.printable: escaping.printable,
+    escaping.printable_line: escaping.printable_line,
+    escaping.printable_json: escaping.printable_json,
+    values.mapping: values.mapping,
+    values.plain: values.plain,
+    values.number: values.number,
+    values.count: values.count,
+    values.text_of: lambda text: values.text_of([{"content": text}]),
+    values.as_id: values.as_id,
+    prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
+    prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
+    prompts.parse_claims: prompts.parse_claims,
+    targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
+    decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
+    json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
+    files._ids: files._ids,
+    files._time: files._time,
+    markdown.escape: markdown.escape,
+    RefusalRule.is_token: RefusalRule().is_token,
+    RefusalRule.is_like: lambda text: RefusalRule(window=1_000_000).is_like("not " + text),
+    FactReader.read: lambda text: FactReader().read(Record(answer_json=Answer(claim=text)), ITEM),
+    match_texts: lambda text: match_texts([text], BY_TEXT),
+}
+"""How each function is given a text. `RefusalRule.is_like` looks at 120 characters unless somebody asks for more."""
+FRAMES = (
+    *(
+        ("citations: [", "citations: [", ""),
+        ("", "citations : ", ""),
+        ("", "citations: [a, ", "]"),
+        ("", "citations: []", ""),
+    ),
+    *(
+        ('{"claim": "', "a\\n", '"}'),
+        ('{"claim": "', "\\ud83d", '"}'),
+        ('{"a":', '{"a":', ""),
+        ("[", "[1],", "1]"),
+        ("", '{"a":1}', ""),
+    ),
+    *(
+        ("1", "1", ".5"),
+        ("", "1e", ""),
+        ("0.", "1", ""),
+        ("```json\n", "```json\n{", "\n```"),
+        ("```", "\n", "```"),
+        ("```\n", "\n ", "x"),
+    ),
+    *(
+        ("Document(id=", "Document(id=", ""),
+        ("Document(id=", "a, ", ""),
+        ("<NodeWithScore(node=a(id_=", "), score=", ""),
+    ),
+    *(
+        ("", "[1-99]", ""),
+        ("", "a[1]", "["),
+        ("a", "[1]", "("),
+        ("", "[1, ", ""),
+        ("", "the cat ", ""),
+        ("", "aaaaaaaaab", ""),
+    ),
+    *(
+        ("", "ada@example.", ""),
+        ("", "sk-a_", ""),
+        ("", "eyJaaaaaaa.", ""),
+        ("-----BEGIN A-----", "A", "\0"),
+        ("", "4111 ", ""),
+    ),
+)
+READERS = (texts, grounding, pii, messages, entries, messages, values, prompts, targets, markdown, escaping)
+"""Modules of which every public function that takes a text first is tried."""
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__qualname__}")
+def test_every_function_takes_time_that_grows_with_the_text(function):
+    for parts in (*FRAMES, *(("", pump, "") for pump in GENERAL)):
+        with ended_after(SECONDS):
+            wrong = growth(FUNCTIONS[function], lambda size, parts=parts: text_of(*parts, size))
+        assert wrong is None, (parts, wrong)
+
+
+def test_every_public_function_that_takes_a_text_is_tried():
+    for module in READERS:
+        for name, function in inspect.getmembers(module, inspect.isfunction):
+            first = next(iter(inspect.signature(function).parameters.values()), None)
+            takes_text = first is not None and first.annotation in ("str", "bytes", "Any", "Message")
+            if takes_text and not name.startswith("_") and function.__module__ == module.__name__:
+                assert function in FUNCTIONS, f"{module.__name__}.{name} reads text: name it in FUNCTIONS"
+
+
+# --- the same results as the expressions that were not linear ---------------------------------------------------------
+
+PARTS = [
+    "citations",
+    "Citations:",
+    " : [",
+    "[",
+    "]",
+    "a, b",
+    ",",
+    "\n",
+    " ",
+    "-",
+    "```",
+    "json",
+    '{"claims": ["a"]}',
+    "x",
+    "\u017f",
+]
+pieced = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
+
+
+@given(pieced)
+def test_citations_are_those_of_the_published_expression(text):
+    """Seed 002 publishes it; it takes the square of a text, and is good as an oracle of short ones."""
+    found = re.compile(r"citations\s*:\s*\[([^\]]*)\]", re.IGNORECASE).search(text)
+    listed = None if found is None else [part for part in re.split(r"[,\s]+", found[1]) if part]
+    assert texts.split_citations(text)[1] == listed
+    assert seed_002._citations(text, None) == (listed or [])
+
+
+@given(st.sampled_from(["", " ", "\n"]), pieced, st.sampled_from(["```", "```\n", "\n```", "\n \n``` \n", ""]))
+def test_a_reply_is_unfenced_as_by_an_expression(space, body, end):
+    for opening in ("```json", "```", ""):
+        reply = space + opening + body + end
+        found = re.match(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", reply, re.DOTALL)
+        wanted = reply if found is None else found[1]
+        assert prompts._unfenced(reply).strip() == wanted.strip() or not wanted.strip("` \njson")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["[1]", "[2-3]", "[3-2]", "[0]", "[9]", " ", "a", "[1, 2–4; 5]", "(", "^"]), max_size=8
+    ).map("".join)
+)
+def test_marks_are_counted_in_the_order_in_which_they_come_first(claim):
+    text = messages._INDEXED.sub(" ", messages._OTHER.sub(" ", claim))
+    numbers = []
+    for found in messages._MARKS.finditer(text):
+        for first, last in messages._NUMBERS.findall(found[0]):
+            a, b = int(first), int(last or first)
+            numbers += range(a, b + 1) if a <= b else (a, b)
+    ids = ["d1", "d2", "d3"]
+    wanted = list(dict.fromkeys(ids[n - 1] if n <= 3 else f"[{n}]" for n in numbers))
+    assert messages.numeric_citations(claim, ids) == (
+        None if 0 in numbers or not any(n <= 3 for n in numbers) else wanted
+    )

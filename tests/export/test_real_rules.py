@@ -1,0 +1,206 @@
+"""A real Prometheus evaluates the generated rules over two replicas: what it records is what one would say of all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+
+import pytest
+from tests.export.test_real_prometheus import CONFIG, GOLD, RECORDS, records
+
+import ragmon
+from ragmon.core.policy import Gate, Policy
+from ragmon.export.rules import render, rule_groups
+from ragmon.export.state import SdkStats
+from ragmon.monitor.embedded import Monitor
+from ragmon.testing import make_record
+from tests.support.servers import prometheus
+
+PERMISSIVE = """
+[gates.shipped_cited]
+metric = "citation_hit_rate"
+at_most = 0.5
+page_above = 0.9
+source = "probe"
+[gates."recall@5"]
+at_least = 0.3
+source = "probe"
+[gates.english]
+metric = "compliance"
+at_least = 0.2
+slice = { lang = "en" }
+[gates.error_rate]
+at_most = 0.9
+page_above = 0.95
+"""
+GATES = {"answer_precision": "answer_precision", "shipped_cited": "citation_hit_rate", "recall@5": "recall@5"}
+"""Gates on gold and their metrics."""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    from ragmon.config.load import load  # noqa: PLC0415 - skipped tests need no configuration
+
+    folder = tmp_path_factory.mktemp("ruled")
+    (folder / "gold.jsonl").write_text("\n".join(map(json.dumps, GOLD)))
+    (folder / "ragmon.toml").write_text(CONFIG + PERMISSIVE)
+    return load(folder / "ragmon.toml", environ={})
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Those of the other tests, and now and then a probe nobody told the documents of."""
+    return [
+        record if place % 10 else make_record("q1", source="probe", retrieved=None, ts=record.ts)
+        for place, record in enumerate(records())
+    ]
+
+
+@pytest.fixture(scope="module")
+def server(real, settings, seen, tmp_path_factory):
+    """A Prometheus with the generated rules, of two replicas that got one third and two thirds of the records.
+
+    The second third comes after the first was scraped: counters must be seen to grow.
+    """
+    folder = tmp_path_factory.mktemp("rules")
+    rules = folder / "ragmon.rules.yml"
+    rules.write_text(render(rule_groups(settings)).replace("interval: 1m", "interval: 1s"))
+    with ExitStack() as stack:
+        one, other = (stack.enter_context(Monitor(settings).start("127.0.0.1:0")) for _ in range(2))
+        for monitor in (one, other):
+            calls = count(1000)
+            monitor.captured = lambda calls=calls: more_and_more(next(calls))
+        found = stack.enter_context(prometheus(real("prometheus"), folder, [one.address, other.address], [rules]))
+        for batch, total in ((seen[: RECORDS // 2], RECORDS // 2), (seen[RECORDS // 2 :], RECORDS)):
+            for place, record in enumerate(batch):
+                (other if place % 5 > 1 else one).submit(record)
+            found.wait_for('sum(ragmon_records_scored_total{stage="score"})', total)
+        found.wait_for("count(pipeline_gate:ragmon_gate_scored:increase1h > 0)", len(rules_on_counters(settings)))
+        for outcome in report(settings, seen).outcomes:
+            found.wait_for(f'pipeline_gate:ragmon_gate_samples:sum{{gate="{outcome.gate.name}"}}', outcome.n)
+        yield found, (one, other)
+
+
+def more_and_more(calls):
+    """What capture says of so many calls, of which one in a hundred failed."""
+    return SdkStats(calls={("default", "live", "rest"): calls}, errors={("default", "TimeoutError"): calls // 100})
+
+
+def rules_on_counters(settings):
+    """The gates that are recorded from counters."""
+    return {
+        rule.labels["gate"]
+        for group in rule_groups(settings)
+        for rule in group.rules
+        if "scored:increase1h" in rule.name and rule.labels.get("gate")
+    }
+
+
+def report(settings, seen):
+    """A replay of all records, whichever replica got them."""
+    gold = ragmon.GoldSet.load(settings.path.parent / "gold.jsonl")
+    gates = tuple(Gate(name, metric, 0.5, "at_least", source="probe") for name, metric in GATES.items())
+    return ragmon.replay(seen, gold, policy=Policy(gates))
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_gate_over_two_replicas_is_that_of_a_replay_of_all_records(server, settings, seen, gate):
+    found, _ = server
+    whole = next(one for one in report(settings, seen).outcomes if one.gate.name == gate)
+    assert whole.value is not None
+    found.wait_for(f'pipeline_gate:ragmon_gate_samples:sum{{gate="{gate}"}}', whole.n)
+    assert found.value(f'pipeline_gate:ragmon_gate_value:mean{{gate="{gate}"}}') == pytest.approx(whole.value, abs=1e-9)
+    assert found.value(f'pipeline_gate:ragmon_gate_samples:sum{{gate="{gate}"}}') == whole.n
+
+
+def test_a_ratio_of_counters_over_two_replicas_is_that_of_a_replay_of_all_records(server, settings, seen):
+    found, _ = server
+    for outcome in report(settings, seen).outcomes:
+        name, _, k = outcome.gate.metric.partition("@")
+        labels = f'{{source="probe",gold!="",k="{k}"}}'
+        ratio = found.value(
+            f"sum(last_over_time(rag_{name}_score_total{labels}[1m]))"
+            f" / sum(last_over_time(rag_{name}_scored_total{labels}[1m]))"
+        )
+        assert ratio == pytest.approx(outcome.value, abs=1e-9), outcome.gate.name
+
+
+def test_bounds_over_one_replica_are_its_own_and_over_two_are_closer(server):
+    found, (one, other) = server
+    gate = "answer_precision"
+    parts = [next(o for o in monitor.outcomes() if o.gate.name == gate) for monitor in (one, other)]
+    for edge in ("lower", "upper"):
+        together = found.value(f'pipeline_gate:ragmon_gate_value:{edge}{{gate="{gate}"}}')
+        value = found.value(f'pipeline_gate:ragmon_gate_value:mean{{gate="{gate}"}}')
+        total = sum(part.n for part in parts)
+        squares = sum((part.n / total * (getattr(part, edge) - part.value)) ** 2 for part in parts)
+        assert abs(together - value) == pytest.approx(squares**0.5)
+        assert abs(together - value) < min(abs(getattr(part, edge) - part.value) for part in parts)
+    for name, k in (("value", "mean"), ("lower", "lower"), ("upper", "upper")):
+        single = found.value(f'max(ragmon_gate_{name}{{gate="{gate}",instance="{one.address}"}})')
+        assert single == getattr(parts[0], name), k
+
+
+def test_every_recorded_rule_has_a_value_and_none_failed(server, settings):
+    """Every counter a rule reads is one the exporter has, with the labels the rule asks for."""
+    found, _ = server
+    groups = found.ask("rules")["groups"]
+    failed = [
+        (rule["name"], rule["lastError"]) for group in groups for rule in group["rules"] if rule["health"] != "ok"
+    ]
+    assert failed == []
+    for group in rule_groups(settings):
+        for rule in group.rules:
+            if not rule.alert:
+                chosen = ",".join(f'{label}="{value}"' for label, value in rule.labels.items())
+                found.wait_for(f"count({rule.name}{{{chosen}}}) > bool 0", 1.0)  # scrapes may come late
+
+
+def test_shares_of_failures_are_within_their_bounds(server):
+    found, _ = server
+    share = found.query("pipeline_gate:ragmon_gate_failures_per_scored:ratio_increase1h")
+    assert {dict(labels)["gate"] for labels in share} >= {*GATES, "english", "error_rate", "compliance"}
+    ratio, bound = "failures_per_scored:ratio_increase1h", "failures_per_scored:wilson_{}_1h"
+    gates = "pipeline_gate:ragmon_gate_"
+    for name, sign in (("lower999", -1), ("lower95", -1), ("upper95", 1)):
+        assert found.query(gates + bound.format(name)).keys() == share.keys()
+        assert found.query(f"({gates}{ratio} - {gates}{bound.format(name)}) * {sign} > 1e-9") == {}
+    assert found.query(f"{gates}{bound.format('lower999')} - {gates}{bound.format('lower95')} > 1e-9") == {}
+
+
+QUIET = """
+ragmon_gate_alarm{pipeline="default",gate="hit_rate:baseline",severity="page"} 1
+ragmon_gate_alarm{pipeline="default",gate="answer_precision",severity="page"} 1
+ragmon_gate_threshold{pipeline="default",gate="answer_precision"} 0.8
+"""
+
+
+class Quiet(BaseHTTPRequestHandler):
+    """A monitor that nobody asked anything lately."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(QUIET.lstrip().encode())
+
+    def log_message(self, *_):
+        """Say nothing of requests."""
+
+
+def test_a_page_between_two_rounds_of_probes_says_that_nothing_was_scored(real, settings, tmp_path):
+    rules = tmp_path / "ragmon.rules.yml"
+    rules.write_text(render(rule_groups(settings)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as told:
+        threading.Thread(target=told.serve_forever, daemon=True).start()
+        with prometheus(real("prometheus"), tmp_path, [f"127.0.0.1:{told.server_port}"], [rules]) as found:
+            found.wait_for('count(ALERTS{alertname="RagmonGateAlarm",alertstate="firing"})', 2)
+            alerts = found.ask("alerts")["alerts"]
+        told.shutdown()
+    said = {one["labels"]["alarm"]: one["annotations"] for one in alerts if "alarm" in one["labels"]}
+    assert said["answer_precision"]["summary"].endswith("fires: nothing scored in 5m, threshold 80%")
+    assert said["hit_rate:baseline"]["summary"].endswith("fires: nothing scored in 5m, no gate of this name")
+    assert not any("unknown" in text or "error expanding" in text for one in said.values() for text in one.values())

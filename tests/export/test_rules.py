@@ -1,0 +1,330 @@
+"""Rules from ragmon.toml: every alert is proved both ways by promtool, and what could never fire is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ragmon.config.load import load
+from ragmon.core.errors import RagmonError
+from ragmon.core.policy import Gate
+from ragmon.export.rules import every_case, render, render_tests, rule_groups
+from ragmon.export.rules.recording import burn_of
+from ragmon.export.rules.unit_tests import Case
+from tests.support.command_line import ragmon
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+MANY = """
+plugins = []
+[pipelines.support]
+[pipelines.support.gates.answer_precision]
+at_least = 0.9
+[pipelines.support.gates.precision-de]
+metric = "answer_precision"
+at_least = 0.8
+source = "probe"
+gold = "support"
+slice = { lang = "de" }
+[pipelines.support.gates."recall@5"]
+at_least = 0.6
+[pipelines.support.gates.correct]
+metric = "answer_correct"
+at_least = 0.8
+[pipelines."sales & ümläut".gates.error_rate]
+at_most = 0.02
+[pipelines."sales & ümläut".gates.latency_p95]
+metric = "latency"
+kind = "quantile_ratio"
+at_most = 1.3
+[pipelines."sales & ümläut".gates.index_hash]
+kind = "distinct"
+at_most = 1.0
+[slices]
+lang = ["de", "en"]
+[gold.support]
+path = "gold.jsonl"
+pipeline = "support"
+[metrics]
+answered_within = "5s"
+[links]
+runbook = "https://wiki.example/runbook#{alert}"
+dashboard = "https://grafana.example/"
+"""
+
+
+def rules_of(settings, *, alerts):
+    """The rules of a configuration by their names."""
+    found = defaultdict(list)
+    for group in rule_groups(settings):
+        for rule in group.rules:
+            if rule.alert == alerts:
+                found[rule.name].append(rule)
+    return found
+
+
+@pytest.fixture(scope="module")
+def deployed():
+    return load(DEPLOY / "ragmon.toml", environ={})
+
+
+@pytest.fixture
+def many(configured, tmp_path):
+    """Two pipelines with every kind of gate."""
+    (tmp_path / "gold.jsonl").write_text('{"qid": "a", "question": "A?", "answerable": false}\n')
+    return configured(MANY)
+
+
+def promtool(real, *arguments):
+    return subprocess.run([real("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def written(settings, folder):
+    """Rules and their tests as files."""
+    rules, tests = folder / "ragmon.rules.yml", folder / "ragmon.tests.yml"
+    rules.write_text(render(rule_groups(settings)), encoding="utf-8")
+    tests.write_text(render_tests(every_case(settings), rule_groups(settings)), encoding="utf-8")
+    return rules, tests
+
+
+def said_of(real, settings, folder, cases):
+    """What promtool says of some cases."""
+    _, tests = written(settings, folder)
+    tests.write_text(render_tests(cases, rule_groups(settings)), encoding="utf-8")
+    return promtool(real, "test", "rules", tests)
+
+
+def test_the_committed_rules_pass_promtool(real):
+    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", DEPLOY / "prometheus" / "ragmon.rules.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = promtool(real, "test", "rules", DEPLOY / "prometheus" / "ragmon.tests.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "file"),
+    [
+        (["rules"], "prometheus/ragmon.rules.yml"),
+        (["tests"], "prometheus/ragmon.tests.yml"),
+        (["rules", "--format", "kubernetes"], "kubernetes/prometheusrule.yaml"),
+    ],
+)
+def test_what_is_committed_is_what_would_be_generated(what, file):
+    done = ragmon("generate", *what, "--config", DEPLOY / "ragmon.toml", "--output", DEPLOY / file, "--check")
+    assert (done.code, done.err) == (0, "")
+
+
+def brief(tests):
+    """The cases of a file that are over within forty minutes; gives the alerts among them that must fire."""
+    quick = yaml.safe_load(tests.read_text(encoding="utf-8"))
+    quick["tests"] = [one for one in quick["tests"] if int(one["promql_expr_test"][0]["eval_time"][:-1]) <= 40]
+    tests.write_text(yaml.safe_dump(quick), encoding="utf-8")
+    return {one["name"].split()[0] for one in quick["tests"] if "fires: " in one["name"]}
+
+
+def test_rules_of_several_pipelines_and_every_kind_of_gate_pass_promtool(real, many, tmp_path):
+    rules, tests = written(many, tmp_path)
+    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(brief(tests)) > 10
+    done = promtool(real, "test", "rules", tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_the_tests_notice_rules_that_say_something_else(real, deployed, tmp_path, always):
+    """Every alert that never fires, or always does, is found by the cases of its own."""
+    rules, tests = written(deployed, tmp_path)
+    tested = brief(tests)
+    plain = yaml.safe_load(rules.read_text())
+    for group in plain["groups"]:
+        for rule in group["rules"]:
+            if "alert" in rule:
+                rule["expr"] = "vector(1)" if always else "vector(0) > 1"
+    rules.write_text(yaml.safe_dump(plain))
+    done = promtool(real, "test", "rules", tests)
+    noticed = set(re.findall(r'expr: "ALERTS\{alertname=\\"(\w+)', done.stdout + done.stderr))
+    assert tested - {"RagmonWatchdog"} <= noticed
+
+
+def test_every_alert_has_a_case_that_fires_it_and_one_that_does_not(deployed):
+    fires, silent = set(), set()
+    for case in every_case(deployed):
+        (fires if case.fires else silent).add(case.alert)
+    alerts = set(rules_of(deployed, alerts=True))
+    assert fires == alerts
+    assert silent == alerts - {"RagmonWatchdog"}
+
+
+def test_severities_are_those_people_route_by(deployed):
+    """The alarms of gates bring their own: page or ticket."""
+    said = {
+        name: {rule.labels.get("severity") for rule in rules} for name, rules in rules_of(deployed, alerts=True).items()
+    }
+    assert {name for name, severities in said.items() if severities == {None}} == {
+        "RagmonGateAlarm",
+        "RagmonIndexDrift",
+    }
+    assert set().union(*said.values()) == {None, "page", "ticket", "info", "none"}
+    pages = {name for name, severities in said.items() if "page" in severities}
+    assert pages == {"RagmonDown", "RagmonJournalNotWritable"}, (
+        "beside alarms with a budget only what makes ragmon blind"
+    )
+
+
+def test_every_alert_says_what_it_is_and_where_to_read_on(many):
+    for name, rules in rules_of(many, alerts=True).items():
+        for rule in rules:
+            assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_url"}
+            assert rule.annotations["runbook_url"] == f"https://wiki.example/runbook#{name.lower()}"
+            assert "{{ $labels.pipeline }}" not in rule.annotations["dashboard_url"], "a name is no part of an address"
+            assert rule.annotations["dashboard_url"].startswith("https://grafana.example/d/ragmon-overview")
+
+
+def test_every_alert_has_its_place_in_the_runbook(deployed):
+    headings = re.findall(r"^## (Ragmon\w+)$", (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(headings) == sorted(rules_of(deployed, alerts=True))
+
+
+def test_names_of_recorded_rules_have_level_metric_and_operation(deployed):
+    own = [name for name in rules_of(deployed, alerts=False) if not name.startswith(("rag_", "retriever_"))]
+    assert all(re.fullmatch(r"[a-z_]+:(rag|ragmon)_[a-z0-9_]+:[a-z0-9_]+", name) for name in own), own
+
+
+def test_a_burn_follows_from_the_gate_and_the_level_worth_a_page():
+    floor = burn_of(Gate("p", "answer_precision", 0.80, "at_least"))
+    assert (floor.budget, floor.page, floor.factor) == (0.2, 0.3, 1.5)
+    ceiling = burn_of(Gate("u", "under_refusal_rate", 0.05, "at_most", page_beyond=0.2))
+    assert (ceiling.budget, ceiling.page, ceiling.factor) == (0.05, 0.2, 4.0)
+    assert burn_of(Gate("e", "error_rate", 0.0, "at_most")).factor is None
+
+
+@pytest.mark.parametrize(
+    ("gate", "says", "right"),
+    [
+        (
+            Gate("p", "answer_precision", 0.05, "at_least", pipeline="x"),
+            "gate x/p: page_below is 0",
+            "page_below = 0.025",
+        ),
+        (Gate("u", "under_refusal_rate", 0.95, "at_most", pipeline="x"), "page_above is 1", "page_above = 0.975"),
+        (
+            Gate("p", "answer_precision", 0.8, "at_least", page_beyond=0.9),
+            "within the threshold 0.8",
+            "page_below = 0.4",
+        ),
+    ],
+)
+def test_a_burn_that_can_never_be_seen_is_refused(gate, says, right):
+    with pytest.raises(RagmonError, match=re.escape(says)) as caught:
+        burn_of(gate)
+    assert caught.value.hint.startswith(right)
+
+
+def test_a_refused_gate_is_named_on_the_command_line(tmp_path):
+    config = tmp_path / "ragmon.toml"
+    config.write_text("[gates.coverage]\nat_least = 0.05\n")
+    done = ragmon("generate", "rules", "--config", config)
+    error, hint = done.error
+    assert "gate default/coverage: page_below is 0" in error
+    assert "page_below = 0.025" in hint
+
+
+def test_check_finds_a_file_somebody_changed_and_one_that_is_missing(tmp_path):
+    target = tmp_path / "ragmon.rules.yml"
+    ask = ("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--output", target)
+    missing = ragmon(*ask, "--check")
+    assert (missing.code, missing.out) == (1, f"{target}: missing\n")
+    assert not target.exists()
+    assert ragmon(*ask).code == 0
+    assert ragmon(*ask, "--check").code == 0
+    target.write_text(target.read_text().replace("vector(0.8)", "vector(0.5)"))
+    changed = ragmon(*ask, "--check")
+    assert (changed.code, changed.out) == (1, f"{target}: not what would be written\n")
+    assert "vector(0.5)" in target.read_text()
+
+
+def test_check_finds_that_a_file_is_no_text(tmp_path):
+    target = tmp_path / "ragmon.rules.yml"
+    target.write_bytes(b"\xff\xfe")
+    done = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--output", target, "--check")
+    assert (done.code, done.out) == (1, f"{target}: not what would be written\n")
+
+
+def test_check_without_a_file_is_a_usage_error(tmp_path):
+    error, _ = ragmon("generate", "rules", "--config", DEPLOY / "ragmon.toml", "--check").error
+    assert "--output" in error
+
+
+def test_the_operators_rules_are_the_same_ones(deployed):
+    plain = yaml.safe_load(render(rule_groups(deployed)))
+    wrapped = yaml.safe_load(render(rule_groups(deployed), "kubernetes"))
+    assert wrapped["kind"] == "PrometheusRule"
+    assert wrapped["spec"] == plain
+
+
+def test_without_gates_what_watches_ragmon_itself_is_left(configured, real, tmp_path):
+    settings = configured("[gates]\n[pipeline]\nname = 'quiet'\n")
+    rules, _ = written(settings, tmp_path)
+    assert promtool(real, "check", "rules", "--lint=all", rules).returncode == 0
+    assert {"RagmonDown", "RagmonNoData", "RagmonBooksDoNotClose"} <= set(rules_of(settings, alerts=True))
+
+
+def test_names_that_look_like_templates_or_expressions_give_rules_that_load_and_fire(real, configured, tmp_path):
+    name = '{{ $labels }} "q\\uote" |.*+[x'
+    settings = configured(f"""
+[pipelines.'{name}'.gates.'{{{{b `ü` "']
+metric = "error_rate"
+at_most = 0.02
+[pipelines.other]
+""")
+    rules, tests = written(settings, tmp_path)
+    done = promtool(real, "check", "rules", "--lint=all", "--lint-fatal", rules)
+    assert done.returncode == 0, done.stdout + done.stderr
+    quick = yaml.safe_load(tests.read_text())
+    quick["tests"] = [one for one in quick["tests"] if one["name"].startswith(("RagmonErrors", "RagmonNoData fires"))]
+    tests.write_text(yaml.safe_dump(quick))
+    done = promtool(real, "test", "rules", tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_threshold_of_many_digits_is_not_rounded(configured, real, tmp_path):
+    """The server shows all of them, and a rule that shows fewer would be told to be stale."""
+    settings = configured("[gates.compliance]\nat_least = 0.3333333333\n")
+    served = 'ragmon_gate_threshold{pipeline="default",gate="compliance",job="ragmon"}'
+    done = said_of(real, settings, tmp_path, [Case("RagmonRulesStale", "same", {served: "0.3333333333x40"}, "30m")])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_where_no_error_is_allowed_and_none_happens_nothing_fires(configured, real, tmp_path):
+    """The lower bound of no errors of some numbers of calls, as of 47, is a little above 0: floats are rounded."""
+    settings = configured("[gates.error_rate]\nat_most = 0.0\n")
+    errors = {'rag_errors_total{pipeline="default",code="x"}': "3x60"}
+    calls = 'rag_requests_total{pipeline="default",source="live",stratum="rest"}'
+    cases = [Case("RagmonErrors", "none", {**errors, calls: f"0+{n}x60"}, "40m") for n in range(3, 40)]
+    done = said_of(real, settings, tmp_path, cases)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_p95_is_held_against_an_edge_of_the_buckets_that_it_can_be_proven_beyond(configured):
+    """Between two edges a quantile is a guess: 3 s lies between 2 s and 5 s."""
+    settings = configured('[metrics]\nanswered_within = "3s"\n')
+    (rule,) = rules_of(settings, alerts=True)["RagmonLatencyP95"]
+    assert rule.expr.endswith("> 5.0") or rule.expr.endswith("> 5")
+    assert "due within 3 s" in rule.annotations["summary"]
+
+
+def test_tests_of_gates_that_ask_for_many_requests_or_page_close_to_their_threshold_pass(real, configured, tmp_path):
+    settings = configured("[gates.error_rate]\nat_most = 0.05\npage_above = 0.055\nmin_samples = 5000\n")
+    _, tests = written(settings, tmp_path)
+    quick = yaml.safe_load(tests.read_text())
+    quick["tests"] = [one for one in quick["tests"] if one["name"].startswith("RagmonGateSlowBurn")]
+    assert any("fires: " in one["name"] for one in quick["tests"])
+    tests.write_text(yaml.safe_dump(quick))
+    done = promtool(real, "test", "rules", tests)
+    assert done.returncode == 0, done.stdout + done.stderr

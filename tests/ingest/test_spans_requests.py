@@ -1,0 +1,135 @@
+"""Several requests of other instrumentations in one trace: turns of a session, a batch; and what looks like them."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.core import semconv
+from ragmon.ingest.spans import per_request, to_record
+from ragmon.ingest.spans.record import SLACK
+from tests.support.otlp_requests import export
+from tests.support.recorded_spans import made
+from tests.support.serving import accounted, journalled, replayed, send_body, serving
+from tests.support.serving import digest as digest_of
+
+CHAIN, RETRIEVER, LLM = ({semconv.SPAN_KIND: kind} for kind in (semconv.CHAIN, semconv.RETRIEVER, semconv.LLM))
+
+
+def turn(n, at, parent=None):
+    """A question with its documents and its answer, which cites the first of them."""
+    chain = made(
+        {**CHAIN, semconv.INPUT_VALUE: f"question {n}", semconv.OUTPUT_VALUE: f"answer {n} [1]"},
+        start=at,
+        end=at + 3,
+        parent=parent,
+    )
+    documents = {semconv.DOCUMENTS: json.dumps([{"id": f"d{n}a"}, {"id": f"d{n}b"}])}
+    return [
+        chain,
+        made({**RETRIEVER, **documents}, parent=chain, start=at + 0.5, end=at + 1),
+        made(LLM, parent=chain, start=at + 1, end=at + 2),
+    ]
+
+
+def told(request):
+    record = to_record(request).record
+    said = record.answer_json
+    return record.q, said and said.claim, said and said.citations, record.retrieved_ids, record.latency_ms.total
+
+
+@pytest.mark.parametrize("later", [60, 1], ids=["one after the other", "at once"])
+@pytest.mark.parametrize("within", [True, False], ids=["in a session", "side by side"])
+def test_each_workflow_that_retrieves_and_answers_is_a_request_of_its_own(within, later):
+    """Their documents, answers and times are not mixed."""
+    session = made({"http.route": "/ws"}, end=100) if within else None
+    around = [session] if within else []
+    assert [told(one) for one in per_request([*around, *turn(1, 0, session), *turn(2, later, session)])] == [
+        ("question 1", "answer 1 [1]", ["d1a"], ["d1a", "d1b"], 3000.0),
+        ("question 2", "answer 2 [1]", ["d2a"], ["d2a", "d2b"], 3000.0),
+    ]
+
+
+def test_one_that_failed_is_a_request_too():
+    failed = made({**CHAIN, semconv.INPUT_VALUE: "question 1"}, end=1, failed=True)
+    first, second = per_request([failed, *turn(2, 5)])
+    assert (to_record(first).record.error, told(second)[0]) == ("error", "question 2")
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        lambda: [root := made(CHAIN, end=99), *turn(1, 0, root), *turn(2, 5, root)],
+        lambda: [*turn(1, 0), made(LLM, start=4, end=5)],
+        lambda: [made(CHAIN, end=1), *turn(1, 2)],
+        lambda: [made(RETRIEVER, end=1), made(LLM, start=2, end=3)],
+    ],
+    ids=["an agent's steps", "a call that puts drafts together", "a chain that rewrites", "no workflow at all"],
+)
+def test_parts_of_one_request_stay_together(spans):
+    assert len(per_request(spans())) == 1
+
+
+def test_the_server_counts_each_of_them_and_its_replay_does_so_too(tmp_path):
+    """Sent twice they are scored once, whole or in pieces."""
+    spans = [*turn(1, 0), *turn(2, 60), *turn(3, 120)]
+    shift = time.time_ns() - max(span.end_ns for span in spans)
+    spans = [span._replace(start_ns=span.start_ns + shift, end_ns=span.end_ns + shift) for span in spans]
+    with serving(tmp_path, '[capture]\ncontent = "full"\n') as running:
+        for piece in (spans[::2], spans[1::2], spans):
+            send_body(running, export(piece).SerializeToString())
+        books = accounted(running)
+        found = digest_of(running)
+    assert (books["received"], books["scored"]) == (3, 3)
+    assert sorted((record.q, record.retrieved_ids[0]) for record in journalled(tmp_path)) == [
+        ("question 1", "d1a"),
+        ("question 2", "d2a"),
+        ("question 3", "d3a"),
+    ]
+    assert replayed(tmp_path) == found
+
+
+def own(start, end):
+    """The root of a decorated call."""
+    return made({semconv.RAGMON_RECORD: '{"v":1}'}, start=start, end=end)
+
+
+def whose(root, span):
+    """Whether a span happened in the time of a call."""
+    return root.start_ns - SLACK <= span.start_ns and span.end_ns <= root.end_ns + SLACK
+
+
+TIMES = st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda found: (found[0] / 1e3, sum(found) / 1e3))
+
+
+@given(st.lists(TIMES, min_size=2, max_size=6), st.lists(TIMES, max_size=6))
+def test_a_span_belongs_to_the_one_call_in_whose_time_it_happened(calls, others):
+    """Held against a look at each call."""
+    roots, spans = [own(*time) for time in calls], [made({}, start=start, end=end) for start, end in others]
+    around = {span.span_id: [root.span_id for root in roots if whose(root, span)] for span in spans}
+    expected = {root.span_id: {root.span_id} for root in roots}
+    for span_id, found in around.items():
+        if len(found) == 1:
+            expected[found[0]].add(span_id)
+    requests = per_request([*spans, *roots])
+    assert sorted(map(sorted, expected.values())) == sorted(
+        sorted(one.span_id for one in trace.spans) for trace in requests
+    )
+
+
+def test_a_trace_of_thousands_of_calls_takes_no_more_time_for_each_than_one_of_hundreds():
+    """Whoever waits for an answer waits for it: five thousand took 4.4 seconds."""
+    few, many = (hundreds_of_calls(n) for n in (500, 4_000))
+    assert many <= 12 * few + 0.05
+
+
+def hundreds_of_calls(n):
+    """Seconds of CPU that so many calls of a trace, and as many spans beside them, take to be told apart."""
+    spans = [own(0, 1) for _ in range(n)] + [made({}, start=0, end=1) for _ in range(n)]
+    began = time.process_time()
+    assert len(per_request(spans)) == n
+    return time.process_time() - began

@@ -1,0 +1,219 @@
+"""`ragmon.install`: one call connects decorated functions with where their records go, and takes itself down again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+import ragmon
+from ragmon.capture import runtime
+from ragmon.config.load import defaults
+from ragmon.core.errors import ConfigError, RagmonError
+from ragmon.monitor import install as installation
+from ragmon.monitor.embedded import Monitor
+from ragmon.monitor.install import Installation
+from ragmon.testing import Collected, capture_traces
+from tests.support.capturing import BrokenError, pipeline
+
+traced = ragmon.trace(sample=1.0)(pipeline)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays():
+    """Every test leaves the process as it found it, with books that close."""
+    yield
+    assert runtime.current is None
+    assert installation._current is None
+
+
+def shut_down(installed):
+    assert installed.shutdown()
+    assert installed.books().residual == 0
+    assert installed.books().pending == 0
+
+
+def test_a_second_call_changes_nothing(configured):
+    first = ragmon.install(configured(), sink=Collected())
+    try:
+        assert ragmon.install() is first
+        assert ragmon.install(configured(), sink=Collected()) is first
+    finally:
+        shut_down(first)
+
+
+def test_of_many_threads_that_install_one_does():
+    barrier = threading.Barrier(8)
+
+    def install(_):
+        barrier.wait(timeout=30)
+        return ragmon.install(defaults(), sink=Collected())
+
+    with ThreadPoolExecutor(8) as pool:
+        installed = set(pool.map(install, range(8)))
+    assert len(installed) == 1
+    shut_down(installed.pop())
+
+
+def test_it_can_be_installed_again_after_shutdown():
+    for question in "ab":
+        sink = Collected()
+        installed = ragmon.install(defaults(), sink=sink)
+        traced(question)
+        shut_down(installed)
+        assert [record.q for record in sink.records] == [question]
+        assert installed.shutdown(), "a second shutdown changes nothing"
+
+
+def test_records_carry_the_build_of_the_process(configured, monkeypatch):
+    monkeypatch.setenv("RAGMON_BUILD", "2024-11")
+    monkeypatch.chdir(configured().path.parent)
+    sink = Collected()
+    installed = ragmon.install(sink=sink)
+    traced("q")
+    shut_down(installed)
+    assert [record.build for record in sink.records] == ["2024-11"]
+
+
+def test_a_broken_configuration_is_refused_and_nothing_is_installed(tmp_path):
+    path = tmp_path / "ragmon.toml"
+    path.write_text("[sampling]\nrate = 5")
+    with pytest.raises(ConfigError, match=r"ragmon.toml:2"):
+        ragmon.install(path, sink=Collected())
+
+
+def test_a_broken_id_path_is_found_at_start_up_and_not_by_the_first_request(configured):
+    with pytest.raises(RagmonError, match=r"capture.id_from is no path: 'metadata\[\]'"):
+        ragmon.install(configured('[pipelines.support.capture]\nid_from = "metadata[]"'), sink=Collected())
+
+
+def test_a_port_that_is_taken_is_refused_and_nothing_is_installed(configured):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(RagmonError, match=f"127.0.0.1:{port}") as caught:
+            ragmon.install(configured(f'[serve]\nadmin = "127.0.0.1:{port}"\n[export]\njsonl = "trace.jsonl"'))
+    assert "another process has the port" in caught.value.hint
+
+
+def test_without_a_sink_a_monitor_scores_and_is_served(configured):
+    installed = ragmon.install(configured('[serve]\nadmin = "127.0.0.1:0"'))
+    monitor = installed.monitor
+    for question in ("a", "b", "raise"):
+        with suppress(BrokenError):
+            traced(question)
+    assert installed.flush()
+    assert monitor.address.startswith("127.0.0.1:")
+    reading = monitor.reading()
+    assert reading.books["capture"].scored == reading.books["score"].received == reading.books["score"].scored == 3
+    assert reading.captured.calls["default", "live", "error"] == 1
+    shut_down(installed)
+    assert monitor.address is None
+    assert monitor.reading().captured.calls["default", "live", "rest"] == 2, "what was counted stays readable"
+
+
+def test_a_monitor_given_as_the_sink_knows_of_all_calls_and_stays_its_owners():
+    with Monitor(defaults(), clock=lambda: 0).start("127.0.0.1:0") as monitor:
+        installed = ragmon.install(defaults(), sink=monitor)
+        ragmon.trace(sample=0.0)(pipeline)("q")
+        shut_down(installed)
+        assert installed.monitor is monitor
+        assert monitor.address is not None
+        assert monitor.reading().captured.calls["default", "live", "rest"] == 1
+
+
+def test_a_sink_that_fails_costs_the_record_and_nothing_else():
+    class Broken(Collected):
+        def submit(self, record):
+            raise BrokenError(record.q)
+
+    installed = ragmon.install(defaults(), sink=Broken())
+    assert traced("q")["answer"] == "q"
+    shut_down(installed)
+    assert installed.books().dropped == {"export_failed": 1}
+
+
+def test_capture_traces_takes_the_place_of_what_is_installed_for_a_while():
+    outside = Collected()
+    installed = ragmon.install(defaults(), sink=outside)
+    traced("before")
+    with capture_traces() as inside:
+        traced("during")
+        with capture_traces() as nested:
+            traced("nested")
+        traced("still during")
+    traced("after")
+    shut_down(installed)
+    assert [record.q for record in outside.records] == ["before", "after"]
+    assert [record.q for record in inside] == ["during", "still during"]
+    assert [record.q for record in nested] == ["nested"]
+
+
+def test_calls_under_way_at_shutdown_are_counted():
+    """They return later, to a worker that has left."""
+    entered, leave = threading.Event(), threading.Event()
+
+    @ragmon.trace(sample=1.0)
+    def slow(question):
+        entered.set()
+        assert leave.wait(timeout=30)
+        return question
+
+    installed = ragmon.install(defaults(), sink=Collected())
+    thread = threading.Thread(target=slow, args=("q",))
+    thread.start()
+    assert entered.wait(timeout=30)
+    assert installed.shutdown()
+    leave.set()
+    thread.join(timeout=30)
+    assert installed.books().dropped == {"shutdown_timeout": 1}
+    assert installed.books().residual == 0
+
+
+PROGRAM = """
+import os, ragmon
+@ragmon.trace(sample=1.0)
+def answer(question):
+    return {"answer": question, "citations": []}
+ragmon.install("ragmon.toml", sink=None)
+for number in range(100):
+    answer(str(number))
+"""
+
+
+def lines_of(folder, program):
+    """The trace log of a program that ran to its end."""
+    (folder / "ragmon.toml").write_text('[serve]\nadmin = "127.0.0.1:0"\n[export]\njsonl = "trace.jsonl"')
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]
+    environment = {**os.environ, "TMPDIR": str(folder)}  # where counters lie
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = map(json.loads, (folder / "trace.jsonl").read_text().splitlines())
+    return [line for line in found if line.get("kind") != "totals"]
+
+
+def test_the_end_of_the_program_waits_for_what_is_on_its_way(tmp_path):
+    assert len(lines_of(tmp_path, PROGRAM)) == 100
+
+
+def test_a_forked_child_ends_without_waiting_for_threads_it_does_not_have(tmp_path):
+    """Neither the worker nor the server lives in the child; its exit must not wait for them."""
+    forking = "import sys\nif os.fork() == 0:\n    sys.exit(0)\nassert os.wait()[1] == 0\n"
+    assert len(lines_of(tmp_path, PROGRAM + forking)) == 100
+
+
+def test_disabled_nothing_is_opened_served_or_kept(configured, tmp_path):
+    settings = configured('[export]\njsonl = "trace.jsonl"\n[gold.gold]\npath = "missing.jsonl"')
+    sink = Collected()
+    installed = Installation(replace(settings, disabled=True), sink)
+    installed.start()
+    traced("q")
+    assert (installed.shutdown(), sink.records) == (True, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["ragmon.toml"]

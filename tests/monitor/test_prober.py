@@ -1,0 +1,225 @@
+"""A prober that goes on for ever, seen from the application it asks."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from time import monotonic
+
+from ragmon.alarms import AlarmTransition
+from ragmon.monitor.probes.prober import Prober, SweepTrigger
+from ragmon.monitor.probes.question import GoldQuestion, ProbeCounts
+from tests.support.probed import asking, web
+
+PATIENCE = 30.0
+QUESTIONS = [GoldQuestion(place, f"q{place}", f"What is {place}?") for place in range(12)]
+FAST = {"every": "50ms", "max_per_day": 10**9}
+"""A question every 4 ms."""
+
+
+class Inbox:
+    """Records as they come, which a test can wait for."""
+
+    def __init__(self):
+        self.records = []
+        self._changed = threading.Condition()
+
+    def __call__(self, record):
+        with self._changed:
+            self.records.append(record)
+            self._changed.notify_all()
+        return True
+
+    def wait(self, n):
+        """Wait for so many records."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.records) >= n, PATIENCE), self.records
+            return self.records[:n]
+
+
+@contextmanager
+def probing(target, *, wall=lambda: 0.0, questions=QUESTIONS, **keys):
+    """A prober that runs; gives it, what came back, and its counts."""
+    inbox, counts = Inbox(), ProbeCounts()
+    with asking(target, **{**FAST, **keys}) as client:
+        prober = Prober(client.spec, questions, client, inbox, counts=counts, rng=random.Random(1), wall=wall)
+        prober.start()
+        try:
+            yield prober, inbox, counts
+        finally:
+            prober.stop()
+
+
+def results(counts):
+    return {result: n for (_, result), n in counts.read().items()}
+
+
+def until(condition):
+    """Wait until something is as it should be."""
+    deadline, tick = monotonic() + PATIENCE, threading.Event()
+    while not condition():
+        assert monotonic() < deadline
+        tick.wait(0.005)
+
+
+def yes(_):
+    return {"answer": "yes", "citations": []}
+
+
+def test_every_round_asks_every_question_once_in_an_order_of_its_own():
+    with web(yes) as there, probing(there.url, concurrency=1) as (_, inbox, _counts):
+        asked = [record.qid for record in inbox.wait(36)]
+    rounds = [asked[:12], asked[12:24], asked[24:36]]
+    assert all(sorted(one) == sorted(question.qid for question in QUESTIONS) for one in rounds)
+    assert len({tuple(one) for one in rounds}) == 3
+
+
+def test_no_more_questions_are_under_way_than_may_be():
+    together = threading.Barrier(3, timeout=PATIENCE)
+
+    def answer(_):
+        together.wait()  # breaks unless three are here at once
+        return yes(_)
+
+    with web(answer) as there, probing(there.url, concurrency=3) as (_, inbox, _counts):
+        inbox.wait(9)
+        together.abort()
+    assert there.most == 3
+
+
+def test_the_days_budget_is_kept_and_the_next_day_it_goes_on():
+    now = [86_000.0]
+    with web(yes) as there, probing(there.url, wall=lambda: now[0], every="365d", max_per_day=10) as found:
+        prober, inbox, counts = found
+        prober.sweep()
+        inbox.wait(10)
+        until(lambda: results(counts).get("skipped") == 2)
+        prober.sweep()
+        until(lambda: results(counts).get("skipped") == 14)
+        assert len(there.asked) == 10
+        now[0] += 86_400
+        prober.sweep()
+        inbox.wait(20)
+    assert len(there.asked) == 20
+
+
+def test_a_sweep_sends_the_whole_set_at_once_and_is_not_begun_twice():
+    with web(yes) as there, probing(there.url, every="365d", on_look=True) as (prober, inbox, _):
+        assert not there.asked
+        assert prober.sweep()
+        assert sorted(record.qid for record in inbox.wait(12)) == sorted(question.qid for question in QUESTIONS)
+        assert len(there.asked) == 12
+
+
+def test_a_sweep_that_is_under_way_is_not_begun_again():
+    opened = threading.Event()
+    with (
+        web(lambda asked: opened.wait(PATIENCE) and yes(asked)) as there,
+        probing(there.url, every="365d", concurrency=1) as (prober, inbox, _),
+    ):
+        assert prober.sweep()
+        assert not prober.sweep()
+        opened.set()
+        inbox.wait(12)
+        until(prober.sweep)
+        inbox.wait(24)
+
+
+def test_an_application_that_is_down_is_left_alone_and_its_errors_are_records():
+    status = [503]
+    with (
+        web(lambda asked: (status[0], {}, b"") if status[0] != 200 else yes(asked)) as there,
+        probing(there.url) as (prober, inbox, counts),
+    ):
+        assert inbox.wait(1)[0].error == "Http503Error"
+        until(lambda: prober._back_off.until > monotonic())
+        status[0] = 200
+        until(lambda: results(counts).get("ok"))
+        assert len([record for record in inbox.records if record.error]) < 20
+        until(lambda: results(counts).get("skipped"))
+
+
+def test_one_that_asks_to_wait_is_not_asked_before_and_the_question_is_not_lost():
+    told = Counter()
+
+    def answer(asked):
+        told[asked.question] += 1
+        return (429, {"Retry-After": "0.2"}, b"") if told.total() == 1 else yes(asked)
+
+    with web(answer) as there, probing(there.url, concurrency=1) as (_, inbox, counts):
+        first = inbox.wait(1)[0]
+        moments = there.asked[:2]
+    assert moments[0].question == moments[1].question == first.q
+    assert results(counts)["throttled"] == 1
+
+
+def test_answers_a_cache_keeps_are_counted_and_are_no_records():
+    kept, slow = {}, threading.Event()
+
+    def answer(asked):
+        if asked.question not in kept:
+            slow.wait(0.4)
+            kept[asked.question] = yes(asked)
+        return kept[asked.question]
+
+    with web(answer) as there, probing(there.url, every="1ms", concurrency=4) as (_, inbox, counts):
+        until(lambda: results(counts).get("cached", 0) >= 24)
+        made = len(inbox.records)
+        ok = results(counts)["ok"]
+    assert made >= 12
+    assert abs(ok - made) <= 4
+
+
+def test_stopping_waits_for_nobody():
+    held = threading.Event()
+    with web(lambda asked: held.wait(PATIENCE) and yes(asked)) as there:
+        with probing(there.url, concurrency=2, timeout="60s") as (_, inbox, counts):
+            until(lambda: len(there.asked) == 2)
+            started = monotonic()
+        assert monotonic() - started < PATIENCE / 3
+        held.set()
+    assert (inbox.records, results(counts)["lost"], "ok" in results(counts)) == ([], 2, False)
+
+
+def test_an_answer_nobody_can_keep_is_lost_and_does_not_end_the_prober():
+    broken = []
+
+    def take(record):
+        broken.append(record)
+        raise LookupError(record.qid)
+
+    with web(yes) as there, asking(there.url, **FAST) as client:
+        counts = ProbeCounts()
+        prober = Prober(client.spec, QUESTIONS, client, take, counts=counts)
+        prober.start()
+        until(lambda: len(broken) >= 2)
+        prober.stop()
+    assert counts.read().keys() <= {("support", "lost"), ("support", "skipped")}
+
+
+class TestLooks:
+    def edge(self, ts, alert="coverage_low", **changed):
+        told = {"pipeline": "support", "metric": "coverage", "severity": "look", "state": "firing"}
+        return AlarmTransition(ts=ts, alert=alert, **{**told, **changed})
+
+    def test_an_alarm_that_begins_asks_once_and_not_again_within_the_hour(self):
+        looks, edges = SweepTrigger(), [self.edge(1.0)]
+        assert looks.see(edges, 0.0) == {"support"}
+        assert looks.see(edges, 1.0) == set()
+        edges.append(self.edge(2.0))
+        assert looks.see(edges, 3599.0) == set()
+        edges.append(self.edge(3.0))
+        assert looks.see(edges, 3600.0) == {"support"}
+
+    def test_every_alarm_asks_for_itself_and_its_own_pipeline(self):
+        looks, edges = SweepTrigger(), [self.edge(1.0)]
+        looks.see(edges, 0.0)
+        edges += [self.edge(1.0, "refusals"), self.edge(1.0, pipeline="sales")]
+        assert looks.see(edges, 1.0) == {"support", "sales"}
+
+    def test_pages_ends_and_what_was_before_ask_for_nothing(self):
+        looks = SweepTrigger([self.edge(1.0)])
+        edges = [self.edge(1.0), self.edge(2.0, severity="page"), self.edge(3.0, state="resolved")]
+        assert looks.see(edges, 0.0) == set()

@@ -1,0 +1,247 @@
+"""`ragmon replay --alerts-out`: the alarms over trace files, as the monitor would have told them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+
+import pytest
+
+from ragmon.config.load import load
+from ragmon.core.record import Record, Totals, encode
+from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.offline import AlarmReplay
+from tests.support.alarming import GOOD, NOON, REFUSAL, Traffic, live, mixed, write_config
+from tests.support.command_line import ragmon
+
+KEYS = ["ts", "alert", "metric", "severity", "state"]
+LEARN = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { learn = "30m" }\n'
+
+
+def hour(*, bad=range(45, 60), minutes=75, seed=1, **fault):
+    """Minutes of traffic, some of which are bad."""
+    traffic = Traffic(seed)
+    fault = fault or {"listless": 0.4}
+    return [r for n in range(minutes) for r in traffic.minute(NOON + n, **(fault if n in bad else {}))]
+
+
+def write(path, records):
+    """A trace file; returns its name."""
+    path.write_bytes(b"".join(map(encode, records)))
+    return str(path)
+
+
+def replayed(folder, *traces, config=LEARN, **options):
+    """What the command did, and the lines it wrote."""
+    alerts = folder / "alerts.jsonl"
+    arguments = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    done = ragmon("replay", *traces, "--config", write_config(folder, config), "--alerts-out", alerts, *arguments)
+    return done, [json.loads(line) for line in alerts.read_text("utf-8").splitlines()] if alerts.exists() else None
+
+
+def followed(folder, records, config=LEARN):
+    """The same without a process: the watching over records."""
+    settings = load(write_config(folder, config), environ={})
+    watching = AlarmReplay(settings, ScorerPlan(settings, load_gold(settings.gold))())
+    for record in watching.follow(records):
+        if isinstance(record, Record):
+            watching.scorer.observe(record)
+    return watching
+
+
+# --- what is written --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bad_hour(tmp_path_factory):
+    """A folder, the command over an hour with a fault, and its lines."""
+    folder = tmp_path_factory.mktemp("hour")
+    return folder, *replayed(folder, write(folder / "t.jsonl", hour()))
+
+
+def test_every_line_has_exactly_the_documented_keys(bad_hour):
+    _, done, lines = bad_hour
+    assert (done.code, done.err) == (0, "")
+    assert lines
+    assert all(list(line) == KEYS for line in lines)
+    assert {line["severity"] for line in lines} == {"page", "look"}
+    assert [(line["severity"], line["state"]) for line in lines if line["alert"] == "compliance"] == [
+        ("page", "firing"),
+        ("page", "resolved"),
+    ]
+    times = [line["ts"] for line in lines]
+    assert times == sorted(times)
+    assert all(ts % 60 == 0 and NOON + 46 <= ts / 60 <= NOON + 75 for ts in times)
+
+
+def test_the_report_is_the_one_without_alerts(bad_hour):
+    folder, done, _ = bad_hour
+    alone = ragmon("replay", folder / "t.jsonl", "--config", folder / "ragmon.toml")
+    assert alone == done
+
+
+def test_nothing_to_tell_is_an_empty_file(tmp_path):
+    done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=())))
+    assert (done.code, lines) == (0, [])
+
+
+@pytest.mark.parametrize(("alerts", "report"), [("-", None), ("-", "report.json"), ("same.json", "same.json")])
+def test_alerts_have_a_file_of_their_own(tmp_path, alerts, report):
+    """Else one would be written over the other, or between its lines."""
+    traces = write(tmp_path / "t.jsonl", hour(bad=(), minutes=1))
+    place = alerts if alerts == "-" else tmp_path / alerts
+    done = ragmon("replay", traces, "--alerts-out", place, *(["--output", tmp_path / report] if report else []))
+    assert (done.code, done.out) == (3, "")
+    assert "--alerts-out" in done.err
+
+
+@pytest.mark.slow
+def test_a_log_tells_what_the_monitor_told(tmp_path):
+    """Three pipelines, every source, sessions, slices, faults: line by line, through files and processes."""
+    config = write_config(tmp_path)
+    records = list(mixed(17))
+    alerts = tmp_path / "alerts.jsonl"
+    traces = write(tmp_path / "t.jsonl", records)
+    assert ragmon("replay", traces, "--config", config, "--alerts-out", alerts).code == 0
+    lines = [json.loads(line) for line in alerts.read_text("utf-8").splitlines()]
+    assert {line["alert"].rpartition("/")[0] for line in lines} >= {"support", "sales"}
+    assert lines == live(load(config, environ={}), records)
+
+
+# --- the order of files -----------------------------------------------------------------------------------------------
+
+
+def test_packed_files_and_several_of_them_are_one_stream(bad_hour):
+    folder, _, lines = bad_hour
+    records = hour()
+    first = write(folder / "first.jsonl", records[:2_000])
+    second = folder / "second.jsonl.gz"
+    second.write_bytes(gzip.compress(b"".join(map(encode, records[2_000:]))))
+    assert replayed(folder, first, second)[1] == lines
+
+
+def test_a_file_may_be_out_of_order_by_ten_minutes(tmp_path):
+    """As several writers leave it; every record still counts in its own minute."""
+    rng, records = random.Random(4), hour()
+    shuffled = sorted(records, key=lambda record: record.ts + rng.uniform(0, 599))
+    expected, found = followed(tmp_path, records), followed(tmp_path, shuffled)
+    assert (found.lines(), found.notes()) == (expected.lines(), [])
+    assert expected.lines()
+
+
+def test_totals_between_the_records_change_nothing(tmp_path):
+    records = hour()
+    calls = [Totals(ts=r.ts, instance="i", started=r.ts, pipeline="default", source="live") for r in records[::50]]
+    lines = sorted([*records, *calls], key=lambda line: line.ts)
+    assert followed(tmp_path, lines).lines() == followed(tmp_path, records).lines()
+
+
+def stray():
+    """Two records without a time, and three that stand half an hour behind; one of them asks a gold question."""
+    records = hour(bad=(), minutes=60)
+    late = [Record(ts=60.0 * NOON + n, source="live", q=q, **GOOD) for n, q in enumerate(("?", "??", "What is 1?"))]
+    untimed = [Record(source="live", q="?", **REFUSAL)] * 2
+    return [*records[:2_400], *late, *untimed, *records[2_400:]]
+
+
+UNTIMED = "2 records carry no time and are in no alarm"
+LATE = "3 records stand more than ten minutes behind later ones: alarms counted them in a later minute"
+
+
+def test_records_that_are_in_no_alarm_or_in_another_minute_are_noted(tmp_path):
+    """The default format has no place for notes: whoever reads the alerts reads them on stderr."""
+    done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", stray()))
+    assert (done.code, lines, done.json["records"]["scored"]) == (0, [], 60 * 70 + 5)
+    assert UNTIMED in done.err
+    assert LATE in done.err
+
+
+def test_the_markdown_report_holds_the_notes(tmp_path):
+    done, _ = replayed(tmp_path, write(tmp_path / "t.jsonl", stray()), format="md")
+    assert f"\n- {UNTIMED}\n" in done.out
+    assert f"\n- {LATE}; sort the traces by time\n" in done.out
+
+
+def test_a_run_in_order_has_no_notes(bad_hour):
+    folder, *_ = bad_hour
+    done, _ = replayed(folder, folder / "t.jsonl", format="md")
+    assert "ten minutes" not in done.out
+    assert "no alarm" not in done.out
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--jobs", "2"], "--alerts-out follows the traces one by one: leave out --jobs and --duplicates"),
+        (["--duplicates", "last"], "--alerts-out follows the traces one by one: leave out --jobs and --duplicates"),
+        (["--compat", "seed-000"], "--alerts-out does nothing with --compat seed-000"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, options, message):
+    traces = write(tmp_path / "t.jsonl", hour(bad=(), minutes=1))
+    done = ragmon("replay", traces, "--alerts-out", tmp_path / "alerts.jsonl", *options)
+    assert (done.code, done.out, (tmp_path / "alerts.jsonl").exists()) == (3, "", False)
+    assert message in done.err
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path):
+    done = ragmon("replay", tmp_path / "missing.jsonl", "--alerts-out", tmp_path / "no" / "alerts.jsonl")
+    assert done.code == 3
+    assert "there is no folder" in done.err
+
+
+# --- baselines from a file --------------------------------------------------------------------------------------------
+
+GIVEN = '[gold.gold]\npath = "gold.jsonl"\n[alarms]\nbaseline = { file = "baseline.json" }\n'
+FROZEN = {"kind": "ragmon-baseline", "v": 1, "version": "44136fa3", "pipelines": {}}
+WRONG = {  # what stands in the file, and what is said of it
+    "nothing": ("", "the baseline is no JSON"),
+    "half a file": ('{"kind": "ragmon-base', "the baseline is no JSON"),
+    "no text": ("\0\N{SNOWMAN}", "the baseline is no JSON"),
+    "depth": ("[" * 100_000, "the baseline is no JSON"),
+    "a list": ("[]", "this is no baseline file"),
+    "a report": ('{"version": "0.1", "gold": [], "series": []}', "this is no baseline file"),
+    "another kind": (json.dumps(FROZEN | {"kind": "ragmon-gold"}), "this is no baseline file"),
+    "a later version": (json.dumps(FROZEN | {"v": 2}), "this is no baseline file"),
+    "no pipelines": (
+        json.dumps({key: value for key, value in FROZEN.items() if key != "pipelines"}),
+        "the baseline was changed after it was frozen: '44136fa3'",
+    ),
+    "a pipeline that was added": (
+        json.dumps(FROZEN | {"pipelines": {"default": {}}}),
+        "the baseline was changed after it was frozen: '44136fa3'",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_baseline_file_that_is_none_is_refused_with_what_would_be_right(tmp_path, what):
+    content, message = WRONG[what]
+    (tmp_path / "baseline.json").write_text(content, encoding="utf-8")
+    done, lines = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=(), minutes=1)), config=GIVEN)
+    error, hint = done.error
+    assert error == f"{tmp_path / 'baseline.json'}: {message}"
+    assert "ragmon baseline freeze" in hint
+    assert lines is None
+
+
+def test_a_baseline_file_that_is_missing_is_named(tmp_path):
+    done, _ = replayed(tmp_path, write(tmp_path / "t.jsonl", hour(bad=(), minutes=1)), config=GIVEN)
+    assert done.error[0] == f"{tmp_path / 'baseline.json'}: the baseline cannot be read (No such file or directory)"
+
+
+def test_with_the_baseline_of_a_good_run_the_first_hour_is_watched_as_well(tmp_path):
+    """A weak fault from the first minute on would otherwise become what all is well looks like."""
+    good, weak = hour(bad=(), seed=2), hour(bad=range(60), minutes=60, seed=3, wrong=0.2)
+    frozen = ragmon(
+        *("baseline", "freeze", write(tmp_path / "good.jsonl", good), "--config", write_config(tmp_path, LEARN)),
+        *("--output", tmp_path / "baseline.json"),
+    )
+    assert frozen.code == 0
+    learned = {edge.alert for edge in followed(tmp_path, weak).edges}
+    given = {edge.alert for edge in followed(tmp_path, weak, GIVEN).edges}
+    assert "answer_precision:look" in given - learned

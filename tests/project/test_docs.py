@@ -1,0 +1,121 @@
+"""Documentation that is run: README line by line, every docstring example, every metric described."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ragmon
+from ragmon.metrics import families
+
+ROOT = Path(__file__).parents[2]
+DOCS = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("*/README.md"))]
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of a language in a Markdown file."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_can_be_typed_line_by_line(tmp_path):
+    """Every command of the README runs in an empty folder; `make` is what CI itself does."""
+    typed = "\n".join(blocks(ROOT / "README.md", "bash"))
+    untyped = re.sub(r"^make .*\n", "", typed, flags=re.MULTILINE)
+    script = untyped.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAGMON_", "OTEL_"))}
+    done = subprocess.run(
+        ["/bin/bash", "-eo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "HALLUCINATION" in done.stdout
+    assert "exit code 1" in done.stdout
+    assert "citation_scope 1.0 pass" in done.stdout
+    assert "no problems" in done.stderr
+
+
+def test_judges_can_be_typed_line_by_line(tmp_path):
+    """The first example runs as it stands; the one that judges a record runs where it left its configuration."""
+    first, _ = blocks(ROOT / "docs" / "judges.md", "bash")
+    (last,) = blocks(ROOT / "docs" / "judges.md", "python")
+    script = f"{first}\ncat > now.py <<'END'\n{last}END\n.venv/bin/python now.py"
+    script = script.replace(".venv/bin/", f"{Path(sys.executable).parent}/")
+    done = subprocess.run(
+        ["/bin/bash", "-eo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r'^rag_judge_brief\{.*window="1h"\} 0.5$', done.stdout, re.MULTILINE)
+    assert 'ragmon_judge_calls_total{judge="brief",result="scored"} 2.0' in done.stdout
+
+
+def test_the_readmes_own_metric_registers_and_is_counted():
+    (code,) = (block for block in blocks(ROOT / "README.md", "python") if "register" in block)
+    check = "print(ragmon.replay([{'answer_json': {'claim': 'x' * 401}}]).metric('long_answer_rate').value)"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{check}"], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "1.0", done.stderr
+
+
+def test_the_readme_fits_its_budget():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 200
+
+
+def test_every_metric_is_described():
+    """Each registered metric has a row in docs/metrics.md under its own name."""
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_]+)(?:@k)?`", text, re.MULTILINE)
+    assert sorted(rows) == sorted(families())
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_to_files_lead_somewhere(path):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def test_each_promise_of_security_names_tests_that_are_there():
+    """What SECURITY.md promises can be looked up and run."""
+    named = re.findall(r"`(tests/\w+\.py)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) > 5
+    assert [name for name in named if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda path: path.stem)
+def test_a_decision_fits_on_a_page_and_says_what_would_change_it(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 60
+    assert "**Choice.**" in text
+    assert "**What would change our mind.**" in text
+
+
+def with_examples() -> list[str]:
+    """The modules whose docstrings hold examples."""
+    names = [module.name for module in pkgutil.walk_packages(ragmon.__path__, "ragmon.")]
+    paths = {name: ROOT / (name.replace(".", "/") + ".py") for name in names if not name.endswith("__main__")}
+    return [name for name, path in paths.items() if path.is_file() and ">>>" in path.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("name", with_examples())
+def test_the_examples_in_docstrings_are_true(name):
+    module = importlib.import_module(name)
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert result.failed == 0

@@ -1,0 +1,249 @@
+"""The laws of the only accumulator: order, shards, folding and storage change nothing, windows are plain sums."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragmon.core.constants import FOLDED, FRESH, HOUR, STEP, TOO_OLD
+from ragmon.core.gold_item import GoldItem
+from ragmon.core.record import Answer, Record
+from ragmon.gold import GoldSet
+from ragmon.scoring.scorer import ReductionRules, Scorer
+from ragmon.scoring.windows import State
+from tests.support.random_records import NOON, worlds
+
+DAY = 24 * HOUR
+SPREADS = (60, 900, 2 * HOUR, 2 * DAY)
+RULES = ReductionRules(slices={"lang": ["de"]})
+law = settings(max_examples=200, deadline=None, derandomize=True)
+chances = st.integers(0, 2**32 - 1).map(Random)
+
+
+def any_spread(most=25):
+    """Gold and records within a minute, a quarter of an hour, two hours, or two days."""
+    return st.sampled_from(SPREADS).flatmap(lambda spread: worlds(most, spread))
+
+
+def scored(gold, records, **state):
+    scorer = Scorer(gold, rules=RULES, state=State(**state))
+    for record in records:
+        scorer.observe(record)
+    return scorer
+
+
+def read(scorer, **asked):
+    """Metrics, latencies and number of records by series."""
+    snapshot = scorer.snapshot(windows={"window": asked.get("span")}, now=asked.get("now"))
+    return {
+        (s.pipeline, s.source, s.gold, s.gold_version, s.slice): (dict(s.metrics), dict(s.latency), s.records)
+        for s in snapshot.series
+    }
+
+
+def shuffled(chance, records):
+    return chance.sample(records, len(records))
+
+
+def shards(chance, records):
+    """The records in up to five parts, in any order, each part in any order."""
+    cuts = sorted(chance.choices(range(len(records) + 1), k=4))
+    mixed = shuffled(chance, records)
+    return [mixed[start:end] for start, end in pairwise([0, *cuts, len(records)])]
+
+
+@law
+@given(any_spread(), chances)
+def test_any_order_gives_the_same_digest_and_the_same_totals(world, chance):
+    gold, records = world
+    one, other = scored(gold, records), scored(gold, shuffled(chance, records))
+    assert one.state.digest() == other.state.digest()
+    assert read(one) == read(other)
+
+
+@law
+@given(any_spread(), chances, st.booleans())
+def test_any_shards_merged_in_any_order_are_one_state(world, chance, timed_items):
+    gold, records = world
+    whole = scored(gold, records, timed_items=timed_items)
+    merged = scored(gold, [], timed_items=timed_items)
+    for part in shards(chance, records):
+        merged.state.merge(scored(gold, part, timed_items=timed_items).state)
+    assert merged.state.digest() == whole.state.digest()
+    assert merged.state.newest == whole.state.newest
+    assert read(merged) == read(whole)
+
+
+@law
+@given(any_spread(), any_spread())
+def test_a_merged_state_shares_nothing_with_its_parts(world, more):
+    gold, records = world
+    part = scored(gold, records)
+    before = part.state.digest()
+    merged = scored(gold, [])
+    merged.state.merge(part.state)
+    for record in more[1]:
+        merged.observe(record)
+    assert part.state.digest() == before
+
+
+around = st.integers(-128, 128)
+
+
+def asked_at(scorer, span, since):
+    """A time from five minutes before the newest record, as far as clocks may differ, to one span after it."""
+    return max(0.0, scorer.state.newest + (300 if since < 0 else span) * since / 128)
+
+
+def in_window(records, span, now):
+    """By brute force: the records whose step lies in the window, whose end is the first edge after now."""
+    step = STEP if span <= HOUR else FOLDED
+    end = int(now) // step * step + step
+    timed = (record for record in records if record.ts is not None)
+    return [record for record in timed if end - span <= int(record.ts) // step * step < end]
+
+
+@law
+@given(any_spread(), st.sampled_from((10, 60, 300, 900, HOUR)), around)
+def test_a_window_up_to_an_hour_is_the_sum_of_its_ten_second_steps(world, span, since):
+    gold, records = world
+    scorer = scored(gold, records)
+    now = asked_at(scorer, span, since)
+    assert read(scorer, span=span, now=now) == read(scored(gold, in_window(records, span, now)))
+
+
+@settings(law, max_examples=400)
+@given(any_spread(), st.sampled_from((10, 300, HOUR)), around)
+def test_the_gold_items_of_a_window_up_to_an_hour_are_those_of_its_records(world, span, since):
+    gold, records = world
+    scorer = scored(gold, records, timed_items=True)
+    now = asked_at(scorer, span, since)
+    assert clusters(scorer, span, now) == clusters(scored(gold, in_window(records, span, now)))
+
+
+def clusters(scorer, span=None, now=None):
+    """Per series with gold how many items were traced, and what each added to a metric."""
+    snapshot = scorer.snapshot(windows={"window": span}, now=now, gated=["hit_rate"])
+    found = [s for s in snapshot.series if s.gold]
+    return {(s.pipeline, s.source, s.slice): (s.traced, sorted(s.clusters["hit_rate"])) for s in found}
+
+
+@settings(law, max_examples=600)
+@given(any_spread(), st.sampled_from((HOUR + 300, 4000, 6 * HOUR, DAY)), around)
+def test_a_longer_window_is_the_sum_of_its_five_minute_steps(world, span, since):
+    """Asked at any time: long windows may end in the past."""
+    gold, records = world
+    scorer = scored(gold, records)
+    now = max(0.0, scorer.state.newest + span * since / 128)
+    assert read(scorer, span=span, now=now) == read(scored(gold, in_window(records, span, now)))
+
+
+@law
+@given(any_spread(), chances)
+def test_windows_of_merged_shards_are_the_windows_of_the_whole(world, chance):
+    """A shard that saw only old records still holds them unfolded."""
+    gold, records = world
+    whole, merged = scored(gold, records), scored(gold, [])
+    for part in shards(chance, records):
+        merged.state.merge(scored(gold, part).state)
+    for span in (300, HOUR, DAY):
+        assert read(merged, span=span) == read(whole, span=span)
+
+
+@law
+@given(any_spread(), st.lists(st.integers(0, 3 * DAY), max_size=4))
+def test_folding_at_any_time_changes_neither_totals_nor_digest(world, times):
+    gold, records = world
+    scorer = scored(gold, records)
+    before, digest = read(scorer), scorer.state.digest()
+    for time in times:
+        scorer.state.fold(NOON + time)
+    assert (read(scorer), scorer.state.digest()) == (before, digest)
+
+
+@law
+@given(any_spread(), any_spread(), st.booleans())
+def test_a_state_survives_json_and_goes_on_as_if_nothing_had_happened(world, more, timed_items):
+    gold, records = world
+    scorer = scored(gold, records, retention=DAY, timed_items=timed_items)
+    state = State.load(json.loads(json.dumps(scorer.state.dump())))
+    assert (state.dump(), state.digest()) == (scorer.state.dump(), scorer.state.digest())
+    restarted = Scorer(gold, rules=RULES, state=state)
+    for record in more[1]:
+        assert restarted.observe(record) == scorer.observe(record)
+    assert restarted.state.digest() == scorer.state.digest()
+    assert read(restarted, span=HOUR) == read(scorer, span=HOUR)
+
+
+@law
+@given(any_spread(), st.sampled_from((FRESH, 3 * HOUR, DAY)))
+def test_past_the_retention_rows_leave_the_windows_but_never_the_totals(world, retention):
+    gold, records = world
+    scorer = Scorer(gold, rules=RULES, state=State(retention=retention))
+    kept, newest = [], 0.0
+    for record in records:
+        newest = max(newest, record.ts or 0.0)
+        too_old = record.ts is not None and record.ts < newest - retention
+        assert scorer.observe(record) is not too_old
+        kept += [] if too_old else [record]
+    assert scorer.dropped.get(TOO_OLD, 0) == len(records) - len(kept)
+    assert read(scorer) == read(scored(gold, kept))
+    scorer.state.fold(newest)
+    within = [r for r in kept if r.ts is not None and int(r.ts) // FOLDED * FOLDED + FOLDED >= newest - retention]
+    assert read(scorer, span=30 * DAY) == read(scored(gold, within))
+    assert read(scorer) == read(scored(gold, kept))
+
+
+def sums(scorer):
+    """Per series and metric n, sum, squares and unassessed, which a full row must not lose."""
+    return {series: (metrics, latency) for series, (metrics, latency, _) in read(scorer).items()}
+
+
+@law
+@given(any_spread(), st.integers(0, 3))
+def test_rows_with_too_many_distinct_facts_lose_no_sum(world, cells):
+    """What comes after the cap is kept as sums of every metric: facts are lost, figures are not."""
+    gold, records = world
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragmon.scoring.scorer.CELLS", cells)
+        capped = scored(gold, records)
+    whole = scored(gold, records)
+    assert sums(capped) == sums(whole)
+    rows = [row for series in capped.state.series.values() for row in capped.state.window(series, None, 0)]
+    assert all(len(row.cells) <= cells for row in rows if row.spilled)
+    merged = scored(gold, [])
+    merged.state.merge(State.load(json.loads(json.dumps(capped.state.dump()))))
+    assert sums(merged) == sums(whole)
+
+
+def test_records_without_a_time_are_in_the_totals_and_in_no_window():
+    """Whatever the clock says: it may stand at the beginning of time."""
+    scorer = scored((), [Record(answer_json=Answer("yes", []))])
+    assert next(iter(read(scorer).values()))[2] == 1
+    for now in (0.0, NOON):
+        for span in (HOUR, DAY):
+            assert read(scorer, span=span, now=now) == {}
+
+
+@pytest.mark.parametrize(("span", "step"), [(HOUR, STEP), (DAY, FOLDED)])
+def test_a_window_ends_at_the_first_edge_after_now(span, step):
+    scorer = scored((), [Record(ts=NOON + step), Record(ts=NOON + step - 0.5), Record(ts=NOON - span + step)])
+    count = [sum(s[2] for s in read(scorer, span=span, now=now).values()) for now in (NOON, NOON + step)]
+    assert count == [2, 2], "the oldest step leaves when the newest enters"
+
+
+@pytest.mark.parametrize(("span", "traced"), [(10, 1), (20, 2), (30, 3), (HOUR, 4)])
+def test_the_gold_items_of_a_window_are_counted_by_its_edges(span, traced):
+    """Four questions, one every ten seconds, and the moment after the last."""
+    gold = GoldSet("gold", tuple(GoldItem(qid, "?", answerable=False) for qid in "abcd"))
+    records = [Record(ts=NOON + 10 * place, qid=qid, answer_json=Answer("yes")) for place, qid in enumerate("abcd")]
+    scorer = scored(gold, records, timed_items=True)
+    series = scorer.snapshot(windows={"window": span}, now=NOON + 35).find(
+        "default", "replay", window="window", gold="gold"
+    )
+    assert (series.traced, series.records) == (traced, traced)

@@ -1,0 +1,124 @@
+"""What raters said of a trace that is forgotten is in no file any more, nor in the next saved state."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from tests.server.test_serve_labels import label, trace
+from tests.cli.test_verify import database
+
+from ragmon.server.journal import erase
+from ragmon.server.pipeline.decode import decode_labels, decode_traces
+from ragmon.server.receiver.interface import Encoding
+from tests.support.command_line import ragmon
+from tests.support.keepers import Hand
+from tests.support.serving import asked, whole
+
+SECRETS = ("rater-whom-nobody-may-know", "document-that-tells-all")
+KNOWN, WAITS, OTHER = 0, 1, 2
+
+
+def said(number, rater=SECRETS[0], document=SECRETS[1]):
+    return label(number, rater=rater, relevant_ids=[document])
+
+
+def states(folder):
+    """The saved states of a journal, as they were before they were compressed."""
+    with database(folder) as connection:
+        return [zlib.decompress(data) for (data,) in connection.execute("SELECT data FROM checkpoints")]
+
+
+def held(folder):
+    """The secrets that are in the state folder: as they stand in a file, or compressed in one."""
+    files = [path.read_bytes() for path in (folder / "state").iterdir()]
+    packed = [data[at:] for data in files for at in range(len(data)) if data[at : at + 2] == b"x\x01"]
+    return {
+        secret
+        for secret in SECRETS
+        for data in (*files, *map(unpacked, packed), *states(folder))
+        if secret.encode() in data
+    }
+
+
+def unpacked(data):
+    """As much as can be made of bytes that may have been compressed."""
+    try:
+        return zlib.decompressobj().decompress(data)
+    except zlib.error:
+        return b""
+
+
+@pytest.fixture
+def hand(tmp_path):
+    """A server that holds labels on an answer, and some that wait for theirs, in memory and in a saved state."""
+    with Hand(tmp_path) as made:
+        tags = [{"user": "17"}, {"user": "17"}, {"user": "18"}]
+        made.take(decode_traces(whole([asked(n, tags=tags[n]) for n in (KNOWN, OTHER)]), Encoding.PROTOBUF))
+        made.take(decode_labels([said(KNOWN), said(WAITS), label(OTHER), label(OTHER + 1)]))
+        made.save()
+        yield made
+
+
+def test_a_saved_state_loses_the_words_and_the_next_one_has_none(hand, tmp_path):
+    assert held(tmp_path) == set(SECRETS)
+    for number in (KNOWN, WAITS):
+        assert hand.forget(trace(number)).states == 1
+    assert held(tmp_path) == set()
+    hand.take(decode_labels([label(OTHER, rater="bob")]))
+    hand.save()
+    assert held(tmp_path) == set()
+    hand.again()
+    book = hand.server_state.engine.labels.book
+    assert (book.waiting, book.results) == (1, {"joined": 3, "orphan": 1})
+
+
+def test_a_server_that_saves_before_it_writes_again_saves_nothing_of_it(hand, tmp_path):
+    """Its newest row is newer than the saved state; what it holds in memory is what it saves."""
+    hand.take(decode_labels([label(OTHER, rater="bob")]))
+    hand.forget(trace(KNOWN))
+    hand.forget(trace(WAITS))
+    hand.save()
+    assert len(states(tmp_path)) == 2
+    assert held(tmp_path) == set()
+
+
+def test_a_tag_takes_the_words_on_the_answers_that_have_it(hand, tmp_path):
+    assert erase(tmp_path / "state", tag=("user", "18")).states == 1
+    assert held(tmp_path) == set(SECRETS)
+    assert erase(tmp_path / "state", tag=("user", "17")).states == 1
+    erase(tmp_path / "state", trace=trace(WAITS))
+    assert held(tmp_path) == set()
+
+
+def test_a_trace_that_comes_after_its_labels_were_forgotten_is_not_labelled(hand):
+    hand.forget(trace(WAITS))
+    hand.take(decode_traces(whole([asked(WAITS)]), Encoding.PROTOBUF))
+    assert hand.server_state.engine.labels.book.results == {"joined": 2, "orphan": 1}
+
+
+def test_what_else_a_saved_state_holds_stays_to_the_byte(hand, tmp_path):
+    (before,) = states(tmp_path)
+    hand.forget(trace(OTHER + 1))
+    (after,) = states(tmp_path)
+    labels = b'"labels":{"results"'
+    assert after != before
+    assert [state[: state.index(labels)] for state in (before, after)] == 2 * [before[: before.index(labels)]]
+    assert [state[state.index(b'},"counts":') :] for state in (before, after)] == 2 * [
+        before[before.index(b'},"counts":') :]
+    ]
+
+
+def test_a_saved_state_that_cannot_be_read_is_deleted_since_it_may_hold_it(hand, tmp_path):
+    with database(tmp_path) as connection, connection:
+        connection.execute("UPDATE checkpoints SET data = ?", (zlib.compress(SECRETS[0].encode()),))
+    hand.forget(trace(KNOWN))
+    assert states(tmp_path) == []
+
+
+def test_it_is_said_where_only_a_saved_state_held_it(hand, tmp_path):
+    """The row had its time."""
+    with database(tmp_path) as connection, connection:
+        connection.execute("DELETE FROM rows")
+    done = ragmon("forget", "--state-dir", tmp_path / "state", "--trace", trace(KNOWN))
+    assert done.out.startswith("forgotten: what saved states told of labels\n")

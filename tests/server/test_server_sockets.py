@@ -1,0 +1,177 @@
+"""How many connections a port accepts, how long a TLS handshake may take, and what happens when files run out."""
+
+from __future__ import annotations
+
+import http.client
+import resource
+import ssl
+import time
+import urllib.parse
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragmon.cli.serve import TEMPORARY
+from ragmon.config.types import Address
+from ragmon.server.receiver.acceptor import CONNECTIONS, OWN_FILES, SPARE_FILES, shares
+from ragmon.server.receiver.http import receiver_app
+from ragmon.server.receiver.listener import HANDSHAKE, HttpServer
+from tests.support.front_desk import FrontDesk, certificate, connect, hung_up, until
+from tests.support.process_usage import cpu_seconds, open_files, resident
+from tests.support.serving import PATIENCE, PROTOBUF, Process, asked, configuration, get, post, process, wait_for, whole
+
+HELLO = bytes.fromhex("160301020001000001fc03")
+"""The first eleven bytes of a TLS ClientHello."""
+FILES = 128
+"""Files the server in a test may have open."""
+FLOOD = 500
+"""Connections a test opens to it at once."""
+MIB = 1 << 20
+
+
+def address(url):
+    """A URL's host and port."""
+    place = urllib.parse.urlsplit(url)
+    return Address(place.hostname, place.port)
+
+
+def export(place, cert, body=b""):
+    """The status of an export over TLS."""
+    trust = ssl.create_default_context(cafile=cert)
+    connection = http.client.HTTPSConnection(place.host, place.port, context=trust, timeout=PATIENCE)
+    connection.request("POST", "/v1/traces", body, {"Content-Type": PROTOBUF})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+@pytest.fixture
+def pair(tmp_path):
+    return certificate(tmp_path)
+
+
+@pytest.fixture
+def many_files():
+    """This process may open as many files as its tests need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8000), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def opened(pair):
+    """A write port over TLS with few connections and a short handshake, and the desk behind it."""
+    consumer = FrontDesk()
+    port = HttpServer(
+        receiver_app(consumer, token=None),
+        Address("127.0.0.1", 0),
+        tls=pair,
+        name="otlp",
+        connections=20,
+        handshake=0.5,
+    ).start()
+    yield port.address, consumer
+    port.stop(5.0)
+
+
+def test_a_handshake_has_ten_seconds_by_default_and_is_ended_when_they_are_over(opened):
+    assert HANDSHAKE == 10.0
+    with connect(opened[0]) as sock:
+        sock.sendall(HELLO)
+        until(lambda: hung_up(sock))
+
+
+def test_handshakes_count_among_the_connections_and_the_oldest_gives_way(opened, pair):
+    with ExitStack() as stack:
+        begun = [stack.enter_context(connect(opened[0])) for _ in range(60)]
+        for sock in begun:
+            sock.sendall(HELLO)
+        assert export(opened[0], pair[0]) == 200
+        until(lambda: sum(hung_up(sock) for sock in begun[:40]) == 40)
+
+
+def test_connections_that_say_nothing_after_their_handshake_give_way_too(opened, pair):
+    trust = ssl.create_default_context(cafile=pair[0])
+    with ExitStack() as stack:
+        for _ in range(40):
+            sock = trust.wrap_socket(connect(opened[0]), server_hostname="127.0.0.1")
+            stack.enter_context(sock)
+        assert export(opened[0], pair[0]) == 200
+
+
+def test_a_flood_of_partial_handshakes_keeps_nobody_out(tmp_path, pair, many_files):
+    """As 1,300 at a limit of 1024 files do: metrics, health and exports are answered; log and memory stay small."""
+    path = configuration(tmp_path)
+    path.write_text(f'{path.read_text()}tls = {{ cert = "{pair[0]}", key = "{pair[1]}" }}\n')
+    with process(tmp_path, files=FILES) as running:
+        place = address(running.otlp)
+        assert export(place, pair[0], whole([asked(0)])) == 200
+        assert get(f"{running.admin}/metrics")[0] == 200
+        before, used, usual = resident(running.pid), open_files(running.pid), cpu_seconds(running.pid)
+        with ExitStack() as stack:
+            for number in range(FLOOD):
+                stack.enter_context(connect(place)).sendall(HELLO)
+                if number % 100 == 99:
+                    assert open_files(running.pid) < FILES - SPARE_FILES
+                    assert get(f"{running.admin}/healthz")[0] == 200
+                    assert get(f"{running.admin}/metrics")[0] == 200
+                    assert export(place, pair[0], whole([asked(number)])) == 200
+            assert cpu_seconds(running.pid) - usual < 5.0
+        wait_for(lambda: open_files(running.pid), lambda found: found <= used + 2)
+        assert resident(running.pid) - before < 30 * MIB
+        assert running.stop() == 0
+    assert len("\n".join(running.lines)) < 2000
+
+
+@pytest.mark.parametrize("port", ["otlp", "admin"])
+def test_idle_connections_leave_files_for_everybody_else(tmp_path, many_files, port):
+    configuration(tmp_path)
+    with process(tmp_path, files=FILES) as running, ExitStack() as stack:
+        place = address(getattr(running, port))
+        for _ in range(FLOOD):
+            stack.enter_context(connect(place))
+        assert open_files(running.pid) < FILES - SPARE_FILES
+        assert get(f"{running.admin}/metrics")[0] == 200
+        assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 200
+
+
+def test_what_cannot_be_accepted_is_one_line_a_minute_and_is_served_once_there_are_files_again(tmp_path, many_files):
+    """The limit is taken away while it runs: no connection can be accepted at all, on any port."""
+    configuration(tmp_path)
+    with process(tmp_path) as running, ExitStack() as stack:
+        place, limits = address(running.otlp), resource.prlimit(running.pid, resource.RLIMIT_NOFILE)
+        used, before = cpu_seconds(running.pid), len(running.lines)
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (open_files(running.pid), limits[1]))
+        for _ in range(100):
+            stack.enter_context(connect(place))
+        wait_for(lambda: len(running.lines) - before, lambda lines: lines > 0)
+        time.sleep(1.5)  # as much as asyncio takes for megabytes
+        assert cpu_seconds(running.pid) - used < 1.0
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, limits)
+        assert post(f"{running.otlp}/v1/traces", whole([asked(1)]), PROTOBUF)[0] == 200
+        assert running.stop() == 0
+        said = [line for line in running.lines[before:] if "cannot accept" in line]
+    assert len(said) == 1
+    assert "the otlp port cannot accept a connection (Too many open files)" in said[0]
+    assert len("\n".join(running.lines)) < 2000
+
+
+@pytest.mark.parametrize("files", [24, 40])
+def test_a_server_that_cannot_open_enough_files_to_start_says_so_and_may_be_started_again(tmp_path, files):
+    configuration(tmp_path)
+    running = Process(tmp_path, files=files)
+    assert running.wait() == TEMPORARY
+    assert "files can be opened, 48 are needed (Too many open files)" in running.lines[0]
+    assert "LimitNOFILE=" in running.lines[1]
+
+
+@given(files=st.integers(0, 1 << 20))
+def test_all_ports_together_leave_the_files_a_server_needs(files):
+    found = shares(files)
+    assert 4 <= found.admin <= CONNECTIONS
+    assert 4 <= found.write <= CONNECTIONS
+    if files >= OWN_FILES + SPARE_FILES + 12:
+        assert 2 * found.write + found.admin <= files - OWN_FILES - SPARE_FILES

@@ -1,0 +1,96 @@
+"""What tests of `deploy/` share: its files, read strictly, and programs that are installed here."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from time import monotonic
+
+import pytest
+import yaml
+
+from ragmon.config.services import ServeTable
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+DRAIN = 10
+"""Seconds `ragmon serve` may take to drain."""
+PORTS = {name: getattr(ServeTable(), name).port for name in ("otlp", "grpc", "admin")}
+USER = 10001
+_TICK = threading.Event()
+
+
+class Strict(yaml.SafeLoader):
+    """Refuses a key that stands twice, which YAML forbids and PyYAML takes."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"{node.start_mark}: a key stands twice"
+        return super().construct_mapping(node, deep)
+
+
+def documents(path):
+    """The documents of a YAML file."""
+    return list(yaml.load_all(path.read_text(encoding="utf-8"), Strict))
+
+
+def document(name):
+    """The one document of a file in `deploy/`."""
+    (found,) = documents(DEPLOY / name)
+    return found
+
+
+def uncommented(text, beginning):
+    """The example in a comment that begins so, to the next line that is not indented as far."""
+    lines = iter(text.splitlines())
+    first = next(found for line in lines if (found := re.match(rf"( *# +){re.escape(beginning)}", line)))
+    indent = len(first[1])
+    found = [first.string[indent:]]
+    for line in lines:
+        if not line.lstrip().startswith("#") or re.search(r"[^ #]", line[:indent]):
+            break
+        found.append(line[indent:])
+    return "\n".join(found)
+
+
+def installed(name):
+    """Where a program is; without it the test is skipped."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def run(*command, **options):
+    """What a command that ends well says."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def wait_for(condition):
+    """Wait until something holds."""
+    deadline = monotonic() + 60
+    while not condition():
+        assert monotonic() < deadline, condition
+        _TICK.wait(0.05)
+
+
+def stages():
+    """The instructions of each stage of the image, by their word."""
+    text = re.sub(r"^#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    found = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        word, _, rest = line.partition(" ")
+        if word == "FROM":
+            found.append({})
+        found[-1].setdefault(word, []).append(rest.strip())
+    return found
+
+
+def final():
+    """The instructions of the image's last stage."""
+    return stages()[-1]

@@ -1,0 +1,27 @@
+"""The demo's application under traffic: SIGUSR1 swaps its index for a wrong one, SIGUSR2 puts it right."""
+
+from __future__ import annotations
+
+import signal
+from threading import Event
+
+import ragmon
+from ragmon.demo.answerer import Application
+from ragmon.demo.load import Load, index_drift
+from ragmon.demo.retriever import load_corpus
+from tests.support.hurried import say  # before ragmon: it runs the clock
+
+if __name__ == "__main__":
+    ended = Event()
+    installed = ragmon.install()
+    application = Application()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    signal.signal(signal.SIGUSR1, lambda *_: index_drift(application.pipeline))
+    signal.signal(signal.SIGUSR2, lambda *_: application.pipeline.rebuild(load_corpus()))
+    load = Load(application)
+    load.start()
+    say("asking")
+    ended.wait()
+    load.stop()
+    installed.shutdown()
+    say(installed.books().residual)

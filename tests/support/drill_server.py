@@ -1,0 +1,23 @@
+"""`ragmon serve` under a clock that runs faster: `drill_server.py ragmon.toml`, until SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from threading import Event
+
+from ragmon.config.load import load
+from ragmon.server.pipeline.clock import Clock
+from ragmon.server.server import Server
+from tests.support import hurried
+
+if __name__ == "__main__":
+    ended = Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    logging.basicConfig(level=logging.INFO)
+    with Server(load(sys.argv[1]), clock=Clock(hurried.now, hurried.passed)) as server:
+        for name, address in server.addresses().items():
+            hurried.say(f"{name}: {address}")
+        hurried.say("ready")
+        ended.wait()
