@@ -82,7 +82,7 @@ class ConfigReloader:
             self._before = {
                 **self._signature(),
                 **self._before,
-            }  # taken before the gold files are read, which may change meanwhile
+            }  # before the gold is read: it may change
             server_state = ServerState(settings)
             self._writer.errand(lambda: self._apply(server_state)).result()
             self.probing.configure(settings)

@@ -11,9 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from tests.capture.test_capture_ends import CONFIG
 
 from ragmon.capture.counters import read
+from tests.capture.test_capture_ends import CONFIG
 
 DOCS = Path(__file__).parents[2] / "docs" / "capture.md"
 ASKED = 60

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.test_cli_why import serving as answering
 
 from ragmon.core.record import encode_entry
+from tests.cli.test_cli_why import serving as answering
 from tests.support.command_line import gold, lines, ragmon, traces
 from tests.support.guarded import beside
 from tests.support.serving import accounted, asked, send_body, serving, whole

@@ -13,8 +13,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from uuid import uuid4
 
 import pytest
-from tests.server.test_serve import RESOURCE, request, send
-from tests.server.test_serve_spans import fresh, message
 
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.cli import verify as verifying
@@ -26,6 +24,8 @@ from ragmon.server.journal import Journal, RetentionLimits, erase
 from ragmon.server.journal.reader import JournalRow
 from ragmon.server.journal.schema import checksum
 from ragmon.server.pipeline.assembler import AssemblyLimits
+from tests.server.test_serve import RESOURCE, request, send
+from tests.server.test_serve_spans import fresh, message
 from tests.support.command_line import ragmon
 from tests.support.recorded_spans import recorded
 from tests.support.serving import PATIENCE, configuration, post, process, serving

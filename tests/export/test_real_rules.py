@@ -9,7 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 import pytest
-from tests.export.test_real_prometheus import CONFIG, GOLD, RECORDS, records
 
 import ragmon
 from ragmon.core.policy import Gate, Policy
@@ -17,6 +16,7 @@ from ragmon.export.rules import render, rule_groups
 from ragmon.export.state import SdkStats
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import make_record
+from tests.export.test_real_prometheus import CONFIG, GOLD, RECORDS, records
 from tests.support.servers import prometheus
 
 PERMISSIVE = """

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.ingest.test_spans_fuzz import OPTIONS, SPANS
 
 from ragmon.capture.exporters.otlp import SpanWriter, opened
 from ragmon.core import constants, semconv
@@ -25,6 +24,7 @@ from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import Event, Span, to_record
 from ragmon.ingest.spans.values import KEYS, MEMO_MAX_CHARS
 from ragmon.testing import make_record
+from tests.ingest.test_spans_fuzz import OPTIONS, SPANS
 from tests.support.otlp_requests import as_json, carried, export, field
 from tests.support.recorded_spans import START, TRACE, made, recorded
 

@@ -14,8 +14,6 @@ from opentelemetry import baggage, context, propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from tests.server.test_serve_probe import config, right
-from tests.server.test_serve_reload import put, shown
 
 import ragmon as library
 from ragmon.capture.convert import to_record
@@ -26,6 +24,8 @@ from ragmon.monitor.build import probe_key
 from ragmon.monitor.install import Installation
 from ragmon.monitor.probes.question import trace_headers
 from ragmon.testing import Collected
+from tests.server.test_serve_probe import config, right
+from tests.server.test_serve_reload import put, shown
 from tests.support.capturing import capturing, pipeline
 from tests.support.command_line import gold, lines, ragmon
 from tests.support.probed import web

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.project.test_docs import ROOT, blocks
 from tests.server.test_serve_probe import CONFIG, config, right
 from tests.server.test_serve_reload import shown
-
 from tests.support.command_line import environment, ragmon, start
 from tests.support.probed import web
 from tests.support.serving import PORTS, accounted, process, replayed, wait_for

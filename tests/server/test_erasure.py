@@ -9,14 +9,14 @@ from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
-from tests.server.test_serve import request, send
-from tests.server.test_serve_spans import fresh, message
-from tests.cli.test_verify import database
 
 from ragmon.cli.forget import forget
 from ragmon.core.record import Label
 from ragmon.server.journal import Journal, erasure
 from ragmon.server.pipeline.assembler import AssemblyLimits
+from tests.cli.test_verify import database
+from tests.server.test_serve import request, send
+from tests.server.test_serve_spans import fresh, message
 from tests.support.command_line import ragmon
 from tests.support.recorded_spans import recorded
 from tests.support.serving import configuration, journalled, post, serving, wait_for

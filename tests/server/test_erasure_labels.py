@@ -5,12 +5,12 @@ from __future__ import annotations
 import zlib
 
 import pytest
-from tests.server.test_serve_labels import label, trace
-from tests.cli.test_verify import database
 
 from ragmon.server.journal import erase
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
+from tests.cli.test_verify import database
+from tests.server.test_serve_labels import label, trace
 from tests.support.command_line import ragmon
 from tests.support.keepers import Hand
 from tests.support.serving import asked, whole

@@ -12,11 +12,11 @@ from itertools import chain, permutations
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families as parse
-from tests.ingest.test_bad_input import REJECTED
 
 from ragmon.core import semconv
 from ragmon.core.record import encode
 from ragmon.server.pipeline.assembler import AssemblyLimits
+from tests.ingest.test_bad_input import REJECTED
 from tests.support.command_line import ragmon
 from tests.support.otlp_requests import as_json, export
 from tests.support.process_usage import peak

@@ -9,10 +9,9 @@ import struct
 import threading
 from contextlib import ExitStack
 
-from tests.server.test_faults_kill import application
-
 from ragmon.capture.exporters import OtlpExporter
 from ragmon.config.types import Address
+from tests.server.test_faults_kill import application
 from tests.support.front_desk import connect, send, trickling
 from tests.support.otlp_requests import export
 from tests.support.process_usage import peak

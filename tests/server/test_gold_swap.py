@@ -11,7 +11,6 @@ from itertools import count
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
-from tests.server.test_serve_reload import LOADED, put, reloaded
 
 from ragmon.alarms.observations import ObservationSelector
 from ragmon.alarms.plan import AlarmRule
@@ -26,6 +25,7 @@ from ragmon.server.journal import open_readonly
 from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.recovery import entries, recover
 from ragmon.server.pipeline.state import ServerState
+from tests.server.test_serve_reload import LOADED, put, reloaded
 from tests.support.keepers import Hand, fingerprint
 from tests.support.serving import (
     accounted,

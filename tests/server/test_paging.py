@@ -17,10 +17,10 @@ from contextlib import ExitStack
 from importlib import resources
 
 import pytest
-from tests.server.test_drill import CONFIGURATION, PACE, program
 
 from ragmon.config.load import load
 from ragmon.export.rules import render, rule_groups
+from tests.server.test_drill import CONFIGURATION, PACE, program
 from tests.support.alertmanagers import alertmanager_in, listening
 from tests.support.deployed import document
 from tests.support.servers import prometheus

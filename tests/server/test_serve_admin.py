@@ -16,7 +16,6 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
-from tests.server.test_faults_disk import send_until_refused
 
 from ragmon.config.load import load
 from ragmon.export.diagnosis import render
@@ -26,6 +25,7 @@ from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.server import Server
 from ragmon.testing import FakeClock
+from tests.server.test_faults_disk import send_until_refused
 from tests.support.guarded import authorised, beside, guarded
 from tests.support.otlp_requests import export
 from tests.support.serving import (

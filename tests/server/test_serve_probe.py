@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 from time import monotonic
 
-from tests.server.test_serve_reload import logged, put, reloaded, shown
-
 from ragmon.alarms import AlarmTransition
+from tests.server.test_serve_reload import logged, put, reloaded, shown
 from tests.support import probed_functions
 from tests.support.chat_model import TABLE
 from tests.support.command_line import gold, lines

@@ -10,9 +10,9 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from tests.server.test_serve_admin import still
 
 from ragmon.server.journal import RetentionLimits
+from tests.server.test_serve_admin import still
 from tests.support.alarming import write_config
 from tests.support.serving import (
     PORTS,

@@ -7,10 +7,10 @@ import random
 import time
 
 import pytest
-from tests.ingest.test_spans_real import run_program
 
 from ragmon.ingest.spans import Span, to_record
 from ragmon.server.pipeline.assembler import AssemblyLimits
+from tests.ingest.test_spans_real import run_program
 from tests.support.otlp_requests import export
 from tests.support.recorded_spans import recorded
 from tests.support.serving import configuration, journalled, post, process, serving, wait_for

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 
 from ragmon.alarms import AlarmState
 from ragmon.capture.exporters import OtlpExporter
@@ -20,6 +19,7 @@ from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.scoring.snapshot import Snapshot
 from ragmon.server.api import status as glance
 from ragmon.server.api import status as views
+from tests.server.test_serve_admin import GATES, exchange, filled, still  # noqa: F401 - a fixture
 from tests.support.guarded import beside
 from tests.support.serving import accounted, asked, send_body, serving, wait_for, whole
 

@@ -13,7 +13,6 @@ from google.rpc.status_pb2 import Status
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from tests.server.test_server_sockets import address, cpu
 
 from ragmon.config.types import Address
 from ragmon.server.receiver.fast_path import LARGEST, parse_head
@@ -21,6 +20,7 @@ from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits
 from ragmon.server.receiver.listener import HttpServer
+from tests.server.test_server_sockets import address, cpu
 from tests.support.front_desk import FrontDesk, connect, hung_up, rest, send, until
 from tests.support.serving import PROTOBUF, asked, configuration, process, whole
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 from threading import Event
 
+from tests.support.hurried import say  # before ragmon: it runs the clock
+
+# isort: split
+
 import ragmon
 from ragmon.demo.answerer import Application
 from ragmon.demo.load import Load, index_drift
 from ragmon.demo.retriever import load_corpus
-from tests.support.hurried import say  # before ragmon: it runs the clock
 
 if __name__ == "__main__":
     ended = Event()

@@ -7,10 +7,13 @@ import signal
 import sys
 from threading import Event
 
+from tests.support import hurried  # before ragmon: it runs the clock
+
+# isort: split
+
 from ragmon.config.load import load
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.server import Server
-from tests.support import hurried
 
 if __name__ == "__main__":
     ended = Event()
