@@ -5,7 +5,7 @@ SHELL  := /bin/bash
 PYTHON ?= python3
 WORKERS ?= 2
 
-.PHONY: help install setup servers demo stack generate test attack check format bench peers docs clean
+.PHONY: help install setup servers demo stack generate reference test test-all attack check format bench peers docs clean
 
 help:            ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -50,9 +50,10 @@ test: setup servers           ## every test, the files shared out among WORKERS
 attack: setup                 ## ten minutes of every attack beside honest clients
 	RAGMON_ATTACK_SECONDS=$${RAGMON_ATTACK_SECONDS:-600} $(PY) -m pytest -s tests/server/test_mixed_attack.py $(ARGS)
 
-check: setup                  ## lint, format, types
+check: setup                  ## lint, format, import layers, types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy tests/typing
 
@@ -61,6 +62,9 @@ generate: setup               ## deploy/prometheus, deploy/kubernetes and grafan
 	$(VENV)/bin/ragmon generate tests -c deploy/ragmon.toml -o deploy/prometheus/ragmon.tests.yml
 	$(VENV)/bin/ragmon generate rules -c deploy/ragmon.toml --format kubernetes -o deploy/kubernetes/prometheusrule.yaml
 	$(VENV)/bin/ragmon generate dashboard -c deploy/ragmon.toml -o grafana
+
+reference: setup              ## docs/reference and the index of decisions anew
+	PYTHONPATH=. $(PY) docs/reference/generate.py
 
 format: setup                 ## rewrite to the house format
 	$(VENV)/bin/ruff check --fix .

@@ -40,16 +40,16 @@ from tests.support.adversarial import GENERAL, TooLongError, ended_after, growth
 SECONDS = 10
 """After which a test is ended: only what is exponential takes longer."""
 MADE_WHERE_NEEDED = {
-    "alerting.cases.gates",  # reads its own rules
-    "capture.patterns",  # what a pattern of bounded length found
-    "config.kinds",  # the configuration
-    "config.locate",
+    "capture.pii",  # what a pattern of bounded length found
+    "config.positions",  # the configuration
     "config.problems",
-    "config.sampling",
-    "demo.expected",  # a number, as in the patterns of the module
-    "gold.shapes",  # names of members
-    "refusal",  # the default patterns are tried below
-    "text",  # one class of characters
+    "config.tables",
+    "config.types",
+    "core.refusal",  # the default patterns are tried below
+    "core.text",  # one class of characters
+    "demo.answerer",  # a number, as in the patterns of the module
+    "export.rules.unit_tests",  # reads its own rules
+    "gold.schema",  # names of members
 }
 """Modules that make or use a pattern inside a function, and why that is as good as tried."""
 
@@ -182,6 +182,8 @@ FUNCTIONS = {
     convert.answer: lambda text: convert.answer({"claim": text}, None),
     convert.text_of: lambda text: convert.text_of([{"content": text}]),
     convert.as_id: convert.as_id,
+    messages.message: lambda text: messages.message([text, text]),
+    messages.messages: messages.messages,
     messages.parse: messages.parse,
     entries.document: entries.document,
     entries.document_id: entries.document_id,
@@ -201,9 +203,11 @@ FUNCTIONS = {
     values.count: values.count,
     values.text_of: lambda text: values.text_of([{"content": text}]),
     values.as_id: values.as_id,
+    prompts.claims_prompt: prompts.claims_prompt,
     prompts.completion: lambda text: prompts.completion(text.encode("utf-8", "replace")),
     prompts.findings: lambda text: prompts.findings(text, 1, reasons=True),
     prompts.parse_claims: prompts.parse_claims,
+    prompts.relevance: lambda text: prompts.relevance(text, text, [text], reasons=True),
     targets.is_from_cache: lambda text: targets.is_from_cache(header(text)),
     decode.decode: lambda text: decode.decode(text.encode("utf-8", "surrogatepass")),
     json.is_export: lambda text: json.is_export(text.encode("utf-8", "surrogatepass")),
@@ -259,7 +263,7 @@ FRAMES = (
         ("", "4111 ", ""),
     ),
 )
-READERS = (texts, grounding, pii, messages, entries, messages, values, prompts, targets, markdown, escaping)
+READERS = (texts, grounding, pii, messages, entries, values, prompts, markdown, escaping)
 """Modules of which every public function that takes a text first is tried."""
 
 

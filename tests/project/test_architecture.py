@@ -1,73 +1,24 @@
-"""How the package is built: no import cycles, functions that fit a screen, and a light `import ragmon`."""
+"""How the package is built: layers, no import cycles, functions that fit a screen, and a light `import ragmon`."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import ragmon
-
-PACKAGE = Path(ragmon.__file__).parent
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the package by its dotted name without `ragmon.`."""
-    found = {}
-    for path in PACKAGE.rglob("*.py"):
-        parts = list(path.relative_to(PACKAGE).with_suffix("").parts)
-        if parts[-1] == "__init__":
-            parts.pop()
-        found[".".join(parts)] = path
-    return found
+from tests.support.imports import APART, arrows, cycles, layers, modules, package, public_classes
 
 
-def imports(path: Path, *, lazy: bool = True) -> set[str]:
-    """The ragmon modules a file imports; imports for types alone do not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    nodes = ast.walk(tree) if lazy else iter(tree.body)
-    known = modules()
-    found = set()
-    for node in nodes:
-        if id(node) in typing_only:
-            continue
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ragmon":
-            base = node.module.removeprefix("ragmon").removeprefix(".")
-            for alias in node.names:
-                name = f"{base}.{alias.name}".lstrip(".")
-                found.add(name if name in known else base)
-        elif isinstance(node, ast.Import):
-            found |= {
-                a.name.removeprefix("ragmon").removeprefix(".") for a in node.names if a.name.startswith("ragmon.")
-            }
-    return found - {""}
-
-
-def test_there_are_no_import_cycles():
-    """Module by module, imports at load time form no cycle."""
-    graph = {name: imports(path, lazy=False) & set(modules()) for name, path in modules().items()}
-    done: set[str] = set()
-
-    def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
-        if name not in done:
-            for target in graph[name]:
-                # A package and its own modules are one thing to the importer.
-                if not name.startswith(f"{target}.") and target != name:
-                    visit(target, (*trail, name))
-            done.add(name)
-
-    for name in graph:
-        visit(name, ())
+def test_packages_point_down_and_no_module_imports_itself_in_a_circle():
+    """Nine layers and the demo, no name of a class twice: what a newcomer must hold in the head."""
+    assert cycles() == []
+    assert {name: where for name, where in public_classes().items() if len(where) > 1} == {}
+    assert len(arrows()) <= 100
+    found = {package(module) for module in modules()} - APART
+    assert found == {name for layer in layers() for name in layer}
 
 
 def test_functions_fit_a_screen():

@@ -20,8 +20,9 @@ from ragmon.server.receiver.http import receiver_app
 from ragmon.server.receiver.interface import ExportResult, RejectedError
 from ragmon.server.receiver.limits import RequestLimits
 from ragmon.server.receiver.listener import HttpServer
-from tests.server.test_server_sockets import address, cpu
+from tests.server.test_server_sockets import address
 from tests.support.front_desk import FrontDesk, connect, hung_up, rest, send, until
+from tests.support.process_usage import cpu_seconds
 from tests.support.serving import PROTOBUF, asked, configuration, process, whole
 
 USUAL = f"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: {PROTOBUF}\r\n"
@@ -331,14 +332,14 @@ def test_a_single_record_costs_half_of_what_the_general_way_costs(tmp_path):
                     assert sock.recv(1000).startswith(b"HTTP/1.1 200 ")
 
         def cost(round_, more):
-            before = cpu(running.pid)
+            before = cpu_seconds(running.pid)
             starts = range(round_ * 10_000, round_ * 10_000 + 800, 100)
             threads = [threading.Thread(target=send, args=(first, more)) for first in starts]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            return cpu(running.pid) - before
+            return cpu_seconds(running.pid) - before
 
         cost(1, "")
         short, general = [cost(2, ""), cost(4, "")], [cost(3, "Upgrade: x\r\n"), cost(5, "Upgrade: x\r\n")]
