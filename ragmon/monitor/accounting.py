@@ -61,13 +61,13 @@ class SelfMetrics:
 
     def books(self) -> StageCounters:
         """The stage counters of capture, including records lost in dead processes."""
-        counts, adopted = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
+        counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
         ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
         return StageCounters(
-            counts.received + adopted.total() + ignored.total(),
+            counts.received + lost.total() + ignored.total(),
             counts.sent,
             ignored=ignored,
-            dropped=Counter(counts.dropped) + adopted,
+            dropped=Counter(counts.dropped) + lost,
             pending=counts.pending,
         )
 
