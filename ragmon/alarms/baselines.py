@@ -223,7 +223,7 @@ class LatencyBaseline:
         self._counts.update(buckets([latency for latencies in clusters for latency in latencies]))
 
     def finalise(self) -> None:
-        """Compute the p95 from what was absorbed; without enough observations there is no baseline."""
+        """Compute the p95 from the absorbed steps; without enough observations there is no baseline."""
         n = self._counts.total()
         p95 = quantile(self._counts, SHARE) if n >= LIVE_ENOUGH else None
         if p95 is not None:

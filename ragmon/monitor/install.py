@@ -196,7 +196,7 @@ class Installation:
         Raises:
             RagmonError: It takes no span processors.
         """
-        if self.settings.disabled or any(known() is provider for known, _ in self._processors):
+        if self.settings.disabled or any(ref() is provider for ref, _ in self._processors):
             return
         if not hasattr(provider, "add_span_processor"):
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"

@@ -70,18 +70,18 @@ def replay(
     """
     sets = GoldSet.load(gold) if isinstance(gold, str | Path) else gold
     run = Run(Scorer(GoldIndex(sets or ())))
-    run.feed(_as_record(record, place) for place, record in enumerate(records, 1))
+    run.feed(_as_record(record, number) for number, record in enumerate(records, 1))
     return run.report(policy if policy is not None else Policy(gates=default()))
 
 
-def _as_record(value: Record | Mapping[str, Any], place: int) -> Line:
+def _as_record(value: Record | Mapping[str, Any], number: int) -> Line:
     if isinstance(value, Record):
         return bounded(value)[0]
     try:
         return decode(msgspec.json.encode(value))
     except (Rejected, TypeError, ValueError, OverflowError) as error:
         hint = "a dict as a line of a trace file would hold it"
-        raise InputError(f"record {place} is no trace: {error}", hint=hint) from error
+        raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True)

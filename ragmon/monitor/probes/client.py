@@ -56,23 +56,23 @@ class Returns:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: dict[str, Record | None] = {}
+        self._records: dict[str, Record | None] = {}
 
     def expect(self, trace_id: str) -> None:
         """Keep the record of this trace when it arrives."""
         with self._lock:
-            self._found[trace_id] = None
+            self._records[trace_id] = None
 
     def submit(self, record: Record) -> None:
         """Keep a record if its trace is expected."""
         with self._lock:
-            if record.trace_id in self._found:
-                self._found[record.trace_id] = record
+            if record.trace_id in self._records:
+                self._records[record.trace_id] = record
 
     def take(self, trace_id: str) -> Record | None:
         """The record of a trace, or None if it has not arrived; the trace is no longer expected."""
         with self._lock:
-            return self._found.pop(trace_id, None)
+            return self._records.pop(trace_id, None)
 
 
 class ProbeCapture:

@@ -108,7 +108,7 @@ def questions(gold: GoldSet) -> list[GoldQuestion]:
     items = [item for item in gold if item.question.strip()]
     if not items:
         raise RagmonError(f"gold set {gold.name} has no question to ask", hint="items with a question: `ragmon gold`")
-    return [GoldQuestion(place, item.qid, item.question) for place, item in enumerate(items)]
+    return [GoldQuestion(index, item.qid, item.question) for index, item in enumerate(items)]
 
 
 def chosen_probes(
