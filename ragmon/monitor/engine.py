@@ -142,7 +142,7 @@ class Engine:
         return self._limiter.known(record)
 
     def shows(self, pipeline: str) -> bool:
-        """Whether a pipeline has series of its own: it was admitted and has not been removed since."""
+        """Whether a pipeline has series of its own: it is configured, or was admitted and not removed since."""
         return self._limiter.shows(pipeline)
 
     def within(self, captured: SdkStats) -> SdkStats:
