@@ -1,4 +1,4 @@
-"""Alarms that page when it is true: e-detectors with a stated false-alarm budget."""
+"""Alarms: e-detectors with a stated budget of false alarms."""
 
 from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
 from ragmon.alarms.frozen import AlarmTerms, index_terms

@@ -1,14 +1,14 @@
-"""The detector under every alarm: a sum of e-processes that may be looked at every minute for ever.
+"""The detector of every alarm: a sum of e-processes that may be evaluated every minute for ever; and the alarm state.
 
-For a level g and observations x in [0, 1], `prod(1 + bet * (g - x))` is a fair game or a losing one as long as the
-mean is at least g: whoever bets against the metric grows rich only if it dropped. The detector plays one such game from
-every step on and adds them up (Shiryaev-Roberts), for eight sizes of a drop at once. As long as the mean holds, the
-expected number of steps until the wealth passes a threshold A is at least A, whatever else is true of the traffic.
+For a level g and observations x in [0, 1], `prod(1 + bet * (g - x))` is a nonnegative supermartingale as long as the
+mean is at least g: the wealth of a bet against the metric grows only if the mean dropped. The detector starts one such
+process at every step and adds them up (Shiryaev-Roberts), for eight sizes of a drop at once. As long as the mean holds,
+the expected number of steps until the wealth passes a threshold A is at least A, whatever else is true of the traffic.
 
 Source: Shin, Ramdas, Rinaldo, "E-detectors", New England J. Stat. Data Sci. 2 (2024), doi 10.51387/23-NEJSDS51; the
 bets: Waudby-Smith, Ramdas, J. R. Stat. Soc. B 86 (2024).
 
-One alarm: silent until its detector has proof, firing until there is proof of the contrary.
+An alarm is silent until its detector's wealth reaches the threshold, and fires until a second detector proves recovery.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ragmon.alarms.plan import AlarmRule
 from ragmon.stats.detection import DROPS
 
 HIGHEST: Final = 0.9999
-"""Levels are cut here: of a mean of exactly 1 a single failure would be proof, and a label may be wrong."""
+"""Maximum level: against a mean of exactly 1 a single failure would be proof, and a label may be wrong."""
 _ON_ONE: Final = tuple(log1p(-drop) for drop in DROPS)
-_LARGEST: Final = 600.0
-"""Exponents are cut here, far above any threshold and below what a double holds."""
-_FEW: Final = 50
-"""So many means between 0 and 1 are multiplied one by one; the product of more might not fit a double."""
+_MAX_EXPONENT: Final = 600.0
+"""Maximum exponent: far above any threshold and below the range of a double."""
+_MAX_FACTORS: Final = 50
+"""Up to this number, means between 0 and 1 are multiplied one by one; the product of more could overflow a double."""
 
 
 class Detector:
-    """Wealth against "the mean is at least the level".
+    """Evidence (wealth) against the hypothesis that the mean is at least the level.
 
     Args:
-        wealth: One per drop, as `dump` gave it; default: nothing won yet.
+        wealth: One value per drop, as `dump` wrote it; default: zero.
 
     Attributes:
-        wealth: What each game has won, all starting times together.
+        wealth: The wealth for each drop, summed over all starting times.
 
     Example:
         >>> detector = Detector()
@@ -47,52 +47,52 @@ class Detector:
         True
     """
 
-    __slots__ = ("_bets", "_cut", "_level", "_on_zero", "wealth")
+    __slots__ = ("_bets", "_capped_level", "_level", "_on_zero", "wealth")
 
     def __init__(self, wealth: Sequence[float] = ()) -> None:
         self.wealth = list(wealth) or [0.0] * len(DROPS)
-        self._bet(0.0)
+        self._set_level(0.0)
 
     def update(self, seen: Observations, level: float) -> float:
-        """Take in one step.
+        """Process one step.
 
         Args:
-            seen: Its observations, at least one.
-            level: What the mean should be at least, fixed before the step was seen.
+            seen: The step's observations, at least one.
+            level: The lower bound for the mean, fixed before the step was observed.
 
         Returns:
             The mean wealth: evidence that the mean lies below the level.
         """
         if level != self._level:
-            self._bet(level)
+            self._set_level(level)
         ones, zeros, parts = seen
-        wealth = [won + 1.0 for won in self.wealth]
-        if len(parts) > _FEW or zeros * self._on_zero[-1] > _LARGEST:
-            self.wealth = [exp(won) * held for held, won in zip(wealth, self._logs(seen), strict=True)]
+        wealth = [before + 1.0 for before in self.wealth]
+        if len(parts) > _MAX_FACTORS or zeros * self._on_zero[-1] > _MAX_EXPONENT:
+            self.wealth = [exp(before) * value for value, before in zip(wealth, self._log_growth(seen), strict=True)]
             return sum(self.wealth) / len(DROPS)
-        for x in parts:
-            gap = self._cut - x
-            wealth = [held * (1.0 + bet * gap) for held, bet in zip(wealth, self._bets, strict=True)]
+        for part in parts:
+            gap = self._capped_level - part
+            wealth = [value * (1.0 + bet * gap) for value, bet in zip(wealth, self._bets, strict=True)]
         self.wealth = [
-            exp(zeros * lost + ones * kept) * held
-            for held, lost, kept in zip(wealth, self._on_zero, _ON_ONE, strict=True)
+            exp(zeros * log_zero + ones * log_one) * value
+            for value, log_zero, log_one in zip(wealth, self._on_zero, _ON_ONE, strict=True)
         ]
         return sum(self.wealth) / len(DROPS)
 
-    def _bet(self, level: float) -> None:
-        """What is put on each drop, and what a 0 brings; a 1 always costs the drop itself."""
-        self._level, self._cut = level, min(level, HIGHEST)
-        self._bets = tuple(drop / (1.0 - self._cut) for drop in DROPS)
-        self._on_zero = tuple(log1p(bet * self._cut) for bet in self._bets)
+    def _set_level(self, level: float) -> None:
+        """Compute the bet on each drop, and its log gain per 0; the log loss per 1 depends only on the drop."""
+        self._level, self._capped_level = level, min(level, HIGHEST)
+        self._bets = tuple(drop / (1.0 - self._capped_level) for drop in DROPS)
+        self._on_zero = tuple(log1p(bet * self._capped_level) for bet in self._bets)
 
-    def _logs(self, seen: Observations) -> list[float]:
-        """What the step brings, as logarithms, where it is much."""
-        ones, zeros, parts = seen
-        found = []
-        for bet, lost, kept in zip(self._bets, self._on_zero, _ON_ONE, strict=True):
-            between = sum(log1p(bet * (self._cut - x)) for x in parts)
-            found.append(min(_LARGEST, zeros * lost + ones * kept + between))
-        return found
+    def _log_growth(self, observations: Observations) -> list[float]:
+        """The log growth of the step for each drop, limited to `_MAX_EXPONENT`."""
+        ones, zeros, parts = observations
+        logs = []
+        for bet, log_zero, log_one in zip(self._bets, self._on_zero, _ON_ONE, strict=True):
+            between = sum(log1p(bet * (self._capped_level - part)) for part in parts)
+            logs.append(min(_MAX_EXPONENT, zeros * log_zero + ones * log_one + between))
+        return logs
 
     @property
     def mean(self) -> float:
@@ -105,92 +105,92 @@ class Detector:
         return DROPS[max(range(len(DROPS)), key=self.wealth.__getitem__)]
 
     def clear(self) -> None:
-        """Start anew."""
+        """Reset the wealth."""
         self.wealth = [0.0] * len(DROPS)
 
 
 def evidence(mean: float, threshold: float) -> float:
-    """How far the wealth is on its way to the threshold, in [0, 1], on a logarithmic scale.
+    """How close the wealth is to the threshold, in [0, 1], on a logarithmic scale.
 
     >>> evidence(1.0, 10_000), evidence(100.0, 10_000)
     (0.0, 0.5)
     """
-    won = log(mean) if mean > 0 else -inf
-    return min(1.0, max(0.0, won / log(threshold)))
+    log_wealth = log(mean) if mean > 0 else -inf
+    return min(1.0, max(0.0, log_wealth / log(threshold)))
 
 
 RESOLVE: Final = 100.0
-"""Wealth at which a recovery counts as proved; at 20 half of all weak faults would be called over while they last."""
+"""Wealth at which a recovery is proved; at 20, half of all weak faults would be resolved while they last."""
 
 Change = Literal["firing", "resolved"]
 
 
 class Alarm:
-    """The state of one watch.
+    """The state of one alarm.
 
     Args:
-        watch: What is guarded, and how much proof it takes.
+        watch: The alarm rule.
 
     Attributes:
-        firing: Since which minute it fires; None while it is silent.
+        firing: The minute since which it fires; None while it is silent.
     """
 
-    __slots__ = ("_back", "_recovery", "detector", "firing", "watch")
+    __slots__ = ("_recovered_level", "_recovery", "detector", "firing", "watch")
 
     def __init__(self, watch: AlarmRule) -> None:
         self.watch = watch
         self.detector = Detector()
         self.firing: int | None = None
         self._recovery = Detector()
-        self._back = 0.0
+        self._recovered_level = 0.0
 
     def step(self, minute: int, seen: Observations, level: float) -> Change | None:
-        """Take in one step.
+        """Process one step.
 
         Args:
-            minute: Its minute since the epoch.
-            seen: Its observations, oriented so that less is worse; at least one.
-            level: What their mean should be at least.
+            minute: The step's minute since the epoch.
+            seen: The step's observations, oriented so that less is worse; at least one.
+            level: The lower bound for their mean.
 
         Returns:
-            What changed.
+            The transition, if any.
         """
         if self.firing is not None:
-            if self._recovery.update(seen.turned, 1.0 - self._back) < RESOLVE:
+            if self._recovery.update(seen.turned, 1.0 - self._recovered_level) < RESOLVE:
                 return None
             self.clear()
             return "resolved"
-        # Nothing can fall below a level of 0, and wealth would grow by waiting alone.
+        # Nothing can fall below a level of 0, and the wealth would grow with every step anyway.
         if level <= 0 or self.detector.update(seen, level) < self.watch.threshold:
             return None
         self.firing = minute
-        # Half-way between what should be and what best explains the fall: above that, it is over.
-        self._back = level * (1.0 - self.detector.drop / 2.0)
+        # Recovered means: above the middle between the level and the mean that best explains the fall.
+        self._recovered_level = level * (1.0 - self.detector.drop / 2.0)
         self.detector.clear()
         return "firing"
 
     def clear(self) -> None:
-        """Start anew, silent."""
+        """Silence the alarm and reset its detectors."""
         self.firing = None
         self.detector.clear()
         self._recovery.clear()
 
     @property
     def evidence(self) -> float:
-        """How far it is on its way to firing, in [0, 1]; 1 while it fires."""
+        """How close it is to firing, in [0, 1]; 1 while it fires."""
         return 1.0 if self.firing is not None else evidence(self.detector.mean, self.watch.threshold)
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The state as plain JSON data."""
         return {
             "wealth": self.detector.wealth,
             "firing": self.firing,
-            "back": self._back,
+            "back": self._recovered_level,
             "recovery": self._recovery.wealth,
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.detector = Detector(data["wealth"])
-        self.firing, self._back = data["firing"], data["back"]
+        self.firing, self._recovered_level = data["firing"], data["back"]
         self._recovery = Detector(data["recovery"])

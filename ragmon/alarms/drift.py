@@ -1,6 +1,6 @@
-"""What moved without anybody labelling it: distributions block by block, and the index under a build.
+"""Drift alarms that need no labels: distributions of the traffic, block by block, and the indexes under each build.
 
-Drift without labels: tickets that say what is different, and never that it is worse.
+They are tickets: they report that something changed, never that it is worse.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from ragmon.scoring.minutes import SHAPES, Step
 from ragmon.stats.histograms import decile_edges
 
 HORIZON: Final = 60
-"""Minutes in which two indexes under one build count as one too many."""
+"""Minutes within which several indexes under one build are counted together."""
 REFERENCE: Final = 3_000
 BLOCK: Final = 300
-"""Observations of the reference, and at least of a block that is compared with it."""
+"""Observations of the reference; and the minimum of a block that is compared with it."""
 PERIOD: Final = 60
-"""Minutes of a block at least, and of the reference."""
+"""Minimum length in minutes of a block and of the reference."""
 FLOOR: Final = 0.1
-"""Smaller shifts are nobody's business, however certain."""
+"""Shifts below this population stability index are irrelevant, however certain."""
 _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.124, 27.877)
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
 _SMALL: Final = 0.5
-"""Stands for an empty bin, whose logarithm is not."""
+"""The count used for an empty bin, because log(0) is undefined."""
 
 
 def psi(reference: Sequence[int], block: Sequence[int]) -> float:
@@ -37,7 +37,7 @@ def psi(reference: Sequence[int], block: Sequence[int]) -> float:
 
     Args:
         reference: Counts by bin.
-        block: The same of what is compared with it.
+        block: Counts by bin of the distribution that is compared with it.
 
     Source: symmetrised Kullback-Leibler divergence (Jeffreys, Proc. R. Soc. A 186 (1946)) of two histograms.
 
@@ -45,17 +45,17 @@ def psi(reference: Sequence[int], block: Sequence[int]) -> float:
     0.169
     """
     m, n = sum(reference), sum(block)
-    found = 0.0
+    index = 0.0
     for old, new in zip(reference, block, strict=True):
         p, q = max(old, _SMALL) / m, max(new, _SMALL) / n
-        found += (q - p) * log(q / p)
-    return found
+        index += (q - p) * log(q / p)
+    return index
 
 
 def moved(reference: Sequence[int], block: Sequence[int]) -> bool:
-    """Whether a block drifted: further than chance would take it once in a thousand blocks, and than anyone cares.
+    """Whether a block drifted: by more than chance explains in 99.9 % of blocks, and by at least `FLOOR`.
 
-    Source: where nothing moved, `psi * n * m / (n + m)` is about chi-squared with one degree less than bins.
+    Source: without drift, `psi * n * m / (n + m)` is about chi-squared with one degree of freedom less than bins.
     """
     m, n, index = sum(reference), sum(block), psi(reference, block)
     freedom = len(reference) - 1
@@ -63,7 +63,7 @@ def moved(reference: Sequence[int], block: Sequence[int]) -> bool:
 
 
 class DistributionMonitor:
-    """One property of the traffic, block by block against its first hour.
+    """Compares one property of the traffic, block by block, with its first block of at least an hour.
 
     Attributes:
         firing: The last block drifted.
@@ -79,7 +79,7 @@ class DistributionMonitor:
         self._begun: int | None = None
 
     def step(self, minute: int, counts: Mapping[int, int]) -> bool:
-        """Take in a minute's log-bucket counts; returns whether the alarm changed."""
+        """Process a minute's log-bucket counts; returns whether the alarm changed."""
         if self._begun is None:
             self._begun = minute
         elif minute - self._begun >= PERIOD and self._block.total() >= (BLOCK if self._edges else REFERENCE):
@@ -88,7 +88,7 @@ class DistributionMonitor:
         return False
 
     def _close(self, minute: int, counts: Mapping[int, int]) -> bool:
-        """End a block: the first becomes the reference, others are compared with it."""
+        """End a block: the first becomes the reference, later ones are compared with it."""
         block, self._block, self._begun = self._block, Counter(counts), minute
         if self._edges is None:
             self._edges = decile_edges(block)
@@ -98,19 +98,19 @@ class DistributionMonitor:
         return before != self.firing
 
     def clear(self) -> None:
-        """What comes now becomes the reference."""
+        """Reset: the next block becomes the reference."""
         self.firing, self._edges, self._reference = False, None, []
         self._block, self._begun = Counter(), None
 
     def _binned(self, counts: Mapping[int, int]) -> list[int]:
         edges = self._edges or []
-        found = [0] * (len(edges) + 1)
-        for place, n in counts.items():
-            found[bisect_left(edges, place)] += n
-        return found
+        bins = [0] * (len(edges) + 1)
+        for bucket, n in counts.items():
+            bins[bisect_left(edges, bucket)] += n
+        return bins
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The state as plain JSON data."""
         return {
             "firing": self.firing,
             "edges": self._edges,
@@ -120,20 +120,20 @@ class DistributionMonitor:
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.firing, self._edges, self._reference = data["firing"], data["edges"], data["reference"]
         self._block = Counter({int(i): n for i, n in data["block"].items()})
         self._begun = data["begun"]
 
 
 class Indexes:
-    """How many indexes answered under each build lately.
+    """Counts the indexes that answered under each build within `HORIZON` minutes.
 
     Args:
-        limit: So many are right.
+        limit: The number of indexes that is allowed.
 
     Attributes:
-        firing: There are more.
+        firing: A build has more.
     """
 
     __slots__ = ("_limit", "_seen", "firing")
@@ -144,7 +144,7 @@ class Indexes:
         self._seen: dict[tuple[str, str], int] = {}
 
     def step(self, minute: int, indexes: Iterable[tuple[str, str]]) -> bool:
-        """Take in the `(build, index_hash)` of a minute; returns whether the alarm changed."""
+        """Process the `(build, index_hash)` pairs of a minute; returns whether the alarm changed."""
         for key in indexes:
             self._seen[key] = minute
         for key in [key for key, last in self._seen.items() if last <= minute - HORIZON]:
@@ -154,27 +154,27 @@ class Indexes:
         return before != self.firing
 
     def clear(self) -> None:
-        """What answered until now is forgotten."""
+        """Forget all indexes."""
         self.firing = False
         self._seen.clear()
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The state as plain JSON data."""
         return {"firing": self.firing, "seen": [[*key, last] for key, last in sorted(self._seen.items())]}
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.firing = data["firing"]
         self._seen = {(build, index): last for build, index, last in data["seen"]}
 
 
 @dataclass
 class DriftSignal:
-    """How one drift alarm stands.
+    """The state of one drift alarm.
 
     Attributes:
-        alert, metric, severity: Which.
-        firing: Since which minute; None while it is silent.
+        alert, metric, severity: Which alarm.
+        firing: The minute since which it fires; None while it is silent.
     """
 
     alert: str
@@ -187,14 +187,15 @@ class Drift:
     """The drift alarms of a pipeline.
 
     Args:
-        terms: How the alarms on indexes are called, and when they fire.
+        terms: Names, severities and limits of the index alarms.
     """
 
     def __init__(self, terms: AlarmTerms) -> None:
         self._indexes = [
-            (DriftSignal(one.alert, constants.INDEX_HASH, one.severity), Indexes(one.limit)) for one in terms.indexes
+            (DriftSignal(term.alert, constants.INDEX_HASH, term.severity), Indexes(term.limit))
+            for term in terms.indexes
         ]
-        self._shapes = {
+        self._distributions = {
             name: (DriftSignal(f"{name}:drift", name, constants.TICKET), DistributionMonitor()) for name in SHAPES
         }
 
@@ -204,47 +205,47 @@ class Drift:
         return tuple(signal for signal, _ in self._all())
 
     def _all(self) -> list[tuple[DriftSignal, Indexes | DistributionMonitor]]:
-        return [*self._indexes, *self._shapes.values()]
+        return [*self._indexes, *self._distributions.values()]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:
-        """Take in one step; returns the alarms that changed.
+        """Process one step; returns the alarms that changed.
 
         Args:
             step: The step.
-            source: Where user traffic is counted.
+            source: The source of user traffic.
         """
         changed = [signal for signal, indexes in self._indexes if indexes.step(step.minute, step.indexes)]
-        for name, (signal, shape) in self._shapes.items():
+        for name, (signal, monitor) in self._distributions.items():
             counts = step.shape(source, name)
-            if counts and shape.step(step.minute, counts):
+            if counts and monitor.step(step.minute, counts):
                 changed.append(signal)
         for signal in changed:
             signal.firing = step.minute if signal.firing is None else None
         return changed
 
     def restart(self) -> list[DriftSignal]:
-        """Forget how traffic was distributed: it comes from elsewhere now. Returns what fired."""
-        fired = [signal for signal, _ in self._shapes.values() if signal.firing is not None]
-        for signal, shape in self._shapes.values():
+        """Forget the distributions, because the traffic has another source now. Returns the alarms that fired."""
+        fired = [signal for signal, _ in self._distributions.values() if signal.firing is not None]
+        for signal, monitor in self._distributions.values():
             signal.firing = None
-            shape.clear()
+            monitor.clear()
         return fired
 
     def clear(self, alert: str) -> bool:
-        """Silence the alarm of a name; returns whether it fired."""
-        signal, holder = next(pair for pair in self._all() if pair[0].alert == alert)
+        """Silence the alarm with a name; returns whether it fired."""
+        signal, monitor = next(pair for pair in self._all() if pair[0].alert == alert)
         fired, signal.firing = signal.firing is not None, None
-        holder.clear()
+        monitor.clear()
         return fired
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
-        return {signal.alert: {"firing": signal.firing, "seen": holder.dump()} for signal, holder in self._all()}
+        """The state as plain JSON data."""
+        return {signal.alert: {"firing": signal.firing, "seen": monitor.dump()} for signal, monitor in self._all()}
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
-        for signal, holder in self._all():
-            held = data.get(signal.alert)
-            if held is not None:
-                signal.firing = held["firing"]
-                holder.restore(held["seen"])
+        """Restore what `dump` wrote."""
+        for signal, monitor in self._all():
+            state = data.get(signal.alert)
+            if state is not None:
+                signal.firing = state["firing"]
+                monitor.restore(state["seen"])

@@ -1,6 +1,7 @@
-"""The alarms of one pipeline: a step in, edges out; no clock, no files, no chance.
+"""The alarms of one pipeline (`PipelineAlarms`) and of all pipelines (`AlarmEngine`).
 
-The alarms of all pipelines: records are collected minute by minute, and every closed minute is judged.
+Records are collected minute by minute; every closed minute is one step, and the result is a list of alarm transitions.
+No clock, no files, no randomness: the same steps give the same transitions.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from ragmon.scoring.score_table import ScoreTable
 
 @dataclass(frozen=True)
 class AlarmTransition:
-    """An alarm that began or ended.
+    """An alarm that started or stopped firing.
 
     Attributes:
         ts: The end of the step that decided it, seconds since the epoch.
-        pipeline, alert, metric: What it is about.
+        pipeline, alert, metric: Which alarm.
         severity: page, look or ticket.
-        state: What it became.
+        state: The new state.
     """
 
     ts: float
@@ -54,112 +55,112 @@ class PipelineAlarms:
     """The state of a pipeline's alarms.
 
     Args:
-        pipeline: Its name.
-        terms: What is guarded, and how.
+        pipeline: The pipeline's name.
+        terms: The alarm rules and baseline settings of the pipeline.
         table: The metrics.
 
     Attributes:
-        alarms: By the name of their alert.
-        baselines: By what is compared with them.
+        alarms: By alert name.
+        baselines: By `baseline_name` of the rules that use them.
         latency: The baseline of the latency.
-        drift: What is told as a ticket.
-        selector: What is looked at.
+        drift: The drift alarms.
+        selector: Chooses the observations that rules judge.
     """
 
     def __init__(self, pipeline: str, terms: AlarmTerms, table: ScoreTable) -> None:
         self.pipeline = pipeline
-        self.alarms = {watch.alert: Alarm(watch) for watch in terms.watches}
+        self.alarms = {rule.alert: Alarm(rule) for rule in terms.watches}
         self.latency = LatencyBaseline(terms.learn)
         self.baselines: dict[str, Baseline] = {}
         self.drift = Drift(terms)
         self.selector = ObservationSelector(table)
-        self._given = terms.given
-        self._watching: dict[str, AlarmRule] = {}
+        self._frozen = terms.given
+        self._rules: dict[str, AlarmRule] = {}
         self._latencies: dict[str | None, LatencyBaseline] = {None: self.latency}
         for alarm in self.alarms.values():
             self._attach(alarm, terms.learn)
-        restore_baseline(self._given, self.baselines, self.latency, self.selector)
+        restore_baseline(self._frozen, self.baselines, self.latency, self.selector)
 
     def _attach(self, alarm: Alarm, learn: int) -> None:
-        """Give an alarm the baseline it shares with all others on the same observations."""
-        watch = alarm.watch
-        if watch.metric == constants.LATENCY:
-            self._latencies.setdefault(watch.source, LatencyBaseline(learn))
-        elif watch.kind != "gate" and baseline_name(watch) not in self.baselines:
-            name = baseline_name(watch)
-            enough, full = (GOLD_ENOUGH, GOLD_FULL) if watch.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
+        """Give an alarm its baseline; alarms on the same observations share one."""
+        rule = alarm.watch
+        if rule.metric == constants.LATENCY:
+            self._latencies.setdefault(rule.source, LatencyBaseline(learn))
+        elif rule.kind != "gate" and baseline_name(rule) not in self.baselines:
+            name = baseline_name(rule)
+            enough, full = (GOLD_ENOUGH, GOLD_FULL) if rule.needs_gold else (LIVE_ENOUGH, LIVE_FULL)
             self.baselines[name] = Baseline(enough=enough, full=full, learn=learn)
-            self._watching[name] = watch
+            self._rules[name] = rule
 
     def step(self, step: Step) -> list[AlarmTransition]:
-        """Take in one step.
+        """Process one step.
 
         Args:
             step: The pipeline's records of a minute, later than any before.
 
         Returns:
-            What changed, in the order of the watches.
+            The transitions, in the order of the rules.
         """
-        edges = self._restart(self.selector.turn(step), step.minute)
-        seen = self._see(step)
+        transitions = self._restart(self.selector.turn(step), step.minute)
+        observations = self._observe(step)
         for alarm in self.alarms.values():
-            change = self._judge(alarm, step.minute, seen[observation_key(alarm.watch)])
+            change = self._judge(alarm, step.minute, observations[observation_key(alarm.watch)])
             if change is not None:
-                edges.append(self._edge(alarm.watch, step.minute, change))
-        self._learn(step, seen)
+                transitions.append(self._transition(alarm.watch, step.minute, change))
+        self._learn(step, observations)
         for signal in self.drift.step(step, self.selector.sources.get(False, "")):
             state: Change = "resolved" if signal.firing is None else "firing"
-            edges.append(self._edge(signal, step.minute, state))
-        return edges
+            transitions.append(self._transition(signal, step.minute, state))
+        return transitions
 
     def absorb(self, step: Step) -> None:
-        """Learn a step at once, and judge nothing: it belongs to a run that is known to be good."""
+        """Learn a step at once, without judging it: it belongs to a run that is known to be good."""
         self._restart(self.selector.turn(step), step.minute)
-        seen = self._see(step)
-        self.latency.absorb(self._took(step, None))
+        observations = self._observe(step)
+        self.latency.absorb(self._latencies_of(step, None))
         for name, baseline in self.baselines.items():
-            baseline.absorb(seen[observation_key(self._watching[name])])
+            baseline.absorb(observations[observation_key(self._rules[name])])
 
-    def _see(self, step: Step) -> dict[tuple[object, ...], Observations]:
-        """What the step says, for everything that is looked at."""
-        quiet = not self._acute(step.minute)
-        found: dict[tuple[object, ...], Observations] = {}
+    def _observe(self, step: Step) -> dict[tuple[object, ...], Observations]:
+        """The observations of the step for every rule, by `observation_key`."""
+        freeze = not self._has_recent_alarm(step.minute)
+        observations: dict[tuple[object, ...], Observations] = {}
         for alarm in self.alarms.values():
-            watch = alarm.watch
-            key = observation_key(watch)
-            if key in found:
+            rule = alarm.watch
+            key = observation_key(rule)
+            if key in observations:
                 continue
-            if watch.metric == constants.LATENCY:
-                found[key] = self._latencies[watch.source].of(self._took(step, watch.source), watch.ratio)
-            elif watch.kind == "paired":
-                found[key] = self.selector.paired(step, watch, freeze=quiet)
+            if rule.metric == constants.LATENCY:
+                observations[key] = self._latencies[rule.source].of(self._latencies_of(step, rule.source), rule.ratio)
+            elif rule.kind == "paired":
+                observations[key] = self.selector.paired(step, rule, freeze=freeze)
             else:
-                found[key] = self.selector.of(step, watch)
-        return found
+                observations[key] = self.selector.of(step, rule)
+        return observations
 
-    def _took(self, step: Step, source: str | None) -> list[list[float]]:
-        """How long the step's requests of a source took, by cluster; None is where users are."""
+    def _latencies_of(self, step: Step, source: str | None) -> list[list[float]]:
+        """The latencies of the step's requests from a source, by cluster; None is the source of user traffic."""
         return list(step.latency.get(source or self.selector.sources.get(False, ""), {}).values())
 
-    def _judge(self, alarm: Alarm, minute: int, seen: Observations) -> Change | None:
-        """Whether a step changes an alarm."""
-        watch = alarm.watch
-        level = self._level(watch)
-        if level is None or not seen.n:
+    def _judge(self, alarm: Alarm, minute: int, observations: Observations) -> Change | None:
+        """The transition that a step causes in an alarm; None without one."""
+        rule = alarm.watch
+        level = self._level(rule)
+        if level is None or not observations.n:
             return None
-        return alarm.step(minute, seen if watch.at_least else seen.turned, level)
+        return alarm.step(minute, observations if rule.at_least else observations.turned, level)
 
-    def _level(self, watch: AlarmRule) -> float | None:
-        """What the mean should be at least, after turning; None while nobody knows."""
-        if watch.kind == "gate":
-            return watch.level if watch.at_least else 1.0 - watch.level
-        slow = watch.metric == constants.LATENCY
-        baseline = self._latencies[watch.source].share if slow else self.baselines[baseline_name(watch)]
-        return baseline.level(watch.z, watch.margin, at_least=watch.at_least)
+    def _level(self, rule: AlarmRule) -> float | None:
+        """The lower bound for the mean, after an upper bound was inverted; None while the baseline is learned."""
+        if rule.kind == "gate":
+            return rule.level if rule.at_least else 1.0 - rule.level
+        is_latency = rule.metric == constants.LATENCY
+        baseline = self._latencies[rule.source].share if is_latency else self.baselines[baseline_name(rule)]
+        return baseline.level(rule.z, rule.margin, at_least=rule.at_least)
 
-    def _learn(self, step: Step, seen: Mapping[tuple[object, ...], Observations]) -> None:
-        """Learn what all is well looks like, and only while all is well."""
-        if self._acute(step.minute):
+    def _learn(self, step: Step, observations: Mapping[tuple[object, ...], Observations]) -> None:
+        """Update the baselines, but only while no recent alarm fires."""
+        if self._has_recent_alarm(step.minute):
             for baseline in self.baselines.values():
                 baseline.forget()
             for latency in self._latencies.values():
@@ -171,99 +172,97 @@ class PipelineAlarms:
             if alarm.firing is None and alarm.evidence > PAUSE
         }
         for name, baseline in self.baselines.items():
-            now = seen[observation_key(self._watching[name])]
-            if now.n:
-                baseline.see(step.minute, now)
+            current = observations[observation_key(self._rules[name])]
+            if current.n:
+                baseline.see(step.minute, current)
             if name not in suspicious:
                 baseline.learn(step.minute)
         for source, latency in self._latencies.items():
-            latency.see(step.minute, self._took(step, source))
+            latency.see(step.minute, self._latencies_of(step, source))
             if constants.LATENCY not in suspicious:
                 latency.learn(step.minute)
 
-    def _acute(self, minute: int) -> bool:
-        """Whether anything is wrong that was not before: a gate nobody ever kept would stop all learning for ever."""
+    def _has_recent_alarm(self, minute: int) -> bool:
+        """Whether an alarm fires that is not chronic: a gate that never passed would stop all learning for ever."""
         return any(
             alarm.firing is not None and (alarm.watch.kind != "gate" or minute - alarm.firing < CHRONIC)
             for alarm in self.alarms.values()
         )
 
-    def _restart(self, turn: SourceSwitch, minute: int) -> list[AlarmTransition]:
-        """Start anew what looks at another source or another gold set: it is another population.
+    def _restart(self, switch: SourceSwitch, minute: int) -> list[AlarmTransition]:
+        """Reset the alarms and baselines whose source or gold set changed: the population is another one.
 
         Args:
-            turn: What changed.
+            switch: What changed.
             minute: When.
         """
-        if turn == SourceSwitch():
+        if switch == SourceSwitch():
             return []
-        over: list[AlarmRule | DriftSignal] = []
+        resolved: list[AlarmRule | DriftSignal] = []
         for alarm in self.alarms.values():
-            if self.selector.concerns(turn, alarm.watch):
-                over += [alarm.watch] if alarm.firing is not None else []
+            if self.selector.concerns(switch, alarm.watch):
+                resolved += [alarm.watch] if alarm.firing is not None else []
                 alarm.clear()
         for name, baseline in self.baselines.items():
-            if self.selector.concerns(turn, self._watching[name]):
+            if self.selector.concerns(switch, self._rules[name]):
                 baseline.restart()
-        if False in turn.sources:
+        if False in switch.sources:
             self.latency.restart()
-            over += self.drift.restart()
-        return [self._edge(what, minute, "resolved") for what in over]
+            resolved += self.drift.restart()
+        return [self._transition(rule, minute, "resolved") for rule in resolved]
 
-    def _edge(self, what: AlarmRule | DriftSignal, minute: int, change: Change) -> AlarmTransition:
-        return AlarmTransition(
-            float((minute + 1) * STEP), self.pipeline, what.alert, what.metric, what.severity, change
-        )
+    def _transition(self, rule: AlarmRule | DriftSignal, minute: int, state: Change) -> AlarmTransition:
+        return AlarmTransition(float((minute + 1) * STEP), self.pipeline, rule.alert, rule.metric, rule.severity, state)
 
     def acknowledge(self, alert: str, minute: int) -> list[AlarmTransition]:
-        """Silence an alarm and arm it again.
+        """Silence an alarm and restart its detector from nothing.
 
         Raises:
             UnknownNameError: There is no such alarm.
         """
-        found: dict[str, AlarmRule | DriftSignal] = {name: alarm.watch for name, alarm in self.alarms.items()}
-        found |= {signal.alert: signal for signal in self.drift.signals}
-        if alert not in found:
-            raise UnknownNameError("alarm", alert, found)
+        rules: dict[str, AlarmRule | DriftSignal] = {name: alarm.watch for name, alarm in self.alarms.items()}
+        rules |= {signal.alert: signal for signal in self.drift.signals}
+        if alert not in rules:
+            raise UnknownNameError("alarm", alert, rules)
         if alert in self.alarms:
             fired = self.alarms[alert].firing is not None
             self.alarms[alert].clear()
         else:
             fired = self.drift.clear(alert)
-        return [self._edge(found[alert], minute, "resolved")] if fired else []
+        return [self._transition(rules[alert], minute, "resolved")] if fired else []
 
     def end(self, minute: int) -> list[AlarmTransition]:
-        """The end of every alarm that fires: its pipeline is given up."""
+        """`resolved` transitions of every alarm that fires: the pipeline is being removed."""
         firing: list[AlarmRule | DriftSignal] = [
             alarm.watch for alarm in self.alarms.values() if alarm.firing is not None
         ]
         firing += [signal for signal in self.drift.signals if signal.firing is not None]
-        return [self._edge(what, minute, "resolved") for what in firing]
+        return [self._transition(rule, minute, "resolved") for rule in firing]
 
     def held_against(self, watch: AlarmRule) -> float | None:
-        """What a watch holds its metric against, as it is exported; None while nobody knows."""
+        """The level a rule compares its metric with, as exported; None while the baseline is learned."""
         level = self._level(watch)
         return level if level is None or watch.at_least else 1.0 - level
 
     def baseline_of(self, watch: AlarmRule) -> Baseline | None:
-        """The baseline of a watch; None where it needs none."""
+        """The baseline of a rule; None where it needs none."""
         if watch.metric == constants.LATENCY:
             return self._latencies[watch.source].share
         return None if watch.kind == "gate" else self.baselines[baseline_name(watch)]
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The state as plain JSON data."""
         return {
             "alarms": {name: alarm.dump() for name, alarm in self.alarms.items()},
             "baselines": {name: baseline.dump() for name, baseline in self.baselines.items()},
             "latency": [[source, latency.dump()] for source, latency in self._latencies.items()],
-            "given": fingerprint(self._given),
+            "given": fingerprint(self._frozen),
             "sight": self.selector.dump(),
             "drift": self.drift.dump(),
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote; alarms and baselines that are new since then start from nothing."""
+        """Restore what `dump` wrote; alarms and baselines that are new since then start empty."""
         for name, alarm in data["alarms"].items():
             if name in self.alarms:
                 self.alarms[name].restore(alarm)
@@ -275,29 +274,29 @@ class PipelineAlarms:
                 self._latencies[source].restore(latency)
         self.selector.restore(data["sight"])
         self.drift.restore(data["drift"])
-        if self._given is not None and data["given"] != fingerprint(self._given):
-            restore_baseline(self._given, self.baselines, self.latency, self.selector)
+        if self._frozen is not None and data["given"] != fingerprint(self._frozen):
+            restore_baseline(self._frozen, self.baselines, self.latency, self.selector)
 
 
 def baseline_name(watch: AlarmRule) -> str:
-    """What a watch is compared with: one baseline for every tier and both directions of the same observations."""
+    """The baseline of a rule: one for every severity and both directions of the same observations."""
     return f"{watch.metric}:paired" if watch.kind == "paired" else watch.metric
 
 
 def observation_key(watch: AlarmRule) -> tuple[object, ...]:
-    """What makes two watches look at the same observations."""
+    """The key of a rule's observations: rules with equal keys judge the same observations."""
     return watch.metric, watch.kind == "paired", watch.source, watch.gold, watch.where, watch.needs_gold, watch.ratio
 
 
 @dataclass(frozen=True)
 class AlarmState:
-    """How one alarm stands.
+    """The state of one alarm.
 
     Attributes:
-        pipeline, alert, metric, severity: Which.
-        firing: The end of the step it fires since, seconds since the epoch; None while it is silent.
-        evidence: How far it is on its way to firing, in [0, 1].
-        level: What the metric is held against, as it is exported; None while its baseline is being learned.
+        pipeline, alert, metric, severity: Which alarm.
+        firing: The end of the step since which it fires, seconds since the epoch; None while it is silent.
+        evidence: How close it is to firing, in [0, 1].
+        level: The level the metric is compared with, as exported; None while its baseline is being learned.
         baseline: `learning`, `growing`, `frozen` or `given`; "" for a gate, which needs none.
         version: Of a baseline that is frozen or given.
     """
@@ -314,15 +313,15 @@ class AlarmState:
 
 
 class AlarmEngine:
-    """Alarms with a false-alarm budget, however often anybody looks.
+    """The alarms of all pipelines. The false-alarm budget holds however often the state is read.
 
     Args:
         table: The metrics.
-        terms: What holds for a pipeline, by its name.
-        slices: Slices that some gate guards.
+        terms: Returns the alarm settings of a pipeline.
+        slices: Slices with at least one gate.
 
     Attributes:
-        steps: Where the scorer leaves what belongs together.
+        steps: Collects the scored records by minute.
         pipelines: The state of each pipeline that had records.
     """
 
@@ -336,26 +335,26 @@ class AlarmEngine:
         """Judge every minute that ended.
 
         Args:
-            now: Seconds since the epoch, by the clock records arrive by.
+            now: Seconds since the epoch, on the clock of record arrival.
 
         Returns:
-            Alarms that began or ended, in the order of time.
+            The transitions, in the order of time.
         """
-        return [edge for pipeline, step in self.steps.close(now) for edge in self.of(pipeline).step(step)]
+        return [transition for pipeline, step in self.steps.close(now) for transition in self.of(pipeline).step(step)]
 
     def of(self, pipeline: str) -> PipelineAlarms:
-        """The alarms of one pipeline, armed when it is new."""
-        found = self.pipelines.get(pipeline)
-        if found is None:
-            found = self.pipelines[pipeline] = PipelineAlarms(pipeline, self._terms(pipeline), self._table)
-        return found
+        """The alarms of one pipeline, created on first use."""
+        alarms = self.pipelines.get(pipeline)
+        if alarms is None:
+            alarms = self.pipelines[pipeline] = PipelineAlarms(pipeline, self._terms(pipeline), self._table)
+        return alarms
 
     def states(self) -> list[AlarmState]:
-        """Every alarm of every pipeline that had records."""
+        """The state of every alarm of every pipeline that had records."""
         return [state for pipeline in sorted(self.pipelines) for state in _states(self.pipelines[pipeline])]
 
     def acknowledge(self, pipeline: str, alert: str) -> list[AlarmTransition]:
-        """Silence an alarm that fires and arm it again: it starts from nothing.
+        """Silence an alarm that fires and restart its detector from nothing.
 
         Raises:
             UnknownNameError: There is no such pipeline or alarm.
@@ -365,51 +364,51 @@ class AlarmEngine:
         return self.pipelines[pipeline].acknowledge(alert, self.steps.closed)
 
     def give_up(self, pipeline: str, now: float) -> list[AlarmTransition]:
-        """Forget a pipeline; the alarms of it that fire are over.
+        """Remove a pipeline; its firing alarms are resolved.
 
         Args:
-            pipeline: Its name.
-            now: When that is, seconds since the epoch.
+            pipeline: The pipeline's name.
+            now: Seconds since the epoch.
         """
-        found = self.pipelines.pop(pipeline, None)
-        return [] if found is None else found.end(int(now) // STEP)
+        alarms = self.pipelines.pop(pipeline, None)
+        return [] if alarms is None else alarms.end(int(now) // STEP)
 
     def dump(self) -> dict[str, Any]:
         """The whole state as plain JSON data: no text, no sessions, no questions."""
         return deepcopy(self.view())
 
     def view(self) -> dict[str, Any]:
-        """What `dump` gives, but parts of it are the state itself: to be written before anything else is counted."""
-        pipelines = {name: one.dump() for name, one in self.pipelines.items()}
+        """Like `dump`, but without copying: serialise it before anything else is counted."""
+        pipelines = {name: alarms.dump() for name, alarms in self.pipelines.items()}
         return {"steps": self.steps.dump(), "pipelines": pipelines}
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote; a lost state delays alarms and never raises one."""
+        """Restore what `dump` wrote. A lost state delays alarms and never raises one."""
         data = deepcopy(data)
         self.steps.restore(data["steps"])
-        for name, one in data["pipelines"].items():
-            self.of(name).restore(one)
+        for name, state in data["pipelines"].items():
+            self.of(name).restore(state)
 
 
-def _states(one: PipelineAlarms) -> list[AlarmState]:
-    found = [_state(one, alarm) for alarm in one.alarms.values()]
-    for signal in one.drift.signals:
-        fires = minute_end(signal.firing)
-        evidence = float(fires is not None)
-        found.append(AlarmState(one.pipeline, signal.alert, signal.metric, signal.severity, fires, evidence))
-    return found
+def _states(alarms: PipelineAlarms) -> list[AlarmState]:
+    states = [_state(alarms, alarm) for alarm in alarms.alarms.values()]
+    for signal in alarms.drift.signals:
+        firing = minute_end(signal.firing)
+        evidence = float(firing is not None)
+        states.append(AlarmState(alarms.pipeline, signal.alert, signal.metric, signal.severity, firing, evidence))
+    return states
 
 
-def _state(one: PipelineAlarms, alarm: Alarm) -> AlarmState:
-    watch, baseline = alarm.watch, one.baseline_of(alarm.watch)
+def _state(alarms: PipelineAlarms, alarm: Alarm) -> AlarmState:
+    rule, baseline = alarm.watch, alarms.baseline_of(alarm.watch)
     return AlarmState(
-        one.pipeline,
-        watch.alert,
-        watch.metric,
-        watch.severity,
+        alarms.pipeline,
+        rule.alert,
+        rule.metric,
+        rule.severity,
         minute_end(alarm.firing),
         alarm.evidence,
-        one.held_against(watch),
+        alarms.held_against(rule),
         "" if baseline is None else baseline.state,
         "" if baseline is None else baseline.version,
     )
@@ -421,6 +420,6 @@ def minute_end(minute: int | None) -> float | None:
 
 
 def as_alert_line(edge: AlarmTransition) -> dict[str, Any]:
-    """An edge as a line of an alerts file."""
+    """A transition as a line of an alerts file."""
     alert = edge.alert if edge.pipeline == constants.DEFAULT_PIPELINE else f"{edge.pipeline}/{edge.alert}"
     return {"ts": edge.ts, "alert": alert, "metric": edge.metric, "severity": edge.severity, "state": edge.state}

@@ -1,6 +1,7 @@
-"""Baselines as a file: those of a release run, taken as they are instead of being learned in production.
+"""Frozen baselines and alarm settings.
 
-What the alarms of one pipeline are told: what to guard, how long to learn, which index is one too many.
+A baseline file holds the baselines of a release run; they are used as they are instead of being learned in production.
+`AlarmTerms` holds the alarm settings of one pipeline: its rules, the learning time, and how many indexes are allowed.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ SHOWN: Final = 8
 
 
 class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True):
-    """What one metric was.
+    """The baseline of one metric.
 
     Attributes:
-        n: Observations.
-        mean: Their mean, for people.
+        n: The number of observations.
+        mean: Their mean, for human readers.
         total: The sum of their scores, in [0, n].
-        p95: For the latency, where slow begins, in milliseconds.
+        p95: For the latency: the limit above which a request is slow, in milliseconds.
     """
 
     n: Natural
@@ -48,10 +49,10 @@ class FrozenMetric(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
-    """What one pipeline was.
+    """The baselines of one pipeline.
 
     Attributes:
-        metrics: By what is compared with them.
+        metrics: By baseline name.
         golds: The version of each gold set, by source.
         first: By metric and gold item, its first score in micro-units.
     """
@@ -61,34 +62,36 @@ class FrozenPipeline(msgspec.Struct, forbid_unknown_fields=True):
     first: dict[str, dict[str, Natural]] = {}
 
     def __post_init__(self) -> None:
-        took = self.metrics.get(constants.LATENCY)
-        if took is not None and took.p95 is None:
+        latency = self.metrics.get(constants.LATENCY)
+        if latency is not None and latency.p95 is None:
             raise ValueError("the latency has no p95")
 
 
 def freeze(
     baselines: Mapping[str, Baseline], latency: LatencyBaseline, selector: ObservationSelector
 ) -> dict[str, Any]:
-    """What a pipeline was, as plain JSON data.
+    """The baselines of a pipeline as plain JSON data.
 
     Args:
-        baselines: By what is compared with them; those too little was seen of are left out, and will be learned.
+        baselines: By name; those with too few observations are left out, and will be learned.
         latency: The baseline of the latency.
-        selector: What every gold item did first.
+        selector: Holds the first score of every gold item.
     """
-    known: dict[str, Any] = {
-        name: _one(one.n, one.total) for name, one in sorted(baselines.items()) if one.n >= one.enough
+    metrics: dict[str, Any] = {
+        name: _metric(baseline.n, baseline.total)
+        for name, baseline in sorted(baselines.items())
+        if baseline.n >= baseline.enough
     }
     if latency.p95 is not None:
-        known[constants.LATENCY] = {**_one(latency.share.n, latency.share.total), "p95": latency.p95}
+        metrics[constants.LATENCY] = {**_metric(latency.share.n, latency.share.total), "p95": latency.p95}
     return {
-        "metrics": known,
+        "metrics": metrics,
         "golds": selector.golds,
-        "first": {name: held for name, held in selector.first.items() if held},
+        "first": {name: scores for name, scores in selector.first.items() if scores},
     }
 
 
-def _one(n: int, total: float) -> dict[str, Any]:
+def _metric(n: int, total: float) -> dict[str, Any]:
     return {"n": n, "mean": round(total / n, 6), "total": total}
 
 
@@ -98,25 +101,25 @@ def restore_baseline(
     latency: LatencyBaseline,
     selector: ObservationSelector,
 ) -> None:
-    """Put what `freeze` wrote in the place of what would be learned; what it does not know is learned."""
+    """Replace baselines by those that `freeze` wrote; the others are learned."""
     if frozen is None:
         return
-    for name, one in frozen.metrics.items():
-        if name == constants.LATENCY and one.p95 is not None:
-            latency.give(one.p95, one.n, one.total)
-        elif name in baselines and one.n:
-            baselines[name].give(one.n, one.total)
-    selector.given = {gold: held for golds in frozen.golds.values() for gold, held in golds.items()}
-    selector.first = {name: dict(held) for name, held in frozen.first.items()}
+    for name, metric in frozen.metrics.items():
+        if name == constants.LATENCY and metric.p95 is not None:
+            latency.give(metric.p95, metric.n, metric.total)
+        elif name in baselines and metric.n:
+            baselines[name].give(metric.n, metric.total)
+    selector.given = {gold: gold_version for golds in frozen.golds.values() for gold, gold_version in golds.items()}
+    selector.first = {name: dict(scores) for name, scores in frozen.first.items()}
 
 
 def fingerprint(frozen: FrozenPipeline | None) -> str:
-    """What tells one given baseline from another; "" where there is none."""
+    """The version of a frozen baseline; "" where there is none."""
     return "" if frozen is None else version(msgspec.to_builtins(frozen))
 
 
 def version(pipelines: object) -> str:
-    """The fingerprint by which a baseline is named.
+    """The version of a baseline file: a hash of its content.
 
     >>> version({})
     '44136fa3'
@@ -132,11 +135,11 @@ INDEX_ALERT: Final = f"{constants.INDEX_HASH}:drift"
 
 @dataclass(frozen=True)
 class IndexTerms:
-    """An alarm on the indexes under one build.
+    """An alarm on the number of indexes under one build.
 
     Args:
-        limit: So many are right.
-        alert, severity: How the alarm on more is called, and how urgent it is.
+        limit: The number of indexes that is allowed.
+        alert, severity: The name and severity of the alarm.
     """
 
     limit: int = 1
@@ -146,14 +149,14 @@ class IndexTerms:
 
 @dataclass(frozen=True)
 class AlarmTerms:
-    """What holds for one pipeline.
+    """The alarm settings of one pipeline.
 
     Args:
-        watches: What is guarded.
+        watches: The alarm rules.
         learn: Minutes of traffic before a baseline is used.
-        given: What a release run was; None: everything is learned.
-        cluster: What makes one observation of several requests.
-        indexes: How many indexes under one build are right, and what is raised where there are more.
+        given: The baselines of a release run; None: everything is learned.
+        cluster: The fields whose value groups several requests into one observation.
+        indexes: The alarms on the number of indexes under one build.
     """
 
     watches: Sequence[AlarmRule]
@@ -164,6 +167,6 @@ class AlarmTerms:
 
 
 def index_terms(gates: Sequence[Gate]) -> tuple[IndexTerms, ...]:
-    """What declared gates on distinct indexes say; without one, a second index is a ticket."""
+    """The index alarms of declared gates on distinct indexes; without one, a second index is a ticket."""
     declared = [gate for gate in gates if gate.kind == "distinct"]
     return tuple(IndexTerms(int(gate.threshold), gate.name, gate.severity) for gate in declared) or (IndexTerms(),)

@@ -1,6 +1,6 @@
-"""What one step says of one metric: a score in [0, 1] per cluster, counted where it is 0 or 1.
+"""Observations: the scores of one metric in one step, one score in [0, 1] per cluster.
 
-From one step to observations: which source and gold set are looked at, and what every metric says there.
+`ObservationSelector` chooses the source and the gold set that each alarm rule judges.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Observations(NamedTuple):
 
     @property
     def n(self) -> int:
-        """How many clusters."""
+        """The number of clusters."""
         return self.ones + self.zeros + len(self.parts)
 
     @property
@@ -42,7 +42,7 @@ class Observations(NamedTuple):
 
     @property
     def turned(self) -> Observations:
-        """One minus every mean: an upper bound seen as a lower one."""
+        """One minus every mean: an upper bound becomes a lower bound."""
         return Observations(self.zeros, self.ones, tuple(sorted(1.0 - part for part in self.parts)))
 
 
@@ -52,8 +52,8 @@ NONE = Observations()
 def observe(clusters: Iterable[tuple[int, int]]) -> Observations:
     """The observations of `(n, sum in micro-units)` pairs, one per cluster; empty clusters do not count.
 
-    A hundred requests of one session are one observation: they share what makes them good or bad, and an alarm that
-    took them for a hundred would break its budget.
+    A hundred requests of one session are one observation: they share their causes, and counting them as a hundred
+    independent observations would break the false-alarm budget.
 
     >>> observe([(1, 1_000_000), (2, 0), (2, 1_000_000), (0, 0)])
     Observations(ones=1, zeros=1, parts=(0.5,))
@@ -78,11 +78,11 @@ _LOWER_IS_BETTER: Final = "lower"
 
 
 class SourceSwitch(NamedTuple):
-    """What a step changed about where to look.
+    """The changes of source and gold version that a step caused.
 
     Attributes:
-        sources: For metrics with gold (True), without: another source is looked at.
-        golds: The sources with another version of a gold set.
+        sources: True if the source of metrics with gold changed, False if that of the others did.
+        golds: The sources in which a gold set has another version.
     """
 
     sources: frozenset[bool] = frozenset()
@@ -90,137 +90,137 @@ class SourceSwitch(NamedTuple):
 
 
 class ObservationSelector:
-    """What a pipeline's watches look at.
+    """Chooses the observations of a pipeline's alarm rules.
 
-    A watch that names no source looks at the first one that ever had data, in the order gates do; one that names no
-    gold set at the first that was seen.
+    A rule without a source uses the first source that ever had data, in the order of the gates; a rule without a gold
+    set uses the first gold set that was seen.
 
     Args:
         table: The metrics.
 
     Attributes:
-        sources: The source looked at, for metrics with gold (True) and without.
-        golds: The gold set looked at, by source, and its version.
-        first: By metric and gold item, what it said when the item was seen first.
-        given: The version of each gold set that baselines were given of.
+        sources: The chosen source, for metrics with gold (True) and without (False).
+        golds: By source, the gold sets and their versions; the first is the chosen one.
+        first: By metric and gold item, the item's first score in micro-units.
+        given: The version of each gold set in the baseline file.
     """
 
     def __init__(self, table: ScoreTable) -> None:
         self._table = table
-        self._places = {name: place for place, name in enumerate(table.metrics)}
+        self._indexes = {name: index for index, name in enumerate(table.metrics)}
         self.sources: dict[bool, str] = {}
         self.golds: dict[str, dict[str, str]] = {}
         self.first: dict[str, dict[str, int]] = {}
         self.given: dict[str, str] = {}
 
     def turn(self, step: Step) -> SourceSwitch:
-        """Look where the step has data; returns what is another population from now on."""
-        sources = set()
+        """Update the chosen sources and gold versions from a step; returns what changed."""
+        switched = set()
         for needs_gold, order in ((True, GOLD_SOURCES), (False, FREE_SOURCES)):
-            here = {place.source for place in step.facts if bool(place.gold) or not needs_gold}
-            known = {*here, self.sources.get(needs_gold)}
-            found = next((source for source in order if source in known), None)
-            if found is not None and found != self.sources.get(needs_gold):
+            present = {key.source for key in step.facts if bool(key.gold) or not needs_gold}
+            available = {*present, self.sources.get(needs_gold)}
+            chosen = next((source for source in order if source in available), None)
+            if chosen is not None and chosen != self.sources.get(needs_gold):
                 if needs_gold in self.sources:
-                    sources.add(needs_gold)
-                self.sources[needs_gold] = found
-        turn = SourceSwitch(frozenset(sources), frozenset(self._swapped(step)))
-        if True in sources or self.sources.get(True) in turn.golds:
+                    switched.add(needs_gold)
+                self.sources[needs_gold] = chosen
+        switch = SourceSwitch(frozenset(switched), frozenset(self._swapped_gold(step)))
+        if True in switched or self.sources.get(True) in switch.golds:
             self.first.clear()
-        return turn
+        return switch
 
-    def _swapped(self, step: Step) -> set[str]:
-        """The sources a gold set of which has another version than before, or than the one baselines were given of.
+    def _swapped_gold(self, step: Step) -> set[str]:
+        """The sources with a gold set whose version differs from the previous one or from the baseline file.
 
-        Where a set was swapped within the minute, the version that is new is looked at, and not both.
+        If both versions occur within the minute, the new one is chosen.
         """
-        held: dict[tuple[str, str], set[str]] = {}
-        for place in step.facts:
-            if place.gold:
-                held.setdefault((place.source, place.gold), set()).add(place.gold_version)
-        found = set()
-        for (source, gold), versions in held.items():
-            known = self.golds.setdefault(source, {})
-            before = known.get(gold, self.given.get(gold))
-            known[gold] = max(versions - {before}, default=before or "")
-            if before not in (None, known[gold]):
-                found.add(source)
-        return found
+        versions_by_gold: dict[tuple[str, str], set[str]] = {}
+        for key in step.facts:
+            if key.gold:
+                versions_by_gold.setdefault((key.source, key.gold), set()).add(key.gold_version)
+        swapped = set()
+        for (source, gold), versions in versions_by_gold.items():
+            current = self.golds.setdefault(source, {})
+            previous = current.get(gold, self.given.get(gold))
+            current[gold] = max(versions - {previous}, default=previous or "")
+            if previous not in (None, current[gold]):
+                swapped.add(source)
+        return swapped
 
     def concerns(self, turn: SourceSwitch, watch: AlarmRule) -> bool:
-        """Whether a watch looks at another population after a turn."""
+        """Whether a rule judges another population after a switch."""
         if watch.source is None and watch.needs_gold in turn.sources:
             return True
         return watch.needs_gold and (watch.source or self.sources.get(True)) in turn.golds
 
     def of(self, step: Step, watch: AlarmRule) -> Observations:
-        """What a step says of a watch's metric, as the metric is exported."""
+        """The observations of a rule's metric in a step, oriented as the metric is exported."""
         source = watch.source or self.sources.get(watch.needs_gold)
         if source is None:
             return NONE
-        places = self._where(step, watch, source)
+        keys = self._keys(step, watch, source)
         metric = self._table.metrics[watch.metric]
         if metric.measured:
-            measures = (step.measures.get((place, watch.metric), {}) for place in places)
-            return observe((n, total) for held in measures for n, total in held.values())
-        place = self._places[watch.metric]
-        return observe(_sums(self._table, held, place) for where in places for held in step.facts[where].values())
+            measures = (step.measures.get((key, watch.metric), {}) for key in keys)
+            return observe((n, total) for clusters in measures for n, total in clusters.values())
+        index = self._indexes[watch.metric]
+        return observe(_sums(self._table, facts, index) for key in keys for facts in step.facts[key].values())
 
     def paired(self, step: Step, watch: AlarmRule, *, freeze: bool) -> Observations:
-        """One minus how much worse each gold item scores than when it was seen first.
+        """One minus the loss of each gold item against its first score.
 
         Args:
             step: The step.
-            watch: Which metric.
-            freeze: Items that are seen for the first time are remembered.
+            watch: The rule.
+            freeze: Store the first score of items that are new.
         """
         source = watch.source or self.sources.get(True)
         if source is None:
             return NONE
-        place, first = self._places[watch.metric], self.first.setdefault(watch.metric, {})
-        worse = -1 if self._table.metrics[watch.metric].better == _LOWER_IS_BETTER else 1
-        found = []
-        for where in self._where(step, watch, source):
-            for qid, held in step.facts[where].items():
-                n, total = _sums(self._table, held, place)
+        index, first = self._indexes[watch.metric], self.first.setdefault(watch.metric, {})
+        direction = -1 if self._table.metrics[watch.metric].better == _LOWER_IS_BETTER else 1
+        sums = []
+        for key in self._keys(step, watch, source):
+            for qid, facts in step.facts[key].items():
+                n, total = _sums(self._table, facts, index)
                 if not n:
                     continue
                 if qid in first:
-                    found.append((n, n * MICRO - max(0, worse * (n * first[qid] - total))))
+                    sums.append((n, n * MICRO - max(0, direction * (n * first[qid] - total))))
                 elif freeze:
                     first[qid] = total // n
-        return observe(found)
+        return observe(sums)
 
-    def _where(self, step: Step, watch: AlarmRule, source: str) -> list[CountedRecord]:
-        """The places of a step that a watch looks at."""
-        gold = watch.gold
-        if watch.needs_gold and gold is None:
+    def _keys(self, step: Step, rule: AlarmRule, source: str) -> list[CountedRecord]:
+        """The keys of a step's counts that a rule judges."""
+        gold = rule.gold
+        if rule.needs_gold and gold is None:
             gold = next(iter(self.golds.get(source, {})), None)
         versions = self.golds.get(source, {})
         return [
-            place
-            for place in step.facts
-            if place.source == source
-            and place.where == watch.where
-            and (place.gold == gold if gold is not None else not watch.needs_gold)
-            and (gold is None or place.gold_version == versions.get(place.gold))
+            key
+            for key in step.facts
+            if key.source == source
+            and key.where == rule.where
+            and (key.gold == gold if gold is not None else not rule.needs_gold)
+            and (gold is None or key.gold_version == versions.get(key.gold))
         ]
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The state as plain JSON data."""
         sources = [[needs_gold, source] for needs_gold, source in self.sources.items()]
         return {"sources": sources, "golds": self.golds, "first": self.first, "given": self.given}
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.sources = {bool(needs_gold): source for needs_gold, source in data["sources"]}
         self.golds, self.first, self.given = data["golds"], data["first"], data["given"]
 
 
-def _sums(table: ScoreTable, held: Mapping[Key, int], place: int) -> Sums:
-    """How often a cluster is in a metric's denominator, and the sum of its scores."""
-    if len(held) == 1:
-        ((key, n),) = held.items()
-        score = table.scores(key)[place]
+def _sums(table: ScoreTable, facts: Mapping[Key, int], index: int) -> Sums:
+    """The number of a cluster's requests in a metric's denominator, and the sum of their scores in micro-units."""
+    if len(facts) == 1:
+        ((key, n),) = facts.items()
+        score = table.scores(key)[index]
         return (n, n * score) if isinstance(score, int) else (0, 0)
-    return item_sums(table, held, place)
+    return item_sums(table, facts, index)

@@ -1,6 +1,7 @@
-"""Which alarms a pipeline has, and how much proof each needs so that all together keep their budget.
+"""The alarm rules of a pipeline, their thresholds, and how soon they detect a change.
 
-What the alarms can find in what time: said before anything happens, so that nobody waits for the impossible.
+The thresholds are chosen so that all rules together keep the false-alarm budget. `reach` computes in advance what each
+alarm can detect and in what time.
 """
 
 from __future__ import annotations
@@ -17,37 +18,37 @@ from ragmon.stats.detection import labels_to_detect, minutes_to_detect
 Kind = Literal["gate", "baseline", "paired"]
 
 PAGE_STEPS: Final = 30 * 24 * 60
-"""Minutes a page budget is stated over."""
+"""Minutes in the period of the page budget."""
 LOOK_STEPS: Final = 24 * 60
-"""Minutes a look budget is stated over."""
+"""Minutes in the period of the look budget."""
 LEAST: Final = 20.0
-"""Wealth below this is no proof, however large the budget."""
+"""Minimum threshold: wealth below this proves nothing, however large the budget."""
 SLOW: Final = 0.05
 """Share of requests above the p95."""
 
 GOLD: Final = ("answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "hit_rate")
-"""Gold metrics that are compared with their own past."""
+"""Gold metrics that are compared with their own baseline."""
 LIVE: Final = ("refusal_like_rate", "compliance", "citation_scope", "coverage", "empty_retrieval_rate", "error_rate")
-"""Label-free metrics that are, on their bad side; the refusal rate on both."""
+"""Label-free metrics that are compared with their baseline on the bad side; the refusal rate on both sides."""
 
 
 @dataclass(frozen=True)
 class AlarmRule:
-    """What one alarm guards.
+    """One alarm rule.
 
     Args:
-        alert: Its name, unique in its pipeline.
+        alert: The alert name, unique in its pipeline.
         metric: The metric key, or `latency`.
         severity: `page`, `look` or `ticket`.
-        at_least: It guards against a fall; else against a rise. Item by item, what is guarded is not becoming worse.
-        kind: Against a gate, against the metric's own baseline, or item by item against each item's first answer.
+        at_least: The rule detects a fall; else a rise. A paired rule detects items that become worse.
+        kind: Compares with a gate, with the metric's own baseline, or each gold item with its first answer.
         level: The gate's threshold.
         z: Normal quantile of the baseline's bound.
-        margin: How far beyond that bound a change matters.
-        source, gold, where: What a gate names; None takes the first source and gold set that has data.
+        margin: The distance beyond that bound at which a change matters.
+        source, gold, where: Given by a gate; None selects the first source and gold set that has data.
         needs_gold: The metric is computed on gold items.
-        ratio: For latency: how many times the baseline's p95 counts as slow.
-        threshold: The wealth at which it fires.
+        ratio: For latency: the multiple of the baseline's p95 that counts as slow.
+        threshold: The wealth at which the alarm fires.
     """
 
     alert: str
@@ -74,89 +75,101 @@ def plan(
     looks_per_day: float = 4.0,
     pipelines: int = 1,
 ) -> tuple[AlarmRule, ...]:
-    """The watches of a pipeline.
+    """The alarm rules of a pipeline.
 
-    Pages: every declared gate, and gold metrics far below their baseline. Looks: gold metrics a little below it, item
-    by item too, and label-free metrics off theirs.
+    Pages: every declared gate, and gold metrics far below their baseline. Looks: gold metrics a little below it, also
+    item by item, and label-free metrics that differ from their baseline.
 
     Args:
         gates: The pipeline's gates.
         metrics: Every metric that is counted.
         false_pages_per_30d: The budget of pages, over all pipelines.
-        looks_per_day: The budget of everything less urgent.
-        pipelines: How many pipelines share them.
+        looks_per_day: The budget of all lower severities.
+        pipelines: The number of pipelines that share the budgets.
     """
     declared = _gates(gates, metrics)
-    taken = {gate.name for gate in gates}
-    own = [replace(w, alert=f"{w.alert}:own") if w.alert in taken else w for w in (*_gold(metrics), *_live(metrics))]
-    watches = [*declared, *own]
-    pages = sum(watch.severity == constants.PAGE for watch in watches) * pipelines
-    others = len(watches) * pipelines - pages
-    page = max(LEAST, pages * PAGE_STEPS / false_pages_per_30d)
-    look = max(LEAST, others * LOOK_STEPS / looks_per_day)
-    return tuple(replace(watch, threshold=page if watch.severity == constants.PAGE else look) for watch in watches)
+    gate_names = {gate.name for gate in gates}
+    baseline_rules = [
+        replace(rule, alert=f"{rule.alert}:own") if rule.alert in gate_names else rule
+        for rule in (*_gold(metrics), *_live(metrics))
+    ]
+    rules = [*declared, *baseline_rules]
+    pages = sum(rule.severity == constants.PAGE for rule in rules) * pipelines
+    looks = len(rules) * pipelines - pages
+    page_threshold = max(LEAST, pages * PAGE_STEPS / false_pages_per_30d)
+    look_threshold = max(LEAST, looks * LOOK_STEPS / looks_per_day)
+    return tuple(
+        replace(rule, threshold=page_threshold if rule.severity == constants.PAGE else look_threshold) for rule in rules
+    )
 
 
 def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[AlarmRule]:
-    found = []
+    rules = []
     for gate in gates:
-        slow = gate.kind == "quantile_ratio"
-        if gate.kind == "distinct" or (slow and (gate.where or gate.gold)) or not (slow or gate.metric in metrics):
-            continue  # indexes are watched apart; how long a slice takes is judged in windows alone
-        found.append(
+        is_latency = gate.kind == "quantile_ratio"
+        if (
+            gate.kind == "distinct"
+            or (is_latency and (gate.where or gate.gold))
+            or not (is_latency or gate.metric in metrics)
+        ):
+            continue  # drift alarms cover indexes; the latency of a slice is judged in windows only
+        rules.append(
             AlarmRule(
                 gate.name,
                 gate.metric,
                 gate.severity,
-                gate.at_least and not slow,
+                gate.at_least and not is_latency,
                 "gate",
-                level=SLOW if slow else gate.threshold,
+                level=SLOW if is_latency else gate.threshold,
                 source=gate.source or (constants.LABEL if gate.metric in LABELLED else None),
                 gold=gate.gold,
                 where=gate.where,
-                needs_gold=not slow and (metrics[gate.metric].needs_gold or gate.gold is not None),
-                ratio=gate.threshold if slow else 1.0,
+                needs_gold=not is_latency and (metrics[gate.metric].needs_gold or gate.gold is not None),
+                ratio=gate.threshold if is_latency else 1.0,
             )
         )
-    return found
+    return rules
 
 
 def _gold(metrics: Mapping[str, Metric]) -> list[AlarmRule]:
-    found = []
+    rules = []
     for name in GOLD:
         if name in metrics:
             up = metrics[name].better == "higher"
-            usual = AlarmRule(
+            page = AlarmRule(
                 f"{name}:baseline", name, constants.PAGE, up, "baseline", z=2.6, margin=0.03, needs_gold=True
             )
-            look = replace(usual, alert=f"{name}:look", severity=constants.LOOK, z=1.64, margin=0.005)
-            found += [usual, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True)]
-    return found
+            look = replace(page, alert=f"{name}:look", severity=constants.LOOK, z=1.64, margin=0.005)
+            rules += [page, look, replace(look, alert=f"{name}:paired", kind="paired", at_least=True)]
+    return rules
 
 
 def _live(metrics: Collection[str]) -> list[AlarmRule]:
-    watch = AlarmRule("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
-    up = ("compliance", "citation_scope", "coverage")
-    found = [replace(watch, alert=f"{name}:look", metric=name, at_least=name in up) for name in LIVE if name in metrics]
+    rule = AlarmRule("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
+    at_least = ("compliance", "citation_scope", "coverage")
+    rules = [
+        replace(rule, alert=f"{name}:look", metric=name, at_least=name in at_least) for name in LIVE if name in metrics
+    ]
     if "refusal_rate" in metrics:
-        found.append(replace(watch, alert="refusal_rate:look", metric="refusal_rate"))
-        found.append(replace(watch, alert="refusal_rate:look-low", metric="refusal_rate", at_least=True))
-    return [*found, replace(watch, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)]
+        rules.append(replace(rule, alert="refusal_rate:look", metric="refusal_rate"))
+        rules.append(replace(rule, alert="refusal_rate:look-low", metric="refusal_rate", at_least=True))
+    return [*rules, replace(rule, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)]
 
 
 BEYOND: Final = 0.10
-"""How far beyond its threshold a gate that says nothing else is worth a page."""
+"""The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
 
 
 @dataclass(frozen=True)
 class Detectability:
-    """What one gate's alarm finds.
+    """What the alarm of one gate detects.
 
     Attributes:
         gate: The gate.
         at: The level worth a page.
-        labels: About how many observations it takes after the metric has gone there; None where it is never found.
-        minutes: How long that takes at the present rate; None where the rate is unknown or nothing is ever found.
+        labels: The approximate number of observations until detection of a change to that level; None where it is never
+            detected.
+        minutes: The time this takes at the present rate; None where the rate is unknown or nothing is ever detected.
         per_minute: That rate, in observations a minute; None where it is unknown.
     """
 
@@ -176,22 +189,22 @@ def reach(
     looks_per_day: float = 4.0,
     pipelines: int = 1,
 ) -> list[Detectability]:
-    """What the alarms of one pipeline's gates find, gate by gate.
+    """What the alarms of one pipeline's gates detect, gate by gate.
 
     Args:
         gates: The pipeline's gates.
         metrics: Every metric that is counted.
         rates: Observations a minute, by gate.
         false_pages_per_30d: The budget of pages.
-        looks_per_day: The budget of everything less urgent.
-        pipelines: How many pipelines share the budgets.
+        looks_per_day: The budget of all lower severities.
+        pipelines: The number of pipelines that share the budgets.
 
     Source: `ragmon.stats.detection.labels_to_detect`.
     """
-    watches = plan(
+    rules = plan(
         gates, metrics, false_pages_per_30d=false_pages_per_30d, looks_per_day=looks_per_day, pipelines=pipelines
     )
-    thresholds = {watch.alert: watch.threshold for watch in watches if watch.kind == "gate"}
+    thresholds = {rule.alert: rule.threshold for rule in rules if rule.kind == "gate"}
     return [
         _reach(gate, thresholds[gate.name], rates.get(gate.name))
         for gate in gates
@@ -208,14 +221,14 @@ def _reach(gate: Gate, threshold: float, per_minute: float | None) -> Detectabil
 
 
 def worth_a_page(gate: Gate) -> float:
-    """The level worth a page: what the gate says, else 0.10 beyond its threshold."""
+    """The level worth a page: `page_beyond` of the gate, else 0.10 beyond its threshold."""
     if gate.page_beyond is not None:
         return gate.page_beyond
     return max(0.0, gate.threshold - BEYOND) if gate.at_least else min(1.0, gate.threshold + BEYOND)
 
 
 def describe(found: Detectability) -> str:
-    """One line for a person.
+    """One line for a human reader.
 
     >>> describe(Detectability(Gate("precision", "answer_precision", 0.80, "at_least"), 0.70, 469.0, 156.0, 3.0))
     'a drop to 70 % is found in about 2.6 h (469 observations at 3/min)'
@@ -231,7 +244,7 @@ def describe(found: Detectability) -> str:
 
 
 def duration(minutes: float) -> str:
-    """A time as people say it.
+    """A readable duration.
 
     >>> duration(0.4), duration(45.2), duration(156.0), duration(6000.0)
     ('1 min', '45 min', '2.6 h', '4.2 days')

@@ -1,4 +1,4 @@
-"""The books of one process: what it kept and lost, what it tells of all its calls, and of processes that are gone."""
+"""The self-metrics of capture in one process: kept and lost records, counts of all calls and of dead processes."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from ragmon.gold.labels.ratings import REJECTED
 from ragmon.monitor.build import Redactions
 from ragmon.monitor.judges import Panel
 
-_AT_ONCE: Final = 1000
-"""Labels that are handed on together."""
-_AGAIN: Final = 5.0
-"""Seconds after which labels that could not be handed on are tried again."""
+_BATCH_SIZE: Final = 1000
+"""Labels in one batch."""
+_RETRY_AFTER: Final = 5.0
+"""Seconds before rejected labels are retried."""
 EVERY: Final = 10.0
 """Seconds between two reports of all calls."""
 
 
 class SelfMetrics:
-    """Counts of a worker and its runtime, told to whoever takes them.
+    """Counts of a worker and its runtime, exported to the sink.
 
     Args:
-        worker: Counts what was kept.
+        worker: Counts the kept calls.
         calls: Counts all calls.
-        sink: Is told of both, where it takes reports.
-        folder: Where processes leave their counters; None has none.
+        sink: The exporter that gets both counts, if it accepts reports.
+        folder: Where processes leave their counter files; None: there are none.
 
     Attributes:
-        redactions: What takes text out of records, where they leave the process.
-        requests: Requests that are gathered from the application's own spans, where they are.
-        labels: What people say of answers, on its way.
-        judges: Score answers, where anybody does.
+        redactions: Removes text from records, where they leave the process.
+        requests: Assembles requests from the application's own spans; None where it does not.
+        labels: The queue of labels to export.
+        judges: The judges, if there are any.
     """
 
     def __init__(self, worker: Worker, calls: runtime.Runtime, sink: Any, folder: Path | None) -> None:
@@ -52,7 +52,7 @@ class SelfMetrics:
         self._sink = sink
         self._folder = folder
         self._timings = Timings()
-        self._adopted: dict[str, Counter[str]] = {}
+        self._lost_in_dead: dict[str, Counter[str]] = {}
         self._due = self._labels_due = 0.0
         self.redactions: Redactions | None = None
         self.requests: RequestAssembler | None = None
@@ -60,19 +60,19 @@ class SelfMetrics:
         self.judges: Panel | None = None
 
     def books(self) -> StageCounters:
-        """What capture took in and what became of it, and what was lost in processes that are gone."""
-        counts, adopted = self._worker.counts(), sum(list(self._adopted.values()), Counter())
+        """The stage counters of capture, including records lost in dead processes."""
+        counts, lost = self._worker.counts(), sum(list(self._lost_in_dead.values()), Counter())
         ignored = Counter() if self.requests is None else Counter(self.requests.ignored)
         return StageCounters(
-            counts.received + adopted.total() + ignored.total(),
+            counts.received + lost.total() + ignored.total(),
             counts.sent,
             ignored=ignored,
-            dropped=Counter(counts.dropped) + adopted,
+            dropped=Counter(counts.dropped) + lost,
             pending=counts.pending,
         )
 
     def captured(self) -> SdkStats:
-        """What capture counted so far."""
+        """The SDK statistics so far."""
         spans = {} if self.requests is None else dict(self.requests.gathering.dropped)
         return SdkStats(
             books=self.books(),
@@ -87,86 +87,86 @@ class SelfMetrics:
         )
 
     def _latency(self) -> dict[tuple[str, str], Counter[int]]:
-        found: dict[tuple[str, str], Counter[int]] = {}
+        histograms: dict[tuple[str, str], Counter[int]] = {}
         for (pipeline, source, _), counts in self._timings.read(self._calls).items():
-            found.setdefault((pipeline, source), Counter()).update(counts)
-        return found
+            histograms.setdefault((pipeline, source), Counter()).update(counts)
+        return histograms
 
     def tick(self, asked: bool) -> None:
-        """What is done now and then, in the worker's thread: tell of all calls, and of processes that are gone.
+        """Periodic work in the worker's thread: export queued labels and the counts of all calls and of dead processes.
 
         Args:
-            asked: Somebody waits for it.
+            asked: A caller waits for it; do everything now.
         """
         self._calls.refresh()
         if self.requests is not None:
             self.requests.sweep(asked)
         self._timings.read(self._calls)
-        self._hand_on_labels(asked)
+        self._export_labels(asked)
         if asked or monotonic() >= self._due:
             self._due = monotonic() + EVERY
-            self._report()
-            reap(self._folder, self._tell)
+            self._export_counts()
+            reap(self._folder, self._export_dead_process)
 
-    def _hand_on_labels(self, asked: bool) -> None:
-        """Hand on what people say of answers; what cannot be handed on now is tried again."""
+    def _export_labels(self, asked: bool) -> None:
+        """Export queued labels; those that the sink does not accept now are retried."""
         if monotonic() < self._labels_due and not asked:
             return
-        while self.labels and self._hand_on_some():
+        while self.labels and self._export_label_batch():
             pass
 
-    def _hand_on_some(self) -> bool:
-        """Hand on the next labels; returns whether they are gone, and others may follow."""
-        told = [(given, label) for given in self.labels.take(_AT_ONCE) if (label := self._label(given)) is not None]
+    def _export_label_batch(self) -> bool:
+        """Export one batch of labels; returns whether it is done, so that the next one may follow."""
+        batch = [(given, label) for given in self.labels.take(_BATCH_SIZE) if (label := self._label(given)) is not None]
         try:
-            taken = base.label(self._sink, [label for _, label in told])
-        except Exception as error:  # noqa: BLE001 - a sink may raise anything
-            self.labels.lost[DROPPED] += len(told)
+            accepted = base.label(self._sink, [label for _, label in batch])
+        except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+            self.labels.lost[DROPPED] += len(batch)
             warn_once(f"labels could not be handed on and are dropped: {whereabouts(error)}")
             return True
-        if not taken:
-            self._labels_due = monotonic() + _AGAIN
-            self.labels.put_back(given for given, _ in told)
-        return taken
+        if not accepted:
+            self._labels_due = monotonic() + _RETRY_AFTER
+            self.labels.put_back(given for given, _ in batch)
+        return accepted
 
-    def _label(self, told: Given) -> Label | None:
-        """A label as the application gave it; what is none is counted, once it was."""
+    def _label(self, given: Given) -> Label | None:
+        """The label from the application's arguments; None if it is invalid, which is counted."""
         try:
-            ids, comment = told["relevant_ids"], told["comment"]
+            ids, comment = given["relevant_ids"], given["comment"]
             if isinstance(ids, str):
-                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one way for all that is wrong
-            named = None if ids is None else [str(one) for one in islice(ids, MOST + 1)]
-            label = parse_label({**told, "relevant_ids": named})
+                raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one path for all invalid labels
+            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MOST + 1)]
+            label = parse_label({**given, "relevant_ids": relevant_ids})
         except (ValueError, TypeError) as error:
             self.labels.lost[REJECTED] += 1
             warn_once(f"ragmon.label was given what is no label: {error}")
             return None
-        except Exception as error:  # noqa: BLE001 - ids are foreign code: one label's trouble is not another's
+        except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
             self.labels.lost[REJECTED] += 1
             warn_once(f"ragmon.label was given ids that cannot be read: {whereabouts(error)}")
             return None
         label.comment = comment if self.redactions is None else self.redactions.comment(comment)
         return label
 
-    def _report(self) -> None:
-        """Tell of all calls."""
+    def _export_counts(self) -> None:
+        """Export the counts of all calls."""
         timings = self._timings.read(self._calls)
-        told = count_lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
-        if told:
-            base.export_totals(self._sink, told)
+        lines = count_lines(self._calls, self._worker.page, timings, self._worker.counts().dropped)
+        if lines:
+            base.export_totals(self._sink, lines)
 
-    def _tell(self, lost: DeadProcess) -> bool:
-        """Count and tell what was lost in a process that is gone; returns whether it could be told."""
-        dropped = Counter(lost.dropped) + self._missing(lost)
-        told = base.export_totals(self._sink, lines_of_dead_process(lost, dropped))
-        if told:
-            self._adopted[lost.instance] = dropped
-        return told
+    def _export_dead_process(self, process: DeadProcess) -> bool:
+        """Count and export the losses of a dead process; returns whether the sink accepted them."""
+        dropped = Counter(process.dropped) + self._missing(process)
+        accepted = base.export_totals(self._sink, lines_of_dead_process(process, dropped))
+        if accepted:
+            self._lost_in_dead[process.instance] = dropped
+        return accepted
 
-    def _missing(self, lost: DeadProcess) -> Counter[str]:
-        """Records of a process nobody else counted; one that was being written when it ended may have arrived."""
-        missing, doubtful = lost.missing, lost.doubtful
-        arrived = base.confirms(self._sink, lost.doubt) if lost.doubt else None
+    def _missing(self, process: DeadProcess) -> Counter[str]:
+        """A dead process's uncounted losses; a record that was being exported when it died may have arrived."""
+        missing, doubtful = process.missing, process.doubtful
+        arrived = base.confirms(self._sink, process.doubt) if process.doubt else None
         if arrived is not None:
             missing, doubtful = missing - arrived, doubtful - 1
         return +Counter({constants.PROCESS_DIED: missing - doubtful, constants.UNCONFIRMED: doubtful})

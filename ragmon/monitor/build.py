@@ -1,10 +1,6 @@
-"""From settings to armed alarms: gates, budgets, clusters, and the baselines of a release run.
+"""Builds running parts from the settings: alarms, gold sets, the scorer, redaction, and the capture settings.
 
-From settings to working parts: the gold, the rules and the scorer that one ragmon.toml describes.
-
-What of a record may leave the process: one policy per pipeline, from the configuration.
-
-What the configuration asks of capture, per pipeline.
+All processes that read the same ragmon.toml get the same parts.
 """
 
 from __future__ import annotations
@@ -43,50 +39,50 @@ from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 
 TERMS: Final = 1024
-"""Pipelines whose terms are remembered."""
+"""Pipelines whose alarm terms are cached."""
 KIND: Final = "ragmon-baseline"
-"""What a baseline file calls itself."""
+"""The `kind` of a baseline file."""
 _HINT: Final = "write it with `ragmon baseline freeze TRACES --output FILE`"
 
 
 def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
-    """The alarms of a configuration, silent and without a past.
+    """The alarms of a configuration, in their initial state.
 
     Args:
         settings: The configuration.
         table: The metrics that are counted.
 
     Raises:
-        ConfigError: A baseline file cannot be read, or is none.
+        ConfigError: A baseline file cannot be read, or is invalid.
     """
-    shared = (settings.common, *settings.pipelines.values())
-    files = {path for one in shared if (path := one.alarms.baseline.file) is not None}
+    pipelines = (settings.common, *settings.pipelines.values())
+    files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
     frozen = {path: _read(path) for path in files}
-    slices = frozenset(gate.where for one in shared for gate in one.gates if gate.where)
-    remembered = lru_cache(TERMS)  # names come and go
-    return AlarmEngine(table, remembered(lambda name: _alarm_terms(settings.of(name), settings, table, frozen)), slices)
+    slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.gates if gate.where)
+    cached = lru_cache(TERMS)  # pipeline names come from the traffic
+    return AlarmEngine(table, cached(lambda name: _alarm_terms(settings.of(name), settings, table, frozen)), slices)
 
 
 def _alarm_terms(
-    one: PipelineSettings, settings: Settings, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
+    pipeline: PipelineSettings, settings: Settings, table: ScoreTable, frozen: dict[Path, dict[str, FrozenPipeline]]
 ) -> AlarmTerms:
-    """What holds for one pipeline. Configured pipelines share the budgets; one nobody configured has its own."""
-    alarms, file = one.alarms, one.alarms.baseline.file
-    shared = len(settings.pipelines) if one.name in settings.pipelines else 1
-    watches = plan(
-        one.gates,
+    """The alarm terms of one pipeline. Configured pipelines share the budgets; an unconfigured one has its own."""
+    alarms, baseline_file = pipeline.alarms, pipeline.alarms.baseline.file
+    sharing = len(settings.pipelines) if pipeline.name in settings.pipelines else 1
+    rules = plan(
+        pipeline.gates,
         table.metrics,
         false_pages_per_30d=alarms.false_pages_per_30d,
         looks_per_day=alarms.looks_per_day,
-        pipelines=shared,
+        pipelines=sharing,
     )
     learn = alarms.baseline.learn
     return AlarmTerms(
-        watches,
+        rules,
         learn=LEARN if learn is None else max(1, round(float(learn) / 60)),
-        given=None if file is None else frozen[file].get(one.name),
-        cluster=one.metrics.cluster,
-        indexes=index_terms(one.gates),
+        given=None if baseline_file is None else frozen[baseline_file].get(pipeline.name),
+        cluster=pipeline.metrics.cluster,
+        indexes=index_terms(pipeline.gates),
     )
 
 
@@ -94,7 +90,7 @@ def frozen_file(pipelines: dict[str, Any]) -> dict[str, Any]:
     """A baseline file's content.
 
     Args:
-        pipelines: What each pipeline was, by its name.
+        pipelines: The frozen baselines, by pipeline name.
     """
     return {"kind": KIND, "v": VERSION, "version": version(pipelines), "pipelines": pipelines}
 
@@ -103,7 +99,7 @@ def _read(path: Path) -> dict[str, FrozenPipeline]:
     """The pipelines of a baseline file.
 
     Raises:
-        ConfigError: It cannot be read, is none, or was changed by hand.
+        ConfigError: It cannot be read, is no baseline file, or was changed by hand.
     """
     try:
         data = json.loads(path.read_bytes())
@@ -114,8 +110,8 @@ def _read(path: Path) -> dict[str, FrozenPipeline]:
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
         raise ConfigError("this is no baseline file", path=str(path), hint=_HINT)
     if data.get("version") != version(data.get("pipelines")):
-        told = data.get("version")
-        raise ConfigError("the baseline was changed after it was frozen", path=str(path), value=told, hint=_HINT)
+        stated = data.get("version")
+        raise ConfigError("the baseline was changed after it was frozen", path=str(path), value=stated, hint=_HINT)
     try:
         return msgspec.convert(data["pipelines"], dict[str, FrozenPipeline])
     except (msgspec.ValidationError, ValueError, OverflowError) as error:
@@ -129,89 +125,89 @@ def load_gold(specs: Sequence[GoldSpec]) -> tuple[GoldSet, ...]:
     """Read the gold sets of a configuration.
 
     Raises:
-        GoldError: One of the files is broken, or is not what was frozen.
+        GoldError: A file is broken, or differs from the frozen set.
         RagmonError: The key of a frozen set cannot be read.
     """
     return tuple(_load_set(spec) for spec in specs)
 
 
 def read_gold(spec: GoldSpec) -> GoldSet:
-    """The items of a gold set as its files say them, for any pipeline and use.
+    """The items of a gold set as in its files, for any pipeline and use.
 
     Raises:
-        GoldError: A file is broken, or is not what was frozen.
+        GoldError: A file is broken, or differs from the frozen set.
         RagmonError: The key of a frozen set cannot be read.
     """
-    read = GoldSet.load(list(spec.paths), spec.name, match=spec.match)
+    gold = GoldSet.load(list(spec.paths), spec.name, match=spec.match)
     if spec.frozen is not None:
         key = None if spec.key_file is None else read_key(spec.key_file, f"[gold.{spec.name}] key_file")
         files = " ".join(str(path) for path in spec.paths)
-        check(read, read_frozen(spec.frozen, key), at=files, file=str(spec.frozen), with_key=key is not None)
-    return read
+        check(gold, read_frozen(spec.frozen, key), at=files, file=str(spec.frozen), with_key=key is not None)
+    return gold
 
 
 def _load_set(spec: GoldSpec) -> GoldSet:
-    read = read_gold(spec)
-    return GoldSet(read.name, read.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
+    gold = read_gold(spec)
+    return GoldSet(gold.name, gold.items, pipeline=spec.pipeline, use=spec.use, tags=spec.tags)
 
 
 def hash_keys(settings: Settings) -> dict[str | None, bytes]:
-    """The secrets of question hashes by pipeline, under None that of all others, as far as this process has them.
+    """The keys of question hashes by pipeline (None: all other pipelines), as far as this process has them.
 
-    Where one is not to be had, hashed questions match nothing, and are counted so: whoever replays traces elsewhere
-    need not have the secret of those who wrote them.
+    Where a key cannot be read, hashed questions match nothing, and are counted as such: a process that replays traces
+    elsewhere need not have the key of the process that wrote them.
     """
-    shared: list[tuple[str | None, PipelineSettings]] = [(None, settings.common), *settings.pipelines.items()]
-    files = {name: file for name, one in shared if (file := one.capture.hash_key_file) is not None}
-    found: dict[Path, bytes] = {}
+    pipelines: list[tuple[str | None, PipelineSettings]] = [(None, settings.common), *settings.pipelines.items()]
+    files = {name: file for name, pipeline in pipelines if (file := pipeline.capture.hash_key_file) is not None}
+    keys: dict[Path, bytes] = {}
     for file in sorted({*files.values()}):
         try:
-            found[file] = read_key(file, "[capture] hash_key_file")
+            keys[file] = read_key(file, "[capture] hash_key_file")
         except RagmonError as error:
             _log.warning("hashed questions match no gold item: %s", error)
-    return {name: found[file] for name, file in files.items() if file in found}
+    return {name: keys[file] for name, file in files.items() if file in keys}
 
 
 def named(path: str) -> Any:
-    """What a configuration names as `module:name`, the name with dots where it is inside of something.
+    """The object a configuration names as `module:name`; the name may have dots.
 
     Raises:
         ImportError: There is no such module.
         AttributeError: It has no such name.
-        Exception: Whatever the module raises while it is loaded.
+        Exception: Any exception that loading the module raises.
 
     >>> named("math:pi")
     3.141592653589793
     """
     module, _, name = path.partition(":")
-    found: Any = import_module(module)
+    value: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     """The function a configuration names as `module:function`.
 
     Args:
-        path: Where it is.
-        setting: The key that names it, for messages.
-        example: What would be right, for messages.
+        path: The `module:function`.
+        setting: The configuration key, for messages.
+        example: A correct value, for messages.
 
     Raises:
-        RagmonError: It is not there.
+        RagmonError: It does not exist, or is no function.
     """
     try:
-        found = named(path)
+        function = named(path)
     except (ImportError, AttributeError) as error:
         raise RagmonError(f"{setting}: {path} is not there ({error})", hint=example) from error
-    if not callable(found):
+    if not callable(function):
         raise RagmonError(f"{setting}: {path} is no function", hint=example)
-    return cast("Callable[..., Any]", found)
+    return cast("Callable[..., Any]", function)
 
 
 def rules(pipeline: PipelineSettings) -> ReductionRules:
-    """How one pipeline's records are reduced."""
+    """How the records of one pipeline are reduced to facts."""
     return ReductionRules(
         facts=FactReader(pipeline.refusal, pipeline.metrics.answered_within_ms),
         grounded_threshold=pipeline.metrics.grounded_threshold,
@@ -221,7 +217,7 @@ def rules(pipeline: PipelineSettings) -> ReductionRules:
 
 @dataclass(frozen=True)
 class ScorerPlan:
-    """Makes the same scorer in every process.
+    """Creates the same scorer in every process.
 
     Args:
         settings: The configuration.
@@ -232,20 +228,22 @@ class ScorerPlan:
     gold: tuple[GoldSet, ...]
 
     def __call__(self, *, state: State | None = None, clock: Callable[[], float] | None = None) -> Scorer:
-        """A fresh scorer.
+        """A new scorer.
 
         Args:
-            state: Where it counts; default: a state that keeps everything.
-            clock: Refuses records from the future; None trusts their time.
+            state: The state it counts in; default: one without a retention limit.
+            clock: Rejects records from the future; None accepts any time.
         """
         settings = self.settings
         common = rules(settings.common)
-        own = {name: found for name, one in settings.pipelines.items() if (found := rules(one)) != common}
+        by_pipeline = {
+            name: own_rules for name, pipeline in settings.pipelines.items() if (own_rules := rules(pipeline)) != common
+        }
         return Scorer(
             GoldIndex(self.gold, hash_keys(settings)),
             metrics=settings.build_metrics(),
             rules=common,
-            by_pipeline=own,
+            by_pipeline=by_pipeline,
             state=state,
             clock=clock,
         )
@@ -255,39 +253,41 @@ KEY_NAME: Final = "[capture] hash_key_file"
 
 
 class Redactions:
-    """Takes out of records what must not leave the process.
+    """Removes from records what must not leave the process; one policy per pipeline.
 
     Args:
         settings: The configuration.
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: The hash key is missing or cannot be read, or a redactor is not there.
+        RagmonError: The hash key is missing or cannot be read, or a redactor does not exist.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._gold = GoldIndex(load_gold(settings.gold))
         self._measured = tuple(metric for metric in settings.build_metrics().values() if metric.measured)
-        self._of = {name: self._redaction(settings.of(name)) for name in {*settings.pipelines, settings.pipeline}}
+        self._by_pipeline = {
+            name: self._redaction(settings.of(name)) for name in {*settings.pipelines, settings.pipeline}
+        }
 
     def __call__(self, record: Record) -> Record:
-        """What may leave of a record."""
+        """The redacted copy of a record, which may leave the process."""
         return self._for(record)(record)
 
     def cleared(self, record: Record) -> Record:
-        """What judges may see of a record, who see text that does not leave."""
+        """The redacted copy of a record for judges, who see text that does not leave the process."""
         return self._for(record).cleared(record)
 
     def _for(self, record: Record) -> Redaction:
         pipeline = record.pipeline or DEFAULT_PIPELINE
-        redaction = self._of.get(pipeline)
+        redaction = self._by_pipeline.get(pipeline)
         if redaction is None:
-            redaction = self._of[pipeline] = self._redaction(self._settings.of(pipeline))
+            redaction = self._by_pipeline[pipeline] = self._redaction(self._settings.of(pipeline))
         return redaction
 
     def comment(self, text: str | None) -> str | None:
-        """What may leave of words that somebody said of an answer: as much as of user traffic."""
+        """The part of a rater's comment that may leave the process; the rule is that of user traffic."""
         content = self._settings.common.capture.content
         if text is None or content in ("none", "hash"):
             return None
@@ -296,49 +296,49 @@ class Redactions:
     @property
     def failed(self) -> int:
         """Records that lost their text because a redactor failed."""
-        return sum(redaction.failed for redaction in list(self._of.values()))
+        return sum(redaction.failed for redaction in list(self._by_pipeline.values()))
 
     def _redaction(self, pipeline: PipelineSettings) -> Redaction:
-        capture, known = pipeline.capture, rules(pipeline)
+        capture, reduction = pipeline.capture, rules(pipeline)
         return Redaction(
             content=capture.content,
             probe_content=capture.probe_content,
-            gold=self._gold if capture.gold is None else GoldIndex(self._set_in(capture.gold)),
-            facts=known.facts,
-            grounded_threshold=known.grounded_threshold,
+            gold=self._gold if capture.gold is None else GoldIndex(self._gold_set(capture.gold)),
+            facts=reduction.facts,
+            grounded_threshold=reduction.grounded_threshold,
             measured=self._measured,
             key=None if capture.hash_key_file is None else read_key(capture.hash_key_file, KEY_NAME),
             redactors=[function_at(path, "capture.redactors", '"myapp.privacy:clear"') for path in capture.redactors],
         )
 
-    def _set_in(self, path: Path) -> GoldSet:
-        """The gold set in a file: where it is one of the configured ones, what was frozen of that holds here too."""
+    def _gold_set(self, path: Path) -> GoldSet:
+        """The gold set of a file; if it is a configured one, it is checked against its frozen version as well."""
         spec = next((spec for spec in self._settings.gold if spec.paths == (path,)), None)
         return GoldSet.load(path) if spec is None else read_gold(spec)
 
 
 def probe_key(capture: CaptureTable) -> bytes | None:
-    """What proves that a request is a probe: derived from the configured key, so that neither use tells of the other.
+    """The key that signs probes, derived from the configured key so that neither use reveals the other.
 
     Args:
-        capture: What is configured; without a key, nobody is believed.
+        capture: The capture table; without a key, no request is accepted as a probe.
 
     Raises:
-        RagmonError: The key cannot be read, or can be guessed.
+        RagmonError: The key cannot be read, or is too weak.
     """
     path = capture.hash_key_file
     return None if path is None else hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")
 
 
 def terms(settings: Settings) -> Callable[[str], CaptureSettings]:
-    """What is asked of decorated functions, found before the first call needs it.
+    """Returns the capture settings of a pipeline; all are built now, before the first call.
 
     Raises:
         RagmonError: `capture.id_from` is no path, or the key cannot be read.
     """
     common = _capture_settings(settings.common)
-    found = {name: _capture_settings(pipeline) for name, pipeline in settings.pipelines.items()}
-    return lambda pipeline: found.get(pipeline, common)
+    by_pipeline = {name: _capture_settings(pipeline) for name, pipeline in settings.pipelines.items()}
+    return lambda pipeline: by_pipeline.get(pipeline, common)
 
 
 def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
@@ -357,14 +357,14 @@ def _capture_settings(pipeline: PipelineSettings) -> CaptureSettings:
 
 
 def span_settings(settings: Settings) -> SpanSettings:
-    """What is asked of requests nobody decorated: what is asked of the pipeline that has no name of its own."""
-    found = _capture_settings(settings.of(settings.pipeline))
+    """The settings for requests without a decorator: those of the process's own pipeline."""
+    common = _capture_settings(settings.of(settings.pipeline))
     return SpanSettings(
-        rate=found.rate,
-        keep=found.keep,
-        slow_above=float("inf") if found.slow_above is None else found.slow_above,
-        refusals=found.refusals,
+        rate=common.rate,
+        keep=common.keep,
+        slow_above=float("inf") if common.slow_above is None else common.slow_above,
+        refusals=common.refusals,
         pipeline=None if settings.pipeline == DEFAULT_PIPELINE else settings.pipeline,
-        id_from=found.id_from,
+        id_from=common.id_from,
         merge=settings.of(settings.pipeline).capture.merge,
     )

@@ -1,6 +1,7 @@
-"""`POST /v1/ack`: somebody has seen an alarm. The one thing an embedded monitor lets anybody write, on this machine.
+"""The embedded monitor: scores records in one process, judges gates, and serves `/metrics`.
 
-The monitor in one process: records in, gates judged, `/metrics` served.
+The same port takes `POST /v1/ack`, which acknowledges an alarm. It is the only request that changes anything, and it is
+accepted from this machine alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ragmon.monitor.engine import Engine
 
 ACKS_PATH: Final = "/v1/ack"
 LONGEST: Final = 64 << 10
-"""Bytes of a request."""
+"""Maximum bytes of a request body."""
 _JSON: Final = "application/json"
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -44,8 +45,8 @@ Acknowledge = Callable[[str, str, str], bool]
 """Alarm, pipeline and reason; returns whether the alarm fired."""
 
 
-class _RefusedError(Exception):
-    """A request that is not taken.
+class _RejectedError(Exception):
+    """A request that is rejected.
 
     Args:
         status: The HTTP status.
@@ -60,12 +61,12 @@ class _RefusedError(Exception):
 
 
 def with_acks(app: App, acknowledge: Acknowledge) -> App:
-    """A WSGI application that takes acknowledgements, and leaves everything else to another one.
+    """A WSGI application that handles acknowledgements, and passes all other requests to another application.
 
-    It takes them from this machine alone, and only as JSON: a browser does not send that across sites unasked.
+    It accepts them only from this machine, and only as JSON, which browsers do not send across sites unasked.
 
     Args:
-        app: The other one.
+        app: The other application.
         acknowledge: Silences an alarm.
     """
 
@@ -73,70 +74,72 @@ def with_acks(app: App, acknowledge: Acknowledge) -> App:
         if environ.get("PATH_INFO") != ACKS_PATH:
             return app(environ, start_response)
         try:
-            alert, pipeline, reason = _asked(environ)
+            alert, pipeline, reason = _parse_ack(environ)
             body, status = {"fired": acknowledge(alert, pipeline, reason)}, "200 OK"
         except UnknownNameError as error:
-            body, status = _told(error, error.hint), "404 Not Found"
-        except _RefusedError as error:
-            body, status = _told(error, error.hint), error.status
+            body, status = _error_body(error, error.hint), "404 Not Found"
+        except _RejectedError as error:
+            body, status = _error_body(error, error.hint), error.status
         start_response(status, [("Content-Type", _JSON)])
         return [json.dumps(body).encode()]
 
     return front
 
 
-def _told(error: Exception, hint: str) -> dict[str, Any]:
+def _error_body(error: Exception, hint: str) -> dict[str, Any]:
     return {"error": str(error), "hint": hint}
 
 
-def _asked(environ: dict[str, Any]) -> tuple[str, str, str]:
+def _parse_ack(environ: dict[str, Any]) -> tuple[str, str, str]:
     """Alarm, pipeline and reason of a request.
 
     Raises:
-        _RefusedError: It is no acknowledgement, or not from here.
+        _RejectedError: It is no acknowledgement, or not from this machine.
     """
     if environ["REQUEST_METHOD"] != "POST":
-        raise _RefusedError("405 Method Not Allowed", "acknowledgements are POSTed", "`ragmon ack` does")
-    if not _from_here(environ.get("REMOTE_ADDR", "")):
-        raise _RefusedError("403 Forbidden", "acknowledgements are taken from this machine alone", "`ragmon ack` there")
-    if not _asked_for_us(environ):
-        raise _RefusedError("403 Forbidden", "a web page asks", "`ragmon ack` from a terminal")
+        raise _RejectedError("405 Method Not Allowed", "acknowledgements are POSTed", "`ragmon ack` does")
+    if not _is_loopback(environ.get("REMOTE_ADDR", "")):
+        raise _RejectedError(
+            "403 Forbidden", "acknowledgements are taken from this machine alone", "`ragmon ack` there"
+        )
+    if not _is_local_host(environ):
+        raise _RejectedError("403 Forbidden", "a web page asks", "`ragmon ack` from a terminal")
     if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != _JSON:
-        raise _RefusedError("415 Unsupported Media Type", "an acknowledgement is JSON", f"Content-Type: {_JSON}")
+        raise _RejectedError("415 Unsupported Media Type", "an acknowledgement is JSON", f"Content-Type: {_JSON}")
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isdecimal() or int(length) > LONGEST:
-        raise _RefusedError("413 Content Too Large", f"Content-Length is {length[:20]}", f"at most {LONGEST}")
+        raise _RejectedError("413 Content Too Large", f"Content-Length is {length[:20]}", f"at most {LONGEST}")
     try:
-        found = json.loads(environ["wsgi.input"].read(int(length)))
-        parts = found["gate"], found.get("pipeline", constants.DEFAULT_PIPELINE), found["reason"]
+        data = json.loads(environ["wsgi.input"].read(int(length)))
+        fields = data["gate"], data.get("pipeline", constants.DEFAULT_PIPELINE), data["reason"]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         hint = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
-        raise _RefusedError("400 Bad Request", "this is no acknowledgement", hint) from error
-    if not all(isinstance(part, str) and part for part in parts):
-        raise _RefusedError("400 Bad Request", "gate, pipeline and reason are texts", "none of them empty")
-    return parts
+        raise _RejectedError("400 Bad Request", "this is no acknowledgement", hint) from error
+    if not all(isinstance(field, str) and field for field in fields):
+        raise _RejectedError("400 Bad Request", "gate, pipeline and reason are texts", "none of them empty")
+    return fields
 
 
-def _asked_for_us(environ: dict[str, Any]) -> bool:
-    """Whether a request was meant for this monitor: a web page's says where it comes from, or asks for its own name."""
+def _is_local_host(environ: dict[str, Any]) -> bool:
+    """Whether there is no Origin and the Host is local; web pages send their own (CSRF, DNS rebinding)."""
     return "HTTP_ORIGIN" not in environ and is_ip_or_localhost(str(environ.get("HTTP_HOST", "")))
 
 
-def _from_here(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return False
-    mapped = getattr(found, "ipv4_mapped", None)
-    return bool((mapped or found).is_loopback)
+    mapped = getattr(ip, "ipv4_mapped", None)
+    return bool((mapped or ip).is_loopback)
 
 
 def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]:
     """The alarm and the pipeline of `[PIPELINE/]ALARM`.
 
     Args:
-        name: What somebody typed.
-        usual: The pipeline that is meant where none is named.
+        name: The name as typed.
+        usual: The pipeline if none is named.
 
     Raises:
         RagmonError: One of them is missing.
@@ -151,10 +154,10 @@ def split(name: str, usual: str = constants.DEFAULT_PIPELINE) -> tuple[str, str]
 
 
 REQUEST_TIMEOUT: Final = 10.0
-"""Seconds a client may take to send a request."""
+"""Seconds within which a client must send its request."""
 
 ANSWERS: Final = 10_000
-"""Answers that are remembered, without their texts, until somebody labels them: a monitor has no journal."""
+"""Answers that are kept, without their texts, until a label comes: an embedded monitor has no journal."""
 
 
 class Monitor:
@@ -166,11 +169,11 @@ class Monitor:
 
     Attributes:
         settings: The configuration in force.
-        captured: Reads what capture counted, where capture runs in this process and sends its records here.
+        captured: Reads the SDK statistics, where capture runs in this process and sends its records here.
 
     Raises:
         ConfigError: The configuration is broken.
-        GoldError: A gold file is.
+        GoldError: A gold file is broken.
 
     Example:
         >>> from ragmon.core.record import Answer, Record
@@ -191,13 +194,13 @@ class Monitor:
         self._server: tuple[WSGIServer, Thread] | None = None
 
     def submit(self, record: Record) -> None:
-        """Score a record. This is the sink's one method: called off the request path; what fails is counted."""
+        """Score a record. This is the method of an exporter: called off the request path; failures are counted."""
         with self._lock:
             self._received += 1
             self._engine.observe(record, self._clock())
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Take a producer's counts of all its calls: what every stratum weighs. Returns True: they are taken."""
+        """Count a producer's totals of all its calls: the weights of the strata. Returns True: they are accepted."""
         with self._lock:
             self._changes += 1
             for line in totals:
@@ -205,7 +208,7 @@ class Monitor:
         return True
 
     def label(self, labels: Sequence[Label]) -> bool:
-        """Take what people say of answers. Returns True: it is taken; what became of it is counted."""
+        """Process labels. Returns True: they are accepted; their results are counted."""
         with self._lock:
             self._changes += 1
             for line in labels:
@@ -213,7 +216,7 @@ class Monitor:
         return True
 
     def reading(self) -> MonitorSnapshot:
-        """This moment: metrics of every window, gates, and the books."""
+        """The current state: metrics of every window, gates, alarms and stage counters."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             engine, now = self._engine, self._clock()
@@ -223,8 +226,8 @@ class Monitor:
                 books["capture"] = captured.books
             return engine.reading(now, books, engine.within(captured))
 
-    def _moment(self) -> object:
-        """What `reading` depends on."""
+    def _cache_key(self) -> object:
+        """A key that changes whenever the result of `reading` may change."""
         captured = SdkStats() if self.captured is None else self.captured()
         with self._lock:
             self._engine.advance(self._clock())
@@ -232,22 +235,22 @@ class Monitor:
             return self._changes, self._received, int(self._clock()) // STEP, closed, captured
 
     def outcomes(self) -> list[Outcome]:
-        """The gates at this moment."""
+        """The current gate outcomes."""
         return list(self.reading().outcomes)
 
     def edges(self) -> list[AlarmTransition]:
-        """The alarms that began or ended lately, in the order of time."""
+        """The latest alarm transitions, in the order of time."""
         with self._lock:
             self._engine.advance(self._clock())
             return list(self._engine.edges)
 
     def acknowledge(self, alert: str, pipeline: str = constants.DEFAULT_PIPELINE, reason: str = "") -> bool:
-        """Silence an alarm that fires, and arm it again.
+        """Silence an alarm that fires, and restart its detector.
 
         Args:
-            alert: Its name, as `ragmon_gate_alarm` shows it.
-            pipeline: Whose.
-            reason: What somebody found.
+            alert: The alarm's name, as `ragmon_gate_alarm` shows it.
+            pipeline: The alarm's pipeline.
+            reason: Why; it is logged.
 
         Returns:
             Whether it fired.
@@ -266,41 +269,41 @@ class Monitor:
             return self._engine.scorer.state.digest()
 
     def start(self, address: str | None = None) -> Self:
-        """Serve `/metrics`; does nothing where it is served already.
+        """Serve `/metrics`; does nothing if it is served already.
 
         Args:
             address: `host:port`, port 0 for any free one; default: `[serve] admin`.
 
         Raises:
-            RagmonError: It is no address, or nothing can be served there.
+            RagmonError: The address is invalid, or cannot be bound.
         """
         if self._server is None:
-            place = self.settings.serve.admin if address is None else _address(address)
+            listen_address = self.settings.serve.admin if address is None else _address(address)
             registry = CollectorRegistry()
-            registry.register(Collector(self.reading, self._moment))
+            registry.register(Collector(self.reading, self._cache_key))
             try:
-                self._server = start_http_server(place.port, place.host, registry)
-                _be_patient(self._server[0])
+                self._server = start_http_server(listen_address.port, listen_address.host, registry)
+                _set_timeout(self._server[0])
                 self._server[0].set_app(with_acks(make_wsgi_app(registry), self.acknowledge))
             except OSError as error:
-                taken = error.errno == errno.EADDRINUSE
-                hint = "another process has the port" if taken else "an address of this machine that you may use"
+                in_use = error.errno == errno.EADDRINUSE
+                hint = "another process has the port" if in_use else "an address of this machine that you may use"
                 raise RagmonError(
-                    f"/metrics cannot be served on {place} ({error.strerror or error})",
+                    f"/metrics cannot be served on {listen_address} ({error.strerror or error})",
                     hint=f"{hint}: change `[serve] admin`",
                 ) from error
         return self
 
     @property
     def address(self) -> str | None:
-        """Where `/metrics` is served, `host:port`; None while it is not."""
+        """The `host:port` where `/metrics` is served; None while it is not."""
         if self._server is None:
             return None
         host, port = self._server[0].server_address[:2]
         return str(Address(str(host), port))
 
     def stop(self) -> None:
-        """Stop serving; what was counted stays readable."""
+        """Stop serving; the counts stay readable."""
         if self._server is not None:
             server, thread = self._server
             self._server = None
@@ -317,8 +320,8 @@ class Monitor:
         self.stop()
 
 
-def _be_patient(server: WSGIServer) -> None:
-    """Hang up on a client that sends half a request and then nothing."""
+def _set_timeout(server: WSGIServer) -> None:
+    """Set a timeout: close the connection of a client that sends half a request and then nothing."""
     handler: Any = server.RequestHandlerClass
     server.RequestHandlerClass = type("Patient", (handler,), {"timeout": REQUEST_TIMEOUT})
 

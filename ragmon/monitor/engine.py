@@ -1,6 +1,6 @@
-"""What a monitor holds while it runs: scorer, gates, alarms, and what was seen lately. No thread, no lock, no clock.
+"""The engine: scorer, gates and alarms as one state machine. No thread, no lock, no clock.
 
-The application's monitor, the server and a replay of its journal stand on it, and come to the same counts and alarms.
+The application's monitor, the server and a replay of its journal use it, and get the same counts and alarms.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from ragmon.scoring.windows import State
 _log = logging.getLogger(constants.ALARM_LOG)
 
 EDGES: Final = 1000
-"""Beginnings and ends of alarms that are remembered."""
+"""Alarm transitions that are kept in memory."""
 
 
 class Engine:
-    """Records in, gates judged.
+    """Scores records and judges gates and alarms.
 
     Args:
         settings: The configuration.
-        edges: How many beginnings and ends of alarms are remembered; None for all.
-        answers: How many answers are remembered for labels that come without theirs.
+        edges: How many alarm transitions are kept; None for all.
+        answers: How many answers are kept for labels that come without their answer.
 
     Attributes:
         settings: The configuration in force.
         scorer: Counts records.
-        alarms: Judge them minute by minute.
-        edges: The alarms that began or ended lately, in the order of time.
-        errors: Requests of users that ended in an error, by pipeline and kind: those that were scored.
+        alarms: The alarms, judged minute by minute.
+        edges: The latest alarm transitions, in the order of time.
+        errors: Scored user requests that ended in an error, by pipeline and error type.
         last_scored: When a record was scored last, seconds since the epoch; None before the first.
-        labels: What people said of which answers.
+        labels: Joins labels to their answers.
 
     Raises:
         GoldError: A gold file is broken.
@@ -69,8 +69,8 @@ class Engine:
         self._limiter = CardinalityLimiter(settings.pipelines, budget(settings))
         self._windows = {**settings.windows, ALL: None}
         self._policies = {name: settings.policy(name, live=True) for name in settings.pipelines}
-        shared = (settings.common, *settings.pipelines.values())
-        self._gated = sorted({gate.metric for one in shared for gate in one.gates})
+        pipelines = (settings.common, *settings.pipelines.values())
+        self._gated = sorted({gate.metric for pipeline in pipelines for gate in pipeline.gates})
         self._builds: dict[tuple[str, str, str], None] = {}
         self._exemplars = Exemplars()
         retention = max(settings.windows.values(), default=HOUR) + HOUR
@@ -85,26 +85,26 @@ class Engine:
 
         Args:
             record: The record.
-            now: When it came, seconds since the epoch.
+            now: When it arrived, seconds since the epoch.
 
         Returns:
-            Whether it was scored; where not, the scorer's `dropped` says why.
+            Whether it was scored; if not, the scorer's `dropped` counts the reason.
         """
         try:
-            self._come(now)
+            self._advance_to_arrival(now)
             record = self._admit(record, now)
             scored = self.scorer.observe(record)
-        except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
+        except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
             dropped = self.scorer.dropped
             dropped[constants.SCORER_ERROR] = dropped.get(constants.SCORER_ERROR, 0) + 1
             warn_once(f"a record could not be scored and is dropped: {whereabouts(error)}")
             return False
         if scored:
             self.last_scored = now
-            self._see(record)
+            self._remember_build(record)
             self._exemplars.see(record, now)
             if record.error is not None and record.source not in (constants.PROBE, constants.LABEL):
-                self._erred(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
+                self._count_error(record.pipeline or constants.DEFAULT_PIPELINE, record.error)
         try:
             self.labels.see(record, now)
         except Exception as error:  # noqa: BLE001 - as above
@@ -112,51 +112,51 @@ class Engine:
         return scored
 
     def take(self, entry: Entry, now: float) -> None:
-        """Take in a line of a journal, which came at a time in seconds since the epoch."""
+        """Process an entry of a journal that arrived at a time in seconds since the epoch."""
         if isinstance(entry, Record):
             self.observe(entry, now)
         elif isinstance(entry, Totals):
             self.report(entry, now)
         elif isinstance(entry, Label):
-            self._come(now)
+            self._advance_to_arrival(now)
             self.labels.take(entry, now)
         elif isinstance(entry, Ack):
-            self._come(now)
+            self._advance_to_arrival(now)
             with suppress(UnknownNameError):  # the configuration may have changed since
                 self.edges += self.alarms.acknowledge(entry.pipeline, entry.alert)
 
     def report(self, line: Totals, now: float) -> bool:
-        """Take a producer's counts of all its calls, which came at a time in seconds since the epoch.
+        """Count a producer's totals of all its calls, which arrived at a time in seconds since the epoch.
 
         Returns:
-            Whether they were taken; there may be too many producers.
+            Whether they were counted: not without series of its own for the pipeline, or with too many producers.
         """
-        self._come(now)
-        taken = self._limiter.totals(line, now)
-        if taken:
+        self._advance_to_arrival(now)
+        is_counted = self._limiter.totals(line, now)
+        if is_counted:
             self.scorer.state.calls.see(line)
-        return taken
+        return is_counted
 
     def known(self, record: Record) -> Record:
-        """An answer under the names a label on it is counted under: those of others where there were too many."""
+        """A record under the names its label is counted under; a label never admits a new pipeline or build."""
         return self._limiter.known(record)
 
     def shows(self, pipeline: str) -> bool:
-        """Whether a pipeline has series of its own: none of those that found no place, or gave theirs back."""
+        """Whether a pipeline has series of its own: it is configured, or was admitted and not removed since."""
         return self._limiter.shows(pipeline)
 
     def within(self, captured: SdkStats) -> SdkStats:
-        """What capture counted of the pipelines that have series, and of new ones as far as there is room for them."""
+        """SDK statistics of the pipelines that have series, and of new ones while the series budget lasts."""
         return captured.of(self._limiter.shown(captured.pipelines))
 
-    def _come(self, now: float) -> None:
-        """Let time pass until something came, and let pipelines go that were silent for a day by then.
+    def _advance_to_arrival(self, now: float) -> None:
+        """Advance the time to the arrival of an entry, and remove pipelines that sent nothing for a day.
 
-        A look at the clock alone lets nobody go: what was counted follows from what came, and a replay agrees.
+        `advance` alone removes no pipeline: the counts depend only on what arrived, so a replay agrees.
         """
         self.advance(now)
         for pipeline in self._limiter.silent(now):
-            self._tell(self.alarms.give_up(pipeline, now))
+            self._log_transitions(self.alarms.give_up(pipeline, now))
             self.scorer.state.give_up(pipeline)
             self.scorer.forget_streams()
             self._exemplars.forget(pipeline)
@@ -165,7 +165,7 @@ class Engine:
             self.errors = Counter({key: n for key, n in self.errors.items() if key[0] != pipeline})
 
     def _admit(self, record: Record, now: float) -> Record:
-        """A record under the names it is counted under; builds that made room for its own are added to the others."""
+        """A record under the names it is counted under; builds that were retired for it are merged into `__other__`."""
         record = self._limiter.record(record, now)
         if self._limiter.retired:
             for pipeline, build, index in self._limiter.retired:
@@ -175,44 +175,44 @@ class Engine:
         return record
 
     def advance(self, now: float) -> None:
-        """Judge the minutes that ended, and say so where somebody should wake up."""
+        """Judge the minutes that ended, and log the alarm transitions."""
         if now != self._now:
             self._now = now
-            self._tell(self.alarms.advance(now))
+            self._log_transitions(self.alarms.advance(now))
 
-    def _tell(self, edges: Sequence[AlarmTransition]) -> None:
-        """Remember and log that alarms began or ended."""
-        self.edges += edges
-        for edge in edges:
-            _log_edge(edge)
+    def _log_transitions(self, transitions: Sequence[AlarmTransition]) -> None:
+        """Keep and log alarm transitions."""
+        self.edges += transitions
+        for transition in transitions:
+            _log_transition(transition)
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> bool:
-        """Silence an alarm that fires, and arm it again, and log who said why; returns whether it fired.
+        """Silence an alarm that fires, restart its detector, and log the reason; returns whether it fired.
 
         Raises:
             UnknownNameError: There is no such alarm, or the pipeline has had no record.
         """
-        edges = self.alarms.acknowledge(pipeline, alert)
-        self.edges += edges
+        transitions = self.alarms.acknowledge(pipeline, alert)
+        self.edges += transitions
         log_acknowledged(pipeline, alert, reason)
-        return bool(edges)
+        return bool(transitions)
 
-    def _see(self, record: Record) -> None:
-        """Remember the build that answered."""
+    def _remember_build(self, record: Record) -> None:
+        """Remember the build and index that answered."""
         if not (record.build or record.index_hash):
             return
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         key = (pipeline, record.build or "", record.index_hash or "")
-        new = key not in self._builds
+        is_new = key not in self._builds
         self._builds.pop(key, None)
         self._builds[key] = None
-        if new and len(mine := [found for found in self._builds if found[0] == pipeline]) > BUILDS:
-            del self._builds[mine[0]]
+        if is_new and len(builds := [other for other in self._builds if other[0] == pipeline]) > BUILDS:
+            del self._builds[builds[0]]
 
-    def _erred(self, pipeline: str, code: str) -> None:
-        """Count an error by its kind."""
+    def _count_error(self, pipeline: str, code: str) -> None:
+        """Count an error by its type."""
         key = (pipeline, code)
-        if key not in self.errors and sum(held == pipeline for held, _ in self.errors) >= CODES:
+        if key not in self.errors and sum(name == pipeline for name, _ in self.errors) >= CODES:
             key = (pipeline, constants.OTHER)
             self._limiter.overflow[constants.CODE_NAMES] += 1
         self.errors[key] += 1
@@ -224,7 +224,7 @@ class Engine:
     def reading(
         self, now: float, books: Mapping[str, StageCounters], captured: SdkStats | None = None
     ) -> MonitorSnapshot:
-        """This moment: metrics of every window, gates, and the books."""
+        """The current state: metrics of every window, gates, alarms and stage counters."""
         snapshot, captured = self.snapshot(now), captured or SdkStats()
         return MonitorSnapshot(
             snapshot=snapshot,
@@ -243,18 +243,18 @@ class Engine:
         )
 
     def _predictions(self, now: float) -> Sequence[Prediction]:
-        """What labels and proxies say together in every window."""
+        """Predictions from labels and proxies in every window."""
         scorer, windows = self.scorer, self.settings.windows
         return predictions(scorer.state, scorer.table, windows, now, lambda name: self.settings.of(name).proxy)
 
     def judge(self, snapshot: Snapshot) -> Sequence[Outcome]:
-        """The gates of every pipeline that is configured or was seen; one nobody configured has the common gates.
+        """The gates of every pipeline that is configured or was seen; an unconfigured pipeline has the common gates.
 
-        Where pipelines have names, the one without is shown once something came from it.
+        If named pipelines are configured, the default pipeline is included only after it had records.
         """
-        seen = sorted({series.pipeline for series in snapshot.series})
+        with_records = sorted({series.pipeline for series in snapshot.series})
         named = [name for name in self.settings.pipelines if name != constants.DEFAULT_PIPELINE]
-        pipelines = dict.fromkeys((*(named or self.settings.pipelines), *seen))
+        pipelines = dict.fromkeys((*(named or self.settings.pipelines), *with_records))
         return [outcome for name in pipelines for outcome in evaluate(snapshot, self.policy(name))]
 
     def policy(self, pipeline: str) -> Policy:
@@ -265,9 +265,9 @@ class Engine:
         return policy
 
     def dump(self) -> dict[str, Any]:
-        """Everything that was counted and every alarm, as plain JSON data without any text.
+        """All counts and alarms as plain JSON data without any text.
 
-        Parts of it are the state itself: to be written before anything else is counted.
+        Parts of it are not copied: serialise it before anything else is counted.
         """
         scorer = self.scorer
         return {
@@ -280,12 +280,12 @@ class Engine:
             "admission": self._limiter.dump(),
             "errors": [[pipeline, code, n] for (pipeline, code), n in self.errors.items()],
             "last_scored": self.last_scored,
-            "edges": [msgspec.to_builtins(edge) for edge in self.edges],
+            "edges": [msgspec.to_builtins(transition) for transition in self.edges],
             "labels": self.labels.book.dump(),
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote; windows and retention are those of the configuration in force."""
+        """Restore what `dump` wrote; windows and retention are those of the configuration in force."""
         scorer = self.scorer
         retention = scorer.state.retention
         scorer.state = State.load(data["state"])
@@ -297,21 +297,29 @@ class Engine:
         self._limiter.load(data["admission"], data["last_scored"] or 0.0)
         self.errors = Counter({(pipeline, code): n for pipeline, code, n in data.get("errors", ())})
         self.last_scored = data["last_scored"]
-        self.edges = deque((msgspec.convert(edge, AlarmTransition) for edge in data["edges"]), maxlen=self.edges.maxlen)
+        self.edges = deque(
+            (msgspec.convert(transition, AlarmTransition) for transition in data["edges"]), maxlen=self.edges.maxlen
+        )
         if "labels" in data:
             self.labels.book.load(data["labels"])
 
 
-def _log_edge(edge: AlarmTransition) -> None:
-    """Log that an alarm began or ended: a page that begins is a warning."""
-    level = logging.WARNING if (edge.severity, edge.state) == (constants.PAGE, "firing") else logging.INFO
-    _log.log(level, "alarm %s (%s): %s", _named(edge.pipeline, edge.alert), edge.severity, edge.state)
+def _log_transition(transition: AlarmTransition) -> None:
+    """Log an alarm transition: a page that starts firing is a warning."""
+    level = logging.WARNING if (transition.severity, transition.state) == (constants.PAGE, "firing") else logging.INFO
+    _log.log(
+        level,
+        "alarm %s (%s): %s",
+        _alarm_name(transition.pipeline, transition.alert),
+        transition.severity,
+        transition.state,
+    )
 
 
 def log_acknowledged(pipeline: str, alert: str, reason: str) -> None:
-    """Log an acknowledgement when it comes; one that is read from a journal was logged then."""
-    _log.info("alarm %s acknowledged: %s", _named(pipeline, alert), printable(reason))
+    """Log an acknowledgement when it arrives; one read from a journal was logged then."""
+    _log.info("alarm %s acknowledged: %s", _alarm_name(pipeline, alert), printable(reason))
 
 
-def _named(pipeline: str, alert: str) -> str:
+def _alarm_name(pipeline: str, alert: str) -> str:
     return f"{printable(pipeline)}/{printable(alert)}"

@@ -1,8 +1,7 @@
-"""Scores of kept requests, sent to the tracing backend where the application keeps their traces.
+"""The exporters that a configuration names: a server, a trace log, and the tracing backend for scores.
 
-Where captured records go, by configuration: a monitor in this process, a server, a trace log.
-
-Matching by meaning, where the text is: in the application's worker and over trace files, never in a server.
+Exporters are wrapped: records are redacted and matched by meaning before export, and scores are sent after it. Matching
+by meaning needs the text, so it runs in the application's worker and over trace files, never in a server.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ from ragmon.monitor.build import function_at
 
 
 class ScoreExporting(ForwardingExporter):
-    """Hands records on, then tells the backend what gated metrics say of those whose traces it keeps.
+    """Exports records, then sends the tracing backend the scores of gated metrics for records whose traces it has.
 
-    What becomes of the scores is no matter of the records: a backend that is down is said once in the log.
+    Failures of the backend do not affect the records: they are logged once.
 
     Args:
-        sink: Where records go.
-        backend: Where scores go.
-        scorer: Says what they are; it counts nothing.
-        gated: Which metrics, by pipeline.
+        sink: The exporter of the records.
+        backend: The exporter of the scores.
+        scorer: Computes the scores; it counts nothing.
+        gated: The gated metrics of a pipeline.
     """
 
     def __init__(
@@ -70,31 +69,31 @@ class ScoreExporting(ForwardingExporter):
         """Deliver records; returns how many were lost, by reason."""
         lost = deliver(self._sink, records)
         try:
-            scored = [found for record in records if record.exported and (found := self._scores(record)) is not None]
+            scored = [scores for record in records if record.exported and (scores := self._scores(record)) is not None]
             if scored and self._backend.deliver(scored):
                 warn_once("scores could not be sent to the tracing backend that [export] scores names")
-        except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
+        except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
             warn_once(f"scores could not be sent: {whereabouts(error)}")
         return lost
 
     def _scores(self, record: Record) -> Scored | None:
-        from ragmon.capture.exporters import Scored  # noqa: PLC0415 - loaded where a backend is configured
+        from ragmon.capture.exporters import Scored  # noqa: PLC0415 - needed only if a backend is configured
 
         gated, metrics = self._gated(record.pipeline or constants.DEFAULT_PIPELINE), self._scorer.table.metrics
-        told = [
+        scores = [
             (name, value, _label(metrics[name], value))
             for name, value in self._scorer.scores(record).items()
             if name in gated
         ]
-        return Scored(record.trace_id or "", record.parent_span_id, told) if told else None
+        return Scored(record.trace_id or "", record.parent_span_id, scores) if scores else None
 
     def close(self) -> None:
-        """End the connection to the backend; where records go is its owner's to end."""
+        """Close the connection to the backend; the exporter of the records is closed by its owner."""
         self._backend.close()
 
 
 def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mapping[str, int]:
-    """Deliver records to a sink of either kind; returns how many were lost, by reason."""
+    """Deliver records to an exporter of either kind; returns how many were lost, by reason."""
     if isinstance(sink, BatchExporter):
         return sink.deliver(records)
     failed = 0
@@ -115,11 +114,11 @@ def _label(metric: Metric, value: float) -> str | None:
 
 
 class Redacting:
-    """Takes out of records what must not leave the process, before they go to a sink.
+    """Redacts records before they are exported.
 
     Args:
-        sink: The sink.
-        redact: Makes of a record what may leave.
+        sink: The exporter.
+        redact: Removes what must not leave the process.
     """
 
     def __init__(self, sink: OtlpExporter, redact: Redactions) -> None:
@@ -135,10 +134,10 @@ class Redacting:
 
 
 def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporter | None:
-    """The server the configuration names.
+    """The exporter to the server the configuration names.
 
     Raises:
-        RagmonError: Its token cannot be read, or is none.
+        RagmonError: The token cannot be read, or is invalid.
     """
     if settings.export.endpoint is None:
         return None
@@ -146,14 +145,14 @@ def server(settings: Settings, redact: Callable[[], Redactions]) -> BatchExporte
         OtlpExporter,
     )
 
-    token = settings.serve.token_file
-    secret = None if token is None else _read(token)
-    sink = OtlpExporter(str(settings.export.endpoint), token=secret, resource=_resource(settings))
+    token_file = settings.serve.token_file
+    token = None if token_file is None else _read_token(token_file)
+    sink = OtlpExporter(str(settings.export.endpoint), token=token, resource=_resource(settings))
     return Redacting(sink, redact())
 
 
 def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
-    """The sink, and beside it the tracing backend that gets the scores, where the configuration names one."""
+    """The exporter, extended by sending scores to the tracing backend if the configuration names one."""
     if settings.export.scores is None:
         return sink
     from ragmon.capture.exporters import ScoreExporter  # noqa: PLC0415 - as above
@@ -166,7 +165,7 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
 
 
 def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:
-    """The sink, and before it what matches questions by meaning, where a gold set names an embedder."""
+    """The exporter, preceded by matching questions by meaning if a gold set names an embedder."""
     if not any(spec.embed is not None for spec in settings.gold):
         return sink
 
@@ -176,12 +175,12 @@ def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Expor
 
 
 def _resource(settings: Settings) -> dict[str, str]:
-    """What this process says of itself."""
-    found = {"service.name": settings.service or settings.pipeline}
-    return {**found, "service.version": settings.build} if settings.build else found
+    """The resource attributes of this process."""
+    attributes = {"service.name": settings.service or settings.pipeline}
+    return {**attributes, "service.version": settings.build} if settings.build else attributes
 
 
-def _read(token: Path) -> str:
+def _read_token(token: Path) -> str:
     try:
         return token.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -189,7 +188,7 @@ def _read(token: Path) -> str:
 
 
 def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlExporter | None:
-    """The trace log the configuration names."""
+    """The exporter to the trace log the configuration names."""
     export = settings.export
     if export.jsonl is None:
         return None
@@ -197,7 +196,7 @@ def trace_log(settings: Settings, redact: Callable[[], Redactions]) -> JsonlExpo
 
 
 def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Exporter | BatchExporter:
-    """One sink of both."""
+    """One exporter that delivers to both."""
     if log is None:
         return Tee() if target is None else target
     if target is None:
@@ -206,62 +205,64 @@ def combine(target: Exporter | BatchExporter | None, log: Exporter | None) -> Ex
 
 
 def application_identity(settings: Settings) -> str:
-    """What tells this application from others on the machine: whose lost records it may report."""
+    """An identifier of this application on the machine: only its own dead processes are reported."""
     export = settings.export
-    told = "|".join([settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines])
-    return sha256(told.encode()).hexdigest()[:16]
+    identity = "|".join(
+        [settings.service, settings.pipeline, str(export.endpoint), str(export.jsonl), *settings.pipelines]
+    )
+    return sha256(identity.encode()).hexdigest()[:16]
 
 
 def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
-    """What finds the items of the sets that name an embedder.
+    """Nearest-neighbour matchers of the gold sets that name an embedder.
 
-    An embedder that fails is said once in the log, and matches nothing.
+    An embedder that fails is logged once, and its set matches nothing by meaning.
 
     Args:
         settings: The configuration.
         sets: The gold sets.
 
     Raises:
-        RagmonError: The function is not there, or numpy is missing.
+        RagmonError: The function does not exist, or numpy is missing.
     """
-    named = {spec.name: spec.embed for spec in settings.gold if spec.embed is not None}
-    found = []
+    functions = {spec.name: spec.embed for spec in settings.gold if spec.embed is not None}
+    matchers = []
     for gold in sets:
-        if gold.name not in named:
+        if gold.name not in functions:
             continue
-        embed = function_at(named[gold.name], f"gold.{gold.name}.embed", '"myapp.vectors:embed"')
+        embed = function_at(functions[gold.name], f"gold.{gold.name}.embed", '"myapp.vectors:embed"')
         try:
             nearest = Nearest(gold, embed)
         except RagmonError:
             raise
-        except Exception as error:  # noqa: BLE001 - an embedder is foreign code
+        except Exception as error:  # noqa: BLE001 - an embedder is third-party code
             warn_once(f"[gold.{gold.name}] embed failed, and nothing is matched by meaning: {whereabouts(error)}")
             continue
         if nearest.calibration.reason:
             warn_once(f"[gold.{gold.name}] embed is off: {nearest.calibration.reason}")
-        found.append(nearest)
-    return found
+        matchers.append(nearest)
+    return matchers
 
 
 class Embeddings:
-    """Gives records that match no gold item by their words the one they mean.
+    """Matches records to gold items by meaning, where their words match none.
 
     Args:
         sets: All gold sets.
-        nearest: What finds items by meaning.
+        nearest: The matchers.
     """
 
     def __init__(self, sets: Sequence[GoldSet], nearest: Sequence[Nearest]) -> None:
         self._index = GoldIndex(sets)
-        self._nearest = [one for one in nearest if one.calibration.threshold is not None]
+        self._nearest = [matcher for matcher in nearest if matcher.calibration.threshold is not None]
 
     def __bool__(self) -> bool:
         return bool(self._nearest)
 
     def __call__(self, record: Record) -> Record:
         """The record, with the qid of the item its question means; it never raises."""
-        asked = record.source in (constants.LIVE, None) and record.q is not None and not redacted(record, "q")
-        if not asked or record.q is None or self._index.match(record) is not None:
+        has_question = record.source in (constants.LIVE, None) and record.q is not None and not redacted(record, "q")
+        if not has_question or record.q is None or self._index.match(record) is not None:
             return record
         for nearest in self._nearest:
             if not nearest.gold.judges(record.pipeline or constants.DEFAULT_PIPELINE, record.source):
@@ -276,17 +277,17 @@ class Embeddings:
         return record
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
-        """Pass records of trace files on, matched."""
+        """Pass records of trace files through, with the matched qid."""
         for record in records:
             yield self(record) if isinstance(record, Record) else record
 
 
 class Matching(ForwardingExporter):
-    """Matches records by meaning on their way to a sink, in the worker's thread.
+    """Matches records by meaning before they are exported, in the worker's thread.
 
     Args:
-        sink: The sink.
-        match: Gives a record the qid of the item it means.
+        sink: The exporter.
+        match: Adds the matching qid to a record.
     """
 
     def __init__(self, sink: Exporter | BatchExporter, match: Embeddings) -> None:

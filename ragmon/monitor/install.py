@@ -1,8 +1,6 @@
-"""Deliver what is on its way when the process is told to stop.
+"""`ragmon.install` connects decorated functions with the exporters of the configuration; called once at start-up.
 
-`ragmon.install`: one call at start-up connects decorated functions with where their records go.
-
-`ragmon.install_signal_handlers`: what is on its way is delivered when the process is asked to end.
+`ragmon.install_signal_handlers` delivers queued records when the process gets SIGTERM.
 """
 
 from __future__ import annotations
@@ -50,11 +48,11 @@ if TYPE_CHECKING:
 
 
 def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
-    """Drain on a signal, then do what was done before; a second signal does that at once.
+    """Drain on a signal, then call the previous handler; a second signal calls it at once.
 
     Args:
         signum: The signal.
-        drain: Delivers what waits, within its own time limit.
+        drain: Delivers queued records, within its own timeout.
 
     Raises:
         RagmonError: This is not the main thread.
@@ -62,14 +60,14 @@ def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
     previous = signal.getsignal(signum)
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, _pass_on if previous in (signal.SIG_DFL, None) else previous)
+        signal.signal(number, _default_action if previous in (signal.SIG_DFL, None) else previous)
         try:
             drain()
         finally:
             if callable(previous):
                 previous(number, frame)
             elif previous != signal.SIG_IGN:
-                _pass_on(number, frame)
+                _default_action(number, frame)
 
     try:
         signal.signal(signum, handle)
@@ -78,29 +76,29 @@ def install_signal_handler(signum: int, drain: Callable[[], object]) -> None:
         raise RagmonError("signal handlers cannot be installed in this thread", hint=hint) from None
 
 
-def _pass_on(number: int, _frame: FrameType | None) -> None:
-    """End as a process without a handler ends, so that whoever waits for it learns of the signal."""
+def _default_action(number: int, _frame: FrameType | None) -> None:
+    """End the process with the default action, so that its parent sees the signal in the exit status."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 DRAIN: Final = 5.0
-"""Seconds the exit of the process waits for records on their way."""
+"""Seconds that the exit of the process waits for the delivery of queued records."""
 
 
 class Installation:
-    """Capture for this process: decorated functions, a worker, and where its records go.
+    """Capture in this process: settings of decorated functions, a worker, and the exporters.
 
     Args:
         settings: The configuration.
-        sink: Where records go; None: the server the configuration names, else a `Monitor` of its own.
-        keep_all: Keep every call, whatever rates say.
-        folder: Where counters lie so that they outlive the process; None keeps them in memory alone.
-        spent: Where judges count what they spent; None: with the counters.
+        sink: The exporter; None: the server the configuration names, else a `Monitor` in this process.
+        keep_all: Keep every call, whatever the sampling rates.
+        folder: Where counter files are stored so that they outlive the process; None keeps counters in memory only.
+        spent: Where judges store their quotas; None: in `folder`.
 
     Attributes:
         settings: The configuration in force.
-        monitor: The monitor in this process, where there is one.
+        monitor: The monitor in this process; None without one.
         judges: Score answers where their text is.
 
     Raises:
@@ -119,56 +117,56 @@ class Installation:
     ) -> None:
         self.settings = settings
         self.judges = None if settings.disabled else Panel(settings, folder=spent or folder)
-        self._own = self._log = self._redact = None
-        self._mine: list[object] = []
+        self._own_monitor = self._trace_log = self._redact = None
+        self._owned: list[object] = []
         if not settings.disabled:
             redact = cache(lambda: Redactions(settings))
-            there = server(settings, redact) if sink is None else None
-            sink = there if sink is None else sink
-            self._own = Monitor(settings) if sink is None else None
-            self._log = trace_log(settings, redact)
+            server_exporter = server(settings, redact) if sink is None else None
+            sink = server_exporter if sink is None else sink
+            self._own_monitor = Monitor(settings) if sink is None else None
+            self._trace_log = trace_log(settings, redact)
             self._redact = redact() if redact.cache_info().currsize else None
-            self._mine = [one for one in (there, self._log) if one is not None]
-        target = self._own if sink is None else sink
+            self._owned = [opened for opened in (server_exporter, self._trace_log) if opened is not None]
+        target = self._own_monitor if sink is None else sink
         self.monitor = target if isinstance(target, Monitor) else None
-        told = with_feedback(settings, combine(target, self._log))
-        self._mine += [told] if isinstance(told, ScoreExporting) else []
-        self._sink = told if settings.disabled else with_embeddings(settings, told)
+        exporter = with_feedback(settings, combine(target, self._trace_log))
+        self._owned += [exporter] if isinstance(exporter, ScoreExporting) else []
+        self._sink = exporter if settings.disabled else with_embeddings(settings, exporter)
         self._folder = folder
         self._worker = Worker(
             partial(to_record, build=settings.build or None),
             self._sink,
             folder=folder,
-            every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child has others
+            every=lambda asked: self._self_metrics.tick(asked),  # noqa: PLW0108 - a forked child replaces it
             detour=self.judges,
         )
         self._runtime = runtime.Runtime(
             self._worker.submit,
-            awaken=self._awaken,
+            awaken=self._start_worker,
             pipeline=settings.pipeline,
             terms=terms(settings),
             keep_all=keep_all,
         )
         self._labels = api.LabelSender(taken=not settings.disabled)
-        self._self_metrics = self._open_accounts()
+        self._self_metrics = self._make_self_metrics()
         self._requests: RequestAssembler | None = None
-        self._watched: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
+        self._processors: list[tuple[weakref.ref[Any], RagmonSpanProcessor]] = []
         self._process = os.getpid()
-        self._ends_with_children = False
+        self._has_finalizer = False
 
-    def _open_accounts(self) -> SelfMetrics:
-        found = SelfMetrics(self._worker, self._runtime, self._sink, self._folder)
-        found.redactions, found.judges, found.labels = self._redact, self.judges, self._labels
-        return found
+    def _make_self_metrics(self) -> SelfMetrics:
+        metrics = SelfMetrics(self._worker, self._runtime, self._sink, self._folder)
+        metrics.redactions, metrics.judges, metrics.labels = self._redact, self.judges, self._labels
+        return metrics
 
     def start(self, *, alone: bool = False) -> runtime.Runtime | None:
-        """Start capturing, in place of whoever captured before, whose runtime is returned.
+        """Start capturing, and return the runtime that captured before; it is replaced.
 
         Args:
-            alone: Whatever calls `install` in this process gets this one, and changes nothing.
+            alone: Later calls of `install` in this process return this installation and change nothing.
 
         Raises:
-            RagmonError: The monitor's address is taken.
+            RagmonError: The monitor's address is in use.
         """
         global _current  # noqa: PLW0603 - one process has one installation
         api.current = self._labels
@@ -176,8 +174,8 @@ class Installation:
             runtime.expect_none()
             return runtime.current
         try:
-            if self._own is not None:
-                self._own.start()
+            if self._own_monitor is not None:
+                self._own_monitor.start()
         except BaseException:
             self._close()
             raise
@@ -185,20 +183,20 @@ class Installation:
             self.monitor.captured = self._self_metrics.captured
         self._worker.start()
         atexit.register(self.shutdown)
-        _started.add(self)
+        _running.add(self)
         _current = self if alone else _current
         return runtime.install_runtime(self._runtime)
 
     def watch(self, provider: Any) -> None:
-        """Learn from the spans of a TracerProvider; doing so again changes nothing.
+        """Capture requests from the spans of a TracerProvider as well; a second call with it changes nothing.
 
         Args:
-            provider: The application's; it stays what it is, with one processor more.
+            provider: The application's provider; it gets one more span processor.
 
         Raises:
-            RagmonError: It takes no processors.
+            RagmonError: It takes no span processors.
         """
-        if self.settings.disabled or any(known() is provider for known, _ in self._watched):
+        if self.settings.disabled or any(ref() is provider for ref, _ in self._processors):
             return
         if not hasattr(provider, "add_span_processor"):
             hint = "make an opentelemetry.sdk.trace.TracerProvider, set it, and give that one"
@@ -212,36 +210,36 @@ class Installation:
             self._runtime.claim = self._requests.claim
         processor = RagmonSpanProcessor(requests=self._requests)
         provider.add_span_processor(processor)
-        self._watched.append((weakref.ref(provider), processor))
+        self._processors.append((weakref.ref(provider), processor))
 
     def books(self) -> StageCounters:
-        """What capture took in and what became of it."""
+        """The stage counters of capture."""
         return self._self_metrics.books()
 
     def flush(self, timeout: float = DRAIN) -> bool:
-        """Wait until everything captured so far is delivered and told; returns whether it is."""
+        """Wait until everything captured so far is exported; returns whether it is."""
         return self._worker.flush(timeout)
 
     def shutdown(self, timeout: float = DRAIN) -> bool:
-        """Stop capturing and deliver what is on its way; returns whether there was time for all of it."""
+        """Stop capturing and deliver queued records; returns whether all were delivered in time."""
         global _current  # noqa: PLW0603 - one process has one installation
-        if self._process != os.getpid():  # a child of a fork that told nobody has neither threads nor a server
+        if self._process != os.getpid():  # a child forked without Python's fork hooks has no threads and no server
             return False
         atexit.unregister(self.shutdown)
-        _started.discard(self)
+        _running.discard(self)
         if runtime.current is self._runtime:
             runtime.install_runtime(None)
         api.detach_labels(self._labels)
         if _current is self:
             _current = None
-        for _, processor in self._watched:
+        for _, processor in self._processors:
             processor.switch_off()
         if self._requests is not None:
             self._requests.end()
         done = self._worker.stop(timeout)
         self._close()
-        if self._own is not None:
-            self._own.stop()
+        if self._own_monitor is not None:
+            self._own_monitor.stop()
         return done
 
     def _close(self) -> None:
@@ -249,47 +247,47 @@ class Installation:
             self._worker.page.close()
         if self.judges is not None:
             self.judges.close()
-        for sink in self._mine:
+        for sink in self._owned:
             base.close(sink)
 
     def reset_after_fork(self) -> None:
-        """What a forked child must do before its first call: nothing of its parent's is its own to report."""
+        """Reset in a forked child before its first call: it must not export what belongs to its parent."""
         self._process = os.getpid()
-        self._ends_with_children = False
-        if self.monitor is not None:  # whoever reads it reads the parent's
-            self._own = self.monitor = None
-            self._sink = DroppingExporter() if self._log is None else self._log
+        self._has_finalizer = False
+        if self.monitor is not None:  # /metrics is served by the parent
+            self._own_monitor = self.monitor = None
+            self._sink = DroppingExporter() if self._trace_log is None else self._trace_log
         if self.judges is not None:
             self.judges.reset_after_fork()
-        # What nobody will see is not judged.
+        # Dropped records are not judged.
         self._worker.reset_after_fork(self._sink, None if isinstance(self._sink, DroppingExporter) else self.judges)
         was_current = runtime.current is self._runtime
         self._runtime = self._runtime.reset_after_fork()
         self._labels = api.reset_labels_after_fork(self._labels)
-        self._self_metrics = self._open_accounts()
+        self._self_metrics = self._make_self_metrics()
         if self._requests is not None:
             self._requests.reset_after_fork()
             self._self_metrics.requests = self._requests
         if was_current:
             runtime.install_runtime(self._runtime)
 
-    def _awaken(self) -> None:
-        """Start the thread a fork does not copy, with the first call; and see that the child's end is noticed."""
+    def _start_worker(self) -> None:
+        """Start the worker thread, which a fork does not copy, on the first call; in a child, register the shutdown."""
         self._worker.start()
         process = sys.modules.get("multiprocessing.process")
-        if process is not None and process.parent_process() is not None and not self._ends_with_children:
-            self._ends_with_children = True
-            # Such children leave by os._exit, past atexit, but not past these.
+        if process is not None and process.parent_process() is not None and not self._has_finalizer:
+            self._has_finalizer = True
+            # multiprocessing children end with os._exit, which skips atexit but not these finalizers.
             sys.modules["multiprocessing.util"].Finalize(None, self.shutdown, exitpriority=0)
 
 
-_started: weakref.WeakSet[Installation] = weakref.WeakSet()
+_running: weakref.WeakSet[Installation] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
     active.set(None)
     here.lane.busy = False
-    for installation in list(_started):
+    for installation in list(_running):
         installation.reset_after_fork()
 
 
@@ -307,14 +305,14 @@ def install(
 
     Args:
         config: A path of ragmon.toml, settings already loaded, or None for the usual places.
-        provider: The application's TracerProvider, to learn from its spans as well; it gets one more processor, once.
-        sink: Where records go; default: a `Monitor` in this process that serves `/metrics`. The trace log that
-            `[export] jsonl` names is written beside either.
+        provider: The application's TracerProvider, to capture its spans as well; it gets one more processor, once.
+        sink: The exporter; default: a `Monitor` in this process that serves `/metrics`. The trace log that
+            `[export] jsonl` names is written in both cases.
 
     Raises:
         ConfigError: The configuration is broken.
-        GoldError: A gold file is.
-        RagmonError: The monitor's address is taken, or the trace log cannot be written.
+        GoldError: A gold file is broken.
+        RagmonError: The monitor's address is in use, or the trace log cannot be written.
 
     Example:
         >>> import ragmon
@@ -325,7 +323,7 @@ def install(
     global _current  # noqa: PLW0603 - as above
     with _installing:
         if _current is None:
-            # Without a monitor nothing is judged, and the application need not have the metrics' plugins installed.
+            # Without a monitor no gate is judged, so the metrics' plugins need not be installed in the application.
             settings = config if isinstance(config, Settings) else load(config, plugins=sink is None)
             folder = None if settings.disabled else default_folder(application_identity(settings))
             installation = Installation(settings, sink, folder=folder)
@@ -337,19 +335,19 @@ def install(
 
 
 def drain() -> None:
-    """Deliver what is on its way, where anything is captured."""
+    """Deliver queued records, if anything is captured."""
     if _current is not None:
         _current.flush()
 
 
 def install_signal_handlers() -> None:
-    """Deliver what is on its way when the process gets SIGTERM, then do what was done before.
+    """Deliver queued records when the process gets SIGTERM, then call the previous handler.
 
-    A second signal passes straight through. Servers that handle SIGTERM and end the process in order need this not:
-    ragmon delivers then. uvicorn needs it, called in the application's module: it raises the signal once more at the
+    A second signal calls the previous handler at once. Servers that handle SIGTERM and exit normally do not need this:
+    ragmon delivers at exit. uvicorn needs it, called in the application's module: it raises the signal again at the
     end, and exit handlers do not run.
 
     Raises:
-        RagmonError: This is not the main thread, where alone Python lets handlers be set.
+        RagmonError: This is not the main thread, the only one where Python allows signal handlers.
     """
     install_signal_handler(signal.SIGTERM, drain)

@@ -1,7 +1,4 @@
-"""The judges a configuration asks for, pipeline by pipeline.
-
-All judges of a process: who looks at which request, for how long it waits for them, and what became of it.
-"""
+"""The judges of a process: `JudgeFactory` builds them from the settings, `Panel` holds requests during judging."""
 
 from __future__ import annotations
 
@@ -40,19 +37,19 @@ from ragmon.core.log import warn_once, whereabouts
 
 
 class JudgeFactory:
-    """Seats judges, and knows what they need to know of a request besides its texts.
+    """Builds judges and their workers, and finds the gold item and fact reader of a request.
 
     Pipelines that share a table share the judge, its queue and its budget.
 
     Args:
         settings: The configuration.
-        tell: Takes what became of a ticket.
-        folder: Where budgets lie; None keeps them in memory.
+        tell: Callback for the result of a judge on a task.
+        folder: Where budget files are stored; None keeps them in memory.
         clock: Seconds since the epoch.
 
     Raises:
         GoldError: A gold file is broken.
-        RagmonError: Texts are redacted, and a redactor or the key is not there.
+        RagmonError: Texts are redacted, and a redactor or the key is missing.
     """
 
     def __init__(
@@ -64,96 +61,100 @@ class JudgeFactory:
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
-        self._tell = tell
+        self._on_judgement = tell
         self._folder = folder
         self._clock = clock
         self._lock = Lock()
-        self._seats: dict[tuple[str, Table, bool], JudgeWorkers] = {}
+        self._workers: dict[tuple[str, Table, bool], JudgeWorkers] = {}
         self._budgets: list[JudgeBudget] = []
-        tables = [item for one in (settings.common, *settings.pipelines.values()) for item in one.judges.items()]
+        tables = [
+            item for pipeline in (settings.common, *settings.pipelines.values()) for item in pipeline.judges.items()
+        ]
         self._needs_gold = any(table.asks(name) == CONTEXTUAL_PRECISION for name, table in tables)
         self._gold = GoldIndex(load_gold(settings.gold) if self._needs_gold else ())
         self._about: dict[str, tuple[GoldIndex, FactReader]] = {}
         self._redact = Redactions(settings) if tables and _redacts(settings) else None
 
     def seats(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
-        """The judges of a pipeline: those of its tables, and functions no table names.
+        """The judge workers of a pipeline: those of its tables, and registered functions without a table.
 
         Raises:
-            RagmonError: A key cannot be read, httpx is not installed, or a table asks a model of a function's name.
+            RagmonError: A key cannot be read, httpx is not installed, or a table gives a function's name to a model.
         """
-        own = functions()
-        tables = {**{name: Table() for name in own}, **self._settings.of(pipeline).judges}
+        registered = functions()
+        tables = {**{name: Table() for name in registered}, **self._settings.of(pipeline).judges}
         with self._lock:
-            found = tuple(self._seat(name, table) for name, table in tables.items() if table.url or name in own)
-        if found:
-            self._known(pipeline)
-        return found
+            workers = tuple(
+                self._workers_for(name, table) for name, table in tables.items() if table.url or name in registered
+            )
+        if workers:
+            self._context(pipeline)
+        return workers
 
     def about(self, record: Record) -> tuple[GoldItem | None, FactReader]:
-        """The gold item of a record, and what counts as an answer in its pipeline."""
-        gold, reader = self._known(record.pipeline or DEFAULT_PIPELINE)
+        """The gold item of a record, and the fact reader of its pipeline."""
+        gold, reader = self._context(record.pipeline or DEFAULT_PIPELINE)
         return gold.match(record), reader
 
     def shown(self, record: Record) -> Record:
-        """A record as judges see it: redacted where `[capture] content` says so, else with all its text."""
+        """A record as judges see it: redacted if `[capture] content` says so, else with all its text."""
         if self._redact is None and functions() and _redacts(self._settings):
             self._redact = Redactions(self._settings)
         return record if self._redact is None else self._redact.cleared(record)
 
-    def _known(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
-        found = self._about.get(pipeline)
-        if found is None:
-            one = self._settings.of(pipeline)
-            found = self._about[pipeline] = self._gold_of(one), rules(one).facts
-        return found
+    def _context(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
+        cached = self._about.get(pipeline)
+        if cached is None:
+            pipeline_settings = self._settings.of(pipeline)
+            cached = self._about[pipeline] = self._gold_of(pipeline_settings), rules(pipeline_settings).facts
+        return cached
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a forked child."""
+        """Reset in a forked child."""
         self._lock = Lock()
         for budget in self._budgets:
             budget.reset_after_fork()
-        for seat in self._seats.values():
-            seat.reset_after_fork()
-            seat.judge.reset_after_fork()
+        for workers in self._workers.values():
+            workers.reset_after_fork()
+            workers.judge.reset_after_fork()
 
     def close(self) -> None:
-        """End every thread."""
-        for seat in self._seats.values():
-            seat.close()
+        """Stop every thread."""
+        for workers in self._workers.values():
+            workers.close()
 
     def _gold_of(self, pipeline: PipelineSettings) -> GoldIndex:
-        """What the monitor scores against, else what capture was given to decide by."""
+        """The gold sets of the monitor; without any, the one in `[capture] gold`."""
         capture = pipeline.capture
         if not self._needs_gold or self._gold.sets or capture.gold is None:
             return self._gold
         return GoldIndex(GoldSet.load(capture.gold))
 
-    def _seat(self, name: str, table: Table) -> JudgeWorkers:
+    def _workers_for(self, name: str, table: Table) -> JudgeWorkers:
         function = functions().get(name)
         key = name, table, function is not None
-        seat = self._seats.get(key)
-        if seat is None:
+        workers = self._workers.get(key)
+        if workers is None:
             path = self._settings.path
-            place = "" if path is None else str(path.resolve())  # two applications may have judges of one name
-            mark = sha256(f"{place}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
-            budget = JudgeBudget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{mark}")
+            config_path = "" if path is None else str(path.resolve())  # two applications may have judges of one name
+            budget_id = sha256(f"{config_path}|{name}|{table.url}|{table.model}".encode()).hexdigest()[:16]
+            budget = JudgeBudget(table.max_per_day, clock=self._clock, folder=self._folder, name=f"judge-{budget_id}")
             self._budgets.append(budget)
             judge = _judge(name, table, budget)
-            seat = self._seats[key] = JudgeWorkers(judge, table.concurrency, self._tell)
-        return seat
+            workers = self._workers[key] = JudgeWorkers(judge, table.concurrency, self._on_judgement)
+        return workers
 
 
 def _redacts(settings: Settings) -> bool:
-    captures = [one.capture for one in (settings.common, *settings.pipelines.values())]
+    captures = [pipeline.capture for pipeline in (settings.common, *settings.pipelines.values())]
     return any("redacted" in (capture.content, capture.probe_content) for capture in captures)
 
 
 def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
-    """A judge as its table describes it.
+    """The judge that a table configures.
 
     Raises:
-        RagmonError: Its key cannot be read, httpx is not installed, or two things have its name.
+        RagmonError: Its key cannot be read, httpx is not installed, or a function and a model have its name.
     """
     terms = JudgeSettings(
         sample=table.sample,
@@ -165,7 +166,7 @@ def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
     function = functions().get(name)
     kind = table.asks(name)
     if table.url is None or table.model is None or kind is None:
-        assert function is not None  # noqa: S101 - the caller leaves out what nobody can ask
+        assert function is not None  # noqa: S101 - the caller skips tables without url and function
         return Judge(name, terms, function, spend=budget.spend)
     if function is not None:
         hint = f"rename one of them, or leave url and model out of [judges.{name}]"
@@ -178,18 +179,18 @@ def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
 
 
 MAX_TIMEOUTS: Final = 2.0
-"""How long a request waits at most, in the longest time limit of its judges: once in the queue, once before them."""
+"""Longest wait of a request, as a multiple of its judges' longest timeout: once in the queue, once at the judge."""
 HELD: Final = 16_000_000
-"""Characters of requests that may wait at once."""
+"""Maximum total of characters in the requests that wait."""
 
 
 class Panel:
-    """Takes requests aside while they are judged. Threads start with the first of them.
+    """Holds requests while they are judged. Threads start with the first request.
 
     Args:
         settings: The configuration.
-        folder: Where judges count what they spent, so that processes share a day's budget; None: each has its own.
-        clock: Seconds since the epoch; a budget's day is one of UTC.
+        folder: Where judges count their calls, so that processes share a day's budget; None: each process has its own.
+        clock: Seconds since the epoch; budgets are per UTC day.
 
     Raises:
         GoldError: A gold file is broken.
@@ -204,11 +205,11 @@ class Panel:
     """
 
     def __init__(self, settings: Settings, *, folder: Path | None = None, clock: Callable[[], float] = time) -> None:
-        self._judge_factory = JudgeFactory(settings, self._tell, folder=folder, clock=clock)
-        self._seats: dict[str, tuple[JudgeWorkers, ...]] = {}
-        self._known: tuple[str, ...] = ()
+        self._judge_factory = JudgeFactory(settings, self._on_judgement, folder=folder, clock=clock)
+        self._workers: dict[str, tuple[JudgeWorkers, ...]] = {}
+        self._function_names: tuple[str, ...] = ()
         for pipeline in settings.pipelines:
-            self._seats[pipeline] = self._judge_factory.seats(pipeline)
+            self._workers[pipeline] = self._judge_factory.seats(pipeline)
         self._calls: Counter[tuple[str, str]] = Counter()
         self._begin()
 
@@ -218,18 +219,18 @@ class Panel:
         self._weight = 0
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a forked child: what waits, and what was counted, is its parent's."""
+        """Reset in a forked child: waiting requests and counts belong to the parent."""
         self._begin()
         self._calls = Counter()
         self._judge_factory.reset_after_fork()
 
     @property
     def holds(self) -> bool:
-        """Whether requests are aside."""
+        """Whether requests are being held."""
         return bool(self._held)
 
     def calls(self) -> dict[tuple[str, str], int]:
-        """What became of the requests each judge was to look at, by judge and result."""
+        """How many requests each judge handled, by judge and result."""
         with self._lock:
             return dict(self._calls)
 
@@ -237,40 +238,40 @@ class Panel:
         """Take records; never blocks.
 
         Args:
-            records: They are judged where a draw says so.
-            until: When whoever is aside must be back, judged or not, by the monotonic clock.
+            records: Each is judged if its judges' draw selects it.
+            until: When held records must be released, judged or not, on the monotonic clock.
 
         Returns:
-            Those that go on now: the others of these, and earlier ones whose judges are done or late.
+            The records to export now: those that are not judged, and held ones whose judges are done or late.
         """
         now = monotonic()
-        onward = [record for record in records if not self._is_aside(record, now)]
-        return [*onward, *self._back(now, until)] if self._held else onward
+        released = [record for record in records if not self._try_hold(record, now)]
+        return [*released, *self._release(now, until)] if self._held else released
 
     def judge(
         self, record: Record, *, sampled: bool = False, timeout: float | None = None
     ) -> tuple[Record, list[Judgement]]:
-        """Judge one record and wait for it; any thread may.
+        """Judge one record and wait for the result; callable from any thread.
 
         Args:
-            record: The request, with its texts; a probe counts in the same budget as any other.
-            sampled: Leave it to each judge's draw whether it looks; otherwise all of the pipeline's judges do.
+            record: The request, with its texts; a probe counts in the same budget as any other request.
+            sampled: Apply each judge's sampling draw; otherwise all of the pipeline's judges judge it.
             timeout: Seconds to wait; None for as long as the judges may take.
 
         Returns:
-            The record with the scores it was given, and what each judge said.
+            The record with its scores, and the judgements.
         """
-        seats = [seat for seat in self._chosen(record) if not sampled or seat.judge.draws(record)]
-        if not seats:
+        workers = [worker for worker in self._current_workers(record) if not sampled or worker.judge.draws(record)]
+        if not workers:
             return record, []
-        ticket = self._ticket(record, seats, monotonic())
-        self._put(ticket, seats)
-        if not ticket.is_done.wait(ticket.deadline - monotonic() if timeout is None else timeout):
-            self._give_up(ticket, TIMEOUT)
-        return ticket.judged, list(ticket.judgements)
+        task = self._task(record, workers, monotonic())
+        self._put(task, workers)
+        if not task.is_done.wait(task.deadline - monotonic() if timeout is None else timeout):
+            self._give_up(task, TIMEOUT)
+        return task.judged, list(task.judgements)
 
     def close(self) -> None:
-        """End the threads, each once it has done what it is at."""
+        """Stop the threads after their current call."""
         self._judge_factory.close()
 
     def __enter__(self) -> Self:
@@ -281,86 +282,86 @@ class Panel:
     ) -> None:
         self.close()
 
-    def _is_aside(self, record: Record, now: float) -> bool:
+    def _try_hold(self, record: Record, now: float) -> bool:
         try:
-            return self._set_aside(record, now)
-        except Exception as error:  # noqa: BLE001 - no thread can be started; the record must go on, and only once
+            return self._hold(record, now)
+        except Exception as error:  # noqa: BLE001 - no thread can be started; the record must be exported, and only once
             warn_once(f"a record goes on unjudged: {whereabouts(error)}")
             return False
 
-    def _set_aside(self, record: Record, now: float) -> bool:
-        seats = [seat for seat in self._chosen(record) if seat.judge.draws(record)]
-        if not seats:
+    def _hold(self, record: Record, now: float) -> bool:
+        workers = [worker for worker in self._current_workers(record) if worker.judge.draws(record)]
+        if not workers:
             return False
-        ticket = self._ticket(record, seats, now)
-        if self._weight + ticket.weight > HELD:
-            self._give_up(ticket, QUEUE_FULL)
+        task = self._task(record, workers, now)
+        if self._weight + task.weight > HELD:
+            self._give_up(task, QUEUE_FULL)
             return False
-        self._put(ticket, seats)
-        self._weight += ticket.weight
-        self._held.add(ticket)
+        self._put(task, workers)
+        self._weight += task.weight
+        self._held.add(task)
         return True
 
-    def _back(self, now: float, until: float) -> list[Record]:
-        """Those that are back, in the worker's thread: nobody else touches what is held."""
-        for ticket in self._held:
-            if not ticket.is_done.is_set() and now >= min(ticket.deadline, until):
-                self._give_up(ticket, TIMEOUT if now >= ticket.deadline else SKIPPED)
-        back = [ticket for ticket in self._held if ticket.is_done.is_set()]
-        self._held.difference_update(back)
-        self._weight -= sum(ticket.weight for ticket in back)
-        return [ticket.judged for ticket in back]
+    def _release(self, now: float, until: float) -> list[Record]:
+        """The records to release; only the worker's thread changes the set of held tasks."""
+        for task in self._held:
+            if not task.is_done.is_set() and now >= min(task.deadline, until):
+                self._give_up(task, TIMEOUT if now >= task.deadline else SKIPPED)
+        done = [task for task in self._held if task.is_done.is_set()]
+        self._held.difference_update(done)
+        self._weight -= sum(task.weight for task in done)
+        return [task.judged for task in done]
 
-    def _chosen(self, record: Record) -> tuple[JudgeWorkers, ...]:
-        if (known := tuple(functions())) != self._known:
-            self._known = known
-            self._seats.clear()
-        return self._seats_of(record.pipeline or DEFAULT_PIPELINE)
+    def _current_workers(self, record: Record) -> tuple[JudgeWorkers, ...]:
+        if (names := tuple(functions())) != self._function_names:
+            self._function_names = names
+            self._workers.clear()
+        return self._workers_of(record.pipeline or DEFAULT_PIPELINE)
 
-    def _seats_of(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
-        seats = self._seats.get(pipeline)
-        if seats is None:
+    def _workers_of(self, pipeline: str) -> tuple[JudgeWorkers, ...]:
+        workers = self._workers.get(pipeline)
+        if workers is None:
             try:
-                seats = self._judge_factory.seats(pipeline)
-            except RagmonError as error:  # a function may have been registered since that has a model's name
+                workers = self._judge_factory.seats(pipeline)
+            except RagmonError as error:  # a function with a model's name may have been registered since
                 warn_once(f"nobody judges {pipeline}: {error}")
-                seats = ()
-            self._seats[pipeline] = seats
-        return seats
+                workers = ()
+            self._workers[pipeline] = workers
+        return workers
 
-    def _ticket(self, record: Record, seats: Sequence[JudgeWorkers], now: float) -> JudgeTask:
-        deadline = now + MAX_TIMEOUTS * max(seat.judge.terms.timeout for seat in seats)
+    def _task(self, record: Record, workers: Sequence[JudgeWorkers], now: float) -> JudgeTask:
+        deadline = now + MAX_TIMEOUTS * max(worker.judge.terms.timeout for worker in workers)
         item, reader = self._judge_factory.about(record)
-        names = {seat.judge.name for seat in seats}
+        names = {worker.judge.name for worker in workers}
         return JudgeTask(record, self._judge_factory.shown(record), item, reader, deadline, _weight(record), names)
 
-    def _put(self, ticket: JudgeTask, seats: Sequence[JudgeWorkers]) -> None:
-        for seat in seats:
-            if not seat.put(ticket):
-                self._close(ticket, seat.judge.name, QUEUE_FULL)
+    def _put(self, task: JudgeTask, workers: Sequence[JudgeWorkers]) -> None:
+        for worker in workers:
+            if not worker.put(task):
+                self._close(task, worker.judge.name, QUEUE_FULL)
 
-    def _tell(self, ticket: JudgeTask, judgement: Judgement) -> None:
-        """What one judge says; too late counts as what it was given up for."""
+    def _on_judgement(self, task: JudgeTask, judgement: Judgement) -> None:
+        """Store the judgement of one judge; if it is too late, the task has its result (timeout) already."""
         with self._lock:
-            if judgement.judge in ticket.open:
-                ticket.judgements.append(judgement)
-                self._settle(ticket, judgement.judge, judgement.result)
+            if judgement.judge in task.open:
+                task.judgements.append(judgement)
+                self._finish(task, judgement.judge, judgement.result)
 
-    def _close(self, ticket: JudgeTask, name: str, result: str) -> None:
+    def _close(self, task: JudgeTask, name: str, result: str) -> None:
         with self._lock:
-            if name in ticket.open:
-                self._settle(ticket, name, result)
+            if name in task.open:
+                self._finish(task, name, result)
 
-    def _give_up(self, ticket: JudgeTask, result: str) -> None:
+    def _give_up(self, task: JudgeTask, result: str) -> None:
         with self._lock:
-            for name in list(ticket.open):
-                self._settle(ticket, name, result)
+            for name in list(task.open):
+                self._finish(task, name, result)
 
-    def _settle(self, ticket: JudgeTask, name: str, result: str) -> None:
-        ticket.open.discard(name)
+    def _finish(self, task: JudgeTask, name: str, result: str) -> None:
+        task.open.discard(name)
         self._calls[name, result] += 1
-        if not ticket.open:
-            ticket.is_done.set()
+        if not task.open:
+            task.is_done.set()
 
 
 def _weight(record: Record) -> int:

@@ -1,4 +1,4 @@
-"""What goes wrong in a door, in one line that quotes no request, and not a thousand times a second."""
+"""A rate-limited error log: one line per error location, without any text of a request."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from ragmon.core.escaping import printable_line
 from ragmon.core.log import whereabouts
 
 PAUSE: Final = 60.0
-"""Seconds in which the same complaint is made once."""
+"""Seconds in which the same error is logged once."""
 _log = logging.getLogger("ragmon.server")
 
 
 class RateLimitedLog:
-    """Logs errors by where they were raised: an error's message may quote a user and is not shown.
+    """Logs errors with their location in the code; messages are not logged because they may quote a user.
 
     Args:
-        clock: Seconds that never go back.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
         self._last: dict[str, float] = {}
-        self._unsaid: Counter[str] = Counter()
+        self._suppressed: Counter[str] = Counter()
 
     def __call__(self, what: str, error: BaseException) -> None:
-        """Complain, unless that was done lately.
+        """Log an error, unless the same line was logged within `PAUSE` seconds.
 
         Args:
-            what: What could not be done.
-            error: Why.
+            what: The operation that failed.
+            error: The exception.
         """
         line = printable_line(f"{what}: {whereabouts(error)}")
         with self._lock:
             now = self._clock()
             if now - self._last.get(line, -inf) < PAUSE:
-                self._unsaid[line] += 1
+                self._suppressed[line] += 1
                 return
             self._last[line] = now
-            unsaid = self._unsaid.pop(line, 0)
-        _log.error("%s%s", line, f" (and {unsaid} times before)" if unsaid else "")
+            suppressed = self._suppressed.pop(line, 0)
+        _log.error("%s%s", line, f" (and {suppressed} times before)" if suppressed else "")
 
 
 complain: Final = RateLimitedLog()

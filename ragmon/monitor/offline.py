@@ -1,8 +1,6 @@
-"""A run against an earlier one: which gates dropped, and which gold items flipped.
+"""What offline commands add to a replay: comparison with a baseline, releases, alarms and baseline recording.
 
-Releases on their way through a scorer: the requests of each are kept together where they share their fate.
-
-Alarms over trace files: the detectors of the live monitor, with the records' own time as the time they came.
+Alarms over trace files use the detectors of the live monitor; the records' own time counts as their arrival time.
 """
 
 from __future__ import annotations
@@ -33,17 +31,17 @@ from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 
 _ROUNDING: Final = 1e-6
-"""Reports hold six places: a drop of just what is allowed must not fail for the seventh."""
+"""Reports hold six decimal places: a drop of exactly the allowed size must not fail because of rounding."""
 
 
 @dataclass(frozen=True)
 class BaselineRun:
-    """An earlier run, from its report or from its traces.
+    """An earlier run, read from its report or scored from its traces.
 
     Args:
-        path: Where it was read.
+        path: The file.
         report: The report; None where the file held traces.
-        run: The run over its traces; None where the file held a report.
+        run: The run over the traces; None where the file held a report.
     """
 
     path: str
@@ -61,32 +59,32 @@ class BaselineRun:
         Raises:
             InputError: The file cannot be read.
         """
-        report = _report_at(path)
+        report = _read_report(path)
         return cls(path, report, None if report is not None else score([path]))
 
     def p95_ms(self, pipelines: Collection[str]) -> dict[str, float]:
-        """The p95 of the total latency in milliseconds, for the pipelines it is known of.
+        """The p95 of the total latency in milliseconds, for the pipelines where it is known.
 
         Args:
-            pipelines: Which. A report knows one figure for all of its pipelines together.
+            pipelines: The pipelines. A report has one value for all of its pipelines together.
         """
         if self.run is not None:
             snapshot = self.run.scorer.snapshot()
-            found = {name: latency(snapshot, name).get("total", {}).get("p95") for name in pipelines}
+            by_pipeline = {name: latency(snapshot, name).get("total", {}).get("p95") for name in pipelines}
         else:
             stages = (self.report or {}).get("latency_ms")
             total = stages.get("total") if isinstance(stages, dict) else None
-            found = dict.fromkeys(pipelines, total.get("p95") if isinstance(total, dict) else None)
-        return {name: float(ms) for name, ms in found.items() if isinstance(ms, int | float)}
+            by_pipeline = dict.fromkeys(pipelines, total.get("p95") if isinstance(total, dict) else None)
+        return {name: float(ms) for name, ms in by_pipeline.items() if isinstance(ms, int | float)}
 
 
 def compare_with_baseline(
     report: Report, run: Run, baseline: BaselineRun, policy: Policy, *, max_drop: float
 ) -> Report:
-    """The report with the comparison, and with every gate failed that dropped too far.
+    """The report with the comparison; gates that dropped too far fail.
 
     Args:
-        report: What the run found.
+        report: The report of the run.
         run: The run.
         baseline: A report, compared value by value, or a run over traces, paired item by item.
         policy: The gates.
@@ -95,25 +93,27 @@ def compare_with_baseline(
     Raises:
         InputError: The baseline has nothing to compare with.
     """
-    earlier, before = baseline.report, baseline.run
-    if before is None:
-        earlier = earlier or {}
-        drops = [drop for outcome in report.outcomes if (drop := by_value(outcome, _value(earlier, outcome)))]
-        notes = [*report.notes, *_other_gold(earlier, report)]
+    earlier_report, earlier_run = baseline.report, baseline.run
+    if earlier_run is None:
+        earlier_report = earlier_report or {}
+        drops = [drop for outcome in report.outcomes if (drop := by_value(outcome, _value(earlier_report, outcome)))]
+        notes = [*report.notes, *_gold_changes(earlier_report, report)]
     else:
-        then = EvaluatedRun(items_of(before.scorer.state), before.report(policy, questions=False).outcomes)
-        drops = compare(then, EvaluatedRun(items_of(run.scorer.state), report.outcomes), run.scorer.table)
+        baseline_run = EvaluatedRun(
+            items_of(earlier_run.scorer.state), earlier_run.report(policy, questions=False).outcomes
+        )
+        drops = compare(baseline_run, EvaluatedRun(items_of(run.scorer.state), report.outcomes), run.scorer.table)
         notes = [*report.notes]
     if not drops and not policy.baseline_p95_ms:
         hint = "it needs a value for at least one of the gates that are judged now"
         raise InputError("the baseline has nothing to compare with", path=baseline.path, hint=hint)
     too_far = {(d.gate.pipeline, d.gate.name): d for d in drops if d.drop > max_drop + _ROUNDING}
-    outcomes = [_failed(outcome, too_far, max_drop) for outcome in report.outcomes]
+    outcomes = [_with_drop(outcome, too_far, max_drop) for outcome in report.outcomes]
     return replace(report, drops=drops, outcomes=outcomes, verdict=verdict_of(outcomes, policy), notes=notes)
 
 
-def _failed(outcome: Outcome, too_far: Mapping[tuple[str, str], Drop], max_drop: float) -> Outcome:
-    """The outcome, or its failure where its gate dropped too far."""
+def _with_drop(outcome: Outcome, too_far: Mapping[tuple[str, str], Drop], max_drop: float) -> Outcome:
+    """The outcome; as a failure if its gate dropped too far."""
     drop = too_far.get((outcome.gate.pipeline, outcome.gate.name))
     if drop is None:
         return outcome
@@ -121,7 +121,7 @@ def _failed(outcome: Outcome, too_far: Mapping[tuple[str, str], Drop], max_drop:
     return replace(outcome, verdict="fail", needed=None, reason=reason)
 
 
-def _report_at(path: str) -> dict[str, Any] | None:
+def _read_report(path: str) -> dict[str, Any] | None:
     """The report in a file; None where the file holds traces.
 
     Raises:
@@ -139,23 +139,23 @@ def _report_at(path: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and isinstance(data.get("gates"), list) else None
 
 
-def _value(earlier: Mapping[str, Any], outcome: Outcome) -> float | None:
-    """What an earlier report says about a gate; None where it says nothing, or judged another metric."""
+def _value(report: Mapping[str, Any], outcome: Outcome) -> float | None:
+    """The value of a gate in an earlier report; None where it is missing or of another metric."""
     gate = outcome.gate
-    for found in earlier.get("gates", ()):
-        if isinstance(found, dict):
-            same = (found.get("pipeline"), found.get("gate"), found.get("metric"))
-            value = found.get("value")
-            if same == (gate.pipeline, gate.name, gate.metric) and isinstance(value, int | float):
+    for entry in report.get("gates", ()):
+        if isinstance(entry, dict):
+            key = (entry.get("pipeline"), entry.get("gate"), entry.get("metric"))
+            value = entry.get("value")
+            if key == (gate.pipeline, gate.name, gate.metric) and isinstance(value, int | float):
                 return float(value)
     return None
 
 
-def _other_gold(earlier: Mapping[str, Any], report: Report) -> list[str]:
-    """Gold sets that are not what they were when the earlier report was written."""
+def _gold_changes(earlier: Mapping[str, Any], report: Report) -> list[str]:
+    """Notes on gold sets that have changed since the earlier report."""
     golds = earlier.get("gold")
-    known = [found for found in golds if isinstance(found, dict)] if isinstance(golds, list) else []
-    versions = {found.get("name"): found.get("version") for found in known}
+    entries = [entry for entry in golds if isinstance(entry, dict)] if isinstance(golds, list) else []
+    versions = {entry.get("name"): entry.get("version") for entry in entries}
     return [
         f"gold {gold.name} is not the baseline's: version {gold.version} now, {versions[gold.name]} then"
         for gold in report.snapshot.golds
@@ -164,34 +164,34 @@ def _other_gold(earlier: Mapping[str, Any], report: Report) -> list[str]:
 
 
 class ReleaseSplitter:
-    """Follows the records of some releases; those of others are scored, and no more.
+    """Assigns the records of some releases to their release; records of other releases are only scored.
 
     Args:
-        plan: Makes the scorer.
-        by: What tells releases apart.
-        names: Which releases.
-        gates: What will be asked of them.
+        plan: Creates the scorer.
+        by: The field that identifies a release.
+        names: The releases.
+        gates: The gates that the releases will be compared by.
 
     Attributes:
-        scorer: What scores the records.
+        scorer: Scores the records.
     """
 
     def __init__(self, plan: ScorerPlan, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
-        # By this clock no record comes from the future, and one without a time of its own is kept with its session too.
+        # With this clock no record comes from the future, and records without a time are clustered as well.
         self.scorer = plan(clock=lambda: math.inf)
         self._by: By = by
         cluster = cache(lambda pipeline: plan.settings.of(pipeline).metrics.cluster)
         self._clusters = {name: Clusters(self.scorer.table, gates, cluster) for name in names}
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
-        """Pass records on, and see to it that each is kept with its release."""
+        """Pass records through to the scorer, and assign each to its release."""
         for record in records:
             if isinstance(record, Record):
                 self.scorer.steps = self._clusters.get(getattr(record, self._by) or "")
             yield record
 
     def release(self, name: str) -> Release:
-        """What is known of a release.
+        """The counts of a release.
 
         Raises:
             UnknownNameError: No record carries it.
@@ -199,28 +199,28 @@ class ReleaseSplitter:
         return Release(name, part(self.scorer.state, self._by, name), self._clusters[name])
 
     def notes(self) -> list[str]:
-        """What a reader of the verdicts should know."""
-        found = []
+        """Notes for the reader of the verdicts."""
+        notes = []
         for name, clusters in self._clusters.items():
             if clusters.alone:
-                which = f"{clusters.alone} requests of {name} carry nothing that [metrics] cluster names"
-                found.append(f"{which}: each counts as one observation")
-        return found
+                subject = f"{clusters.alone} requests of {name} carry nothing that [metrics] cluster names"
+                notes.append(f"{subject}: each counts as one observation")
+        return notes
 
 
 HOLD: Final = 600.0
-"""Seconds a minute stays open for records that stand later in the file."""
+"""Seconds a minute stays open for records that come later in the file."""
 
 
 class _Minutes(ABC):
-    """Follows a replay, and tells when a minute is over because all its records have been scored.
+    """Follows a replay, and processes a minute after all its records have been scored.
 
     Args:
         settings: The configuration.
-        scorer: What scores the records; from now on it keeps the records of a minute together.
+        scorer: Scores the records; from now on it also collects them by minute.
 
     Attributes:
-        untimed: Records that carry no time, and belong to no minute.
+        untimed: The number of records without a time, which belong to no minute.
     """
 
     def __init__(self, settings: Settings, scorer: Scorer) -> None:
@@ -230,10 +230,10 @@ class _Minutes(ABC):
         scorer.steps = self._alarms.steps
 
     def follow(self, records: Iterable[Line]) -> Iterator[Line]:
-        """Pass records on.
+        """Pass records through.
 
         Args:
-            records: In the order of time, give or take ten minutes.
+            records: Sorted by time, with at most ten minutes of disorder.
         """
         newest = 0.0
         for record in records:
@@ -244,66 +244,67 @@ class _Minutes(ABC):
                 self.untimed += 1
             elif record.ts > newest:
                 newest = record.ts
-                self._until(newest - HOLD)
-        self._until(float("inf"))
+                self._advance(newest - HOLD)
+        self._advance(float("inf"))
 
     @abstractmethod
-    def _until(self, now: float) -> None:
-        """Take in the minutes that ended before a time."""
+    def _advance(self, now: float) -> None:
+        """Process the minutes that ended before a time."""
 
 
 class AlarmReplay(_Minutes):
-    """Alarms that follow a replay.
+    """Alarms over a replay.
 
     Attributes:
-        edges: What began and ended so far, in the order of time.
+        edges: The transitions so far, in the order of time.
     """
 
     def __init__(self, settings: Settings, scorer: Scorer) -> None:
         super().__init__(settings, scorer)
         self.edges: list[AlarmTransition] = []
 
-    def _until(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         self.edges += self._alarms.advance(now)
 
     def notes(self) -> list[str]:
-        """What a reader of the edges should know."""
-        found = []
+        """Notes for the reader of the transitions."""
+        notes = []
         if self.untimed:
-            found.append(f"{self.untimed} records carry no time and are in no alarm")
+            notes.append(f"{self.untimed} records carry no time and are in no alarm")
         if self._alarms.steps.late:
             late = f"{self._alarms.steps.late} records stand more than ten minutes behind later ones"
-            found.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
-        return found
+            notes.append(f"{late}: alarms counted them in a later minute; sort the traces by time")
+        return notes
 
     def lines(self) -> str:
-        """The edges as JSON lines."""
+        """The transitions as JSON lines."""
         return "".join(
-            printable_json(json.dumps(as_alert_line(edge), ensure_ascii=False)) + "\n" for edge in self.edges
+            printable_json(json.dumps(as_alert_line(transition), ensure_ascii=False)) + "\n"
+            for transition in self.edges
         )
 
 
 class BaselineRecorder(_Minutes):
-    """Baselines taken from a release run: everything in it is what all is well looks like."""
+    """Records baselines from a release run; all its traffic counts as normal."""
 
-    def _until(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         for pipeline, step in self._alarms.steps.close(now):
             self._alarms.of(pipeline).absorb(step)
 
     def file(self) -> dict[str, Any]:
-        """What the baseline file will hold.
+        """The content of the baseline file.
 
         Raises:
-            RagmonError: There is too little to be a baseline of anything.
+            RagmonError: There are too few observations for any metric.
         """
-        found = {name: _frozen(one) for name, one in sorted(self._alarms.pipelines.items())}
-        if not any(one["metrics"] for one in found.values()):
+        pipelines = {name: _frozen(alarms) for name, alarms in sorted(self._alarms.pipelines.items())}
+        if not any(frozen["metrics"] for frozen in pipelines.values()):
             hint = f"{GOLD_ENOUGH} answers to gold questions or {LIVE_ENOUGH} requests with their times"
             untimed = f"; {self.untimed} records carry no time" if self.untimed else ""
             raise RagmonError(f"the traces are no baseline of any metric{untimed}", hint=hint)
-        return frozen_file(found)
+        return frozen_file(pipelines)
 
 
-def _frozen(one: PipelineAlarms) -> dict[str, Any]:
-    one.latency.finalise()
-    return freeze(one.baselines, one.latency, one.selector)
+def _frozen(alarms: PipelineAlarms) -> dict[str, Any]:
+    alarms.latency.finalise()
+    return freeze(alarms.baselines, alarms.latency, alarms.selector)

@@ -1,6 +1,6 @@
-"""Replay: trace files through the same scorer and gates as live traffic.
+"""Replay: scores trace files with the same scorer and gates as live traffic.
 
-Trace files on several processes: each scores a byte range or a file, and the counts are added.
+With several processes, each scores a byte range of a file or a whole file, and the counts are added.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ragmon.scoring.snapshot import ALL, Snapshot
 from ragmon.scoring.windows import State
 
 SHORTEST: Final = 60.0
-"""Minutes a run must span before its rate says something about live traffic."""
+"""Minimum span of a run in minutes before its rate is used as that of live traffic."""
 Duplicates = Literal["all", "last", "first"]
 
 
@@ -52,11 +52,11 @@ def replay(
 
     Args:
         records: `Record`s, or plain dicts of any trace shape ragmon reads from files.
-        gold: A gold set, several, or the path of a gold file; None scores only what needs no gold.
+        gold: A gold set, several, or the path of a gold file; None computes only metrics without gold.
         policy: The gates; default: the preset `default`.
 
     Returns:
-        The report; `report.verdict` is the verdict of the whole.
+        The report; `report.verdict` is the overall verdict.
 
     Raises:
         GoldError: The gold file is broken.
@@ -70,23 +70,23 @@ def replay(
     """
     sets = GoldSet.load(gold) if isinstance(gold, str | Path) else gold
     run = Run(Scorer(GoldIndex(sets or ())))
-    run.feed(_as_record(record, place) for place, record in enumerate(records, 1))
+    run.feed(_as_record(record, number) for number, record in enumerate(records, 1))
     return run.report(policy if policy is not None else Policy(gates=default()))
 
 
-def _as_record(value: Record | Mapping[str, Any], place: int) -> Line:
+def _as_record(value: Record | Mapping[str, Any], number: int) -> Line:
     if isinstance(value, Record):
         return bounded(value)[0]
     try:
         return decode(msgspec.json.encode(value))
     except (Rejected, TypeError, ValueError, OverflowError) as error:
         hint = "a dict as a line of a trace file would hold it"
-        raise InputError(f"record {place} is no trace: {error}", hint=hint) from error
+        raise InputError(f"record {number} is no trace: {error}", hint=hint) from error
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What a worker hands back: its counts, and nothing of the traces."""
+    """The result of a worker process: its counts, without any text of the traces."""
 
     state: State
     scored: int
@@ -100,14 +100,14 @@ class Run:
     """One replay.
 
     Args:
-        scorer: Where records are scored.
-        intake: Where lines were counted; records fed by hand count as read here.
+        scorer: Scores the records.
+        intake: The reader's counts of lines; None: records passed to `feed` are counted here.
         duplicates: Which record of a gold question counts: all of them, the last or the first.
 
     Attributes:
-        labels: What people said of answers, until it is joined to them.
-        labelled: What became of that; None where nobody said anything.
-        predictions: What labels and proxies say together.
+        labels: The labels that were read, until `finalise` joins them to their answers.
+        labelled: The result of the join; None without labels.
+        predictions: Predictions from labels and proxies.
     """
 
     def __init__(self, scorer: Scorer, intake: ReadSummary | None = None, duplicates: Duplicates = "all") -> None:
@@ -125,7 +125,7 @@ class Run:
     def feed(self, records: Iterable[Line]) -> None:
         """Score records; totals lines and labels carry no request.
 
-        Which record of a gold question is the last is known when the records end: feed all of them at once.
+        Pass all records in one call: which record of a gold question is the last is known only at the end.
         """
         observe = self._observe_once if self._duplicates != "all" else self.scorer.observe
         for record in records:
@@ -144,7 +144,7 @@ class Run:
         self._held.clear()
 
     def _observe_once(self, record: Record) -> bool:
-        """Hold back records of gold questions until it is known which one counts."""
+        """Hold records of gold questions until it is known which one counts."""
         item = self.scorer.gold.match(record)
         if item is None:
             return self.scorer.observe(record)
@@ -157,11 +157,11 @@ class Run:
         return True
 
     def finalise(self, labels: FinalLabels, proxy: Callable[[str], str]) -> None:
-        """Count labels at the time of their answers, in place of those that were counted as they came.
+        """Count labels at the time of their answers, replacing those that were counted on arrival.
 
         Args:
             labels: The labels.
-            proxy: The score by which those of a pipeline are made more certain.
+            proxy: The name of the score used as proxy, by pipeline.
         """
         scorer = self.scorer
         self.labelled = labels.finalise(scorer)
@@ -169,12 +169,12 @@ class Run:
         self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
 
     def counted(self) -> Counted:
-        """What this run counted, to be merged elsewhere."""
+        """The counts of this run, to be merged in another process."""
         scorer = self.scorer
         return Counted(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels)
 
     def merge(self, other: Counted, *, lines_before: int = 0) -> None:
-        """Add what another run counted."""
+        """Add the counts of another run."""
         scorer = self.scorer
         scorer.state.merge(other.state)
         scorer.scored += other.scored
@@ -187,13 +187,13 @@ class Run:
     def report(
         self, policy: Policy, *, windows: bool = False, questions: bool = True, notes: Sequence[str] = ()
     ) -> Report:
-        """Judge what was counted.
+        """Judge the gates.
 
         Args:
             policy: The gates.
             windows: Add every window span at every folded step end.
-            questions: List how every gold question fared.
-            notes: What a reader should know.
+            questions: List the result of every gold question.
+            notes: Notes for the reader.
         """
         gated = [gate.metric for gate in policy.gates]
         snapshot = self.scorer.snapshot(gated=gated)
@@ -227,30 +227,30 @@ class Run:
 
 
 def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[Detectability]:
-    """What live alarms on these gates would find, at the rate of this run; nothing where the run has no times."""
+    """What live alarms on these gates would detect, at the rate of this run; nothing where the run has no times."""
     steps = [
         start for series in scorer.state.series.values() for start in (*series.fresh, *series.folded) if start >= 0
     ]
     minutes = (max(steps) - min(steps) + STEP) / 60 if steps else 0.0
     if minutes < SHORTEST:
         return []
-    found = []
+    detectable = []
     for pipeline in dict.fromkeys(outcome.gate.pipeline for outcome in outcomes):
-        seen = {outcome.gate: outcome.audited for outcome in outcomes if outcome.gate.pipeline == pipeline}
-        mine = [gate for gate, n in seen.items() if n]
-        found += reach(
-            mine,
+        observations = {outcome.gate: outcome.audited for outcome in outcomes if outcome.gate.pipeline == pipeline}
+        gates = [gate for gate, n in observations.items() if n]
+        detectable += reach(
+            gates,
             scorer.table.metrics,
-            {gate.name: seen[gate] / minutes for gate in mine},
+            {gate.name: observations[gate] / minutes for gate in gates},
             false_pages_per_30d=policy.false_pages_per_30d,
             looks_per_day=policy.looks_per_day,
             pipelines=len({outcome.gate.pipeline for outcome in outcomes}),
         )
-    return found
+    return detectable
 
 
-def _with_windows(scorer: Scorer, policy: Policy, whole: Snapshot) -> Snapshot:
-    """The whole run and every window that ends at a folded step with records in it."""
+def _with_windows(scorer: Scorer, policy: Policy, run_snapshot: Snapshot) -> Snapshot:
+    """The snapshot of the whole run, and every window that ends at a folded step with records in it."""
     steps = sorted(
         {
             start // FOLDED * FOLDED + FOLDED
@@ -259,18 +259,18 @@ def _with_windows(scorer: Scorer, policy: Policy, whole: Snapshot) -> Snapshot:
             if start >= 0
         }
     )
-    series = list(whole.series)
+    series = list(run_snapshot.series)
     for end in steps:
-        taken = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
-        series += [replace(found, end=end) for found in taken.series]
-    return replace(whole, series=tuple(series))
+        snapshot = scorer.snapshot(now=end - 1, windows=dict(policy.windows))
+        series += [replace(stats, end=end) for stats in snapshot.series]
+    return replace(run_snapshot, series=tuple(series))
 
 
 MakeScorer = Callable[[], Scorer]
-"""Makes the scorer of one process; must be picklable."""
+"""Creates the scorer of one process; must be picklable."""
 
 Follow = Callable[[Iterable[Line]], Iterable[Line]]
-"""Passes records on and looks at them."""
+"""Passes records through and observes them."""
 
 
 @dataclass(frozen=True)
@@ -295,17 +295,17 @@ def run_files(
     Args:
         paths: The files.
         make_scorer: Called once per process.
-        jobs: Processes. More than one need `duplicates = "all"`: which record was last is known in one place only.
+        jobs: The number of processes. More than one needs `duplicates = "all"`: only a single process knows the order.
         duplicates: Which record of a gold question counts.
-        progress: Told the bytes read, with one job.
-        follow: Is handed every record on its way to the scorer, with one job.
+        progress: Callback for the bytes read, with one job.
+        follow: Gets every record before the scorer, with one job.
     """
     intake = ReadSummary()
     run = Run(make_scorer(), intake, duplicates)
     tasks = _tasks(paths, jobs) if jobs > 1 and duplicates == "all" else []
     if len(tasks) <= 1:
-        # Records die young and hold no cycles: the collector would only look at them again and again.
-        collects = gc.isenabled()
+        # Records are short-lived and have no cycles: garbage collection would only cost time.
+        gc_was_enabled = gc.isenabled()
         gc.freeze()
         gc.disable()
         try:
@@ -313,16 +313,16 @@ def run_files(
             run.feed(records if follow is None else follow(records))
         finally:
             gc.unfreeze()
-            if collects:
+            if gc_was_enabled:
                 gc.enable()
         return run
-    # A fork starts at once, with gold and configuration in place; beside other threads it could inherit a held lock.
+    # A forked process starts with gold and configuration loaded; with other threads it could inherit a locked lock.
     context = get_context("fork" if active_count() == 1 and sys.platform == "linux" else "spawn")
     with ProcessPoolExecutor(min(jobs, len(tasks)), mp_context=context) as pool:
         results = pool.map(_score, tasks, [make_scorer] * len(tasks))
         for task, counted in zip(tasks, results, strict=True):
-            begins = task.part is None or task.part[0] == 0
-            run.merge(counted, lines_before=0 if begins else intake.lines)
+            starts_file = task.part is None or task.part[0] == 0
+            run.merge(counted, lines_before=0 if starts_file else intake.lines)
     return run
 
 
@@ -337,7 +337,7 @@ def _tasks(paths: Sequence[str], jobs: int) -> list[Task]:
 
 
 def _score(task: Task, make_scorer: MakeScorer) -> Counted:
-    """One process's work."""
+    """Score one task, in a worker process."""
     gc.disable()
     intake = ReadSummary()
     run = Run(make_scorer(), intake)

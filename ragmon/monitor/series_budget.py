@@ -1,4 +1,7 @@
-"""How many series Prometheus will hold for a configuration, before anything runs, and what is left for strangers."""
+"""The number of Prometheus series that a configuration needs, and the budget left for unconfigured pipelines.
+
+The constants are the numbers of series per metric, gate, alarm and so on.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +23,28 @@ GATE: Final = 9
 ALARM: Final = 2
 """Whether it fires, and its evidence."""
 BASELINE: Final = 2
-"""What it holds its metric against, and where that comes from."""
+"""The level its metric is compared with, and the baseline's state."""
 DRIFT: Final = 1 + len(SHAPES)
-"""Drift alarms: the index, and every property whose distribution is watched."""
+"""Drift alarms: the index, and every property whose distribution is monitored."""
 SLICE: Final = 2
 HISTOGRAMS: Final = 2 + len(constants.STAGES) - 1
 """Latency end to end, one per stage, retrieved documents."""
 BUCKETS: Final = 12
 """A histogram's buckets, its sum and its count."""
 MONITOR: Final = 60
-"""What the monitor says about itself, whatever it watches."""
+"""Series about the monitor itself, independent of the configuration."""
 REASONS: Final = 2
-"""Reasons for which a metric usually is unassessed."""
+"""Usual number of reasons for which a metric is unassessed."""
 RESULTS: Final = 3
-"""Outcomes a probe's calls are counted by."""
+"""Usual number of results by which a probe's calls are counted."""
 CODES: Final = 32
-"""Kinds of errors of a pipeline that are kept apart; others are one more."""
+"""Error types of a pipeline with a series of their own; all others share one."""
 BUILDS: Final = 8
-"""Builds and indexes of a pipeline that are shown: those seen last."""
+"""Builds and indexes of a pipeline that are exported: the latest ones."""
 ESTIMANDS: Final = 6
-"""Two bounds and how much it is worth, of both estimands."""
+"""Two bounds and the effective sample size, of both estimands."""
 PREDICTED: Final = 4
-"""What labels and a proxy say together."""
+"""Series of a prediction from labels and a proxy."""
 
 
 def expected_series(settings: Settings) -> int:
@@ -51,42 +54,47 @@ def expected_series(settings: Settings) -> int:
     under (live for those without gold; every use of every gold set of the pipeline for all; `label` for human labels);
     every gate 9, every alarm 2, or 4 with a baseline; every slice value, and the one for all others, 2 per gated metric
     and source; a request counter per source and stratum, an error counter, and histograms. Per gold set 2, per probe
-    and judge one per outcome. Beside them what the monitor says about itself and, per metric, the usual reasons for not
-    assessing.
+    and judge one per outcome. In addition, the series about the monitor itself and, per metric, the usual reasons for
+    unassessed requests.
 
     Args:
         settings: The configuration.
     """
     metrics = settings.build_metrics()
-    return sum(_pipeline(one, settings, len(metrics)) for one in settings.pipelines.values()) + _beside(settings)
+    return sum(
+        _configured_pipeline(pipeline, settings, len(metrics)) for pipeline in settings.pipelines.values()
+    ) + _without_pipeline(settings)
 
 
 def budget(settings: Settings) -> SeriesBudget:
-    """What pipelines nobody configured may share of `[serve] max_series`, and what each takes of it at most.
+    """The part of `[serve] max_series` that unconfigured pipelines share, and the maximum each of them uses.
 
-    Configured pipelines, `__other__` and what the monitor says of itself have their place before all others.
+    Series of configured pipelines, of `__other__` and about the monitor itself are reserved first.
     """
-    pipeline, sources = _stranger(settings), {source: _source(source, settings) for source in constants.SOURCES}
+    pipeline, sources = (
+        _unconfigured_pipeline(settings),
+        {source: _source(source, settings) for source in constants.SOURCES},
+    )
     reserved = expected_series(settings) + pipeline + sources[constants.LIVE]
     return SeriesBudget(max(0, settings.serve.max_series - reserved), pipeline, sources)
 
 
-def _beside(settings: Settings) -> int:
-    """Series that belong to no pipeline."""
+def _without_pipeline(settings: Settings) -> int:
+    """The number of series that belong to no pipeline."""
     metrics = settings.build_metrics()
-    judges = {name for one in settings.pipelines.values() for name in one.judges}
-    beside = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(constants.JUDGE_RESULTS) * len(judges)
-    return beside + REASONS * len(metrics) + MONITOR
+    judges = {name for pipeline in settings.pipelines.values() for name in pipeline.judges}
+    count = 2 * len(settings.gold) + RESULTS * len(settings.probes) + len(constants.JUDGE_RESULTS) * len(judges)
+    return count + REASONS * len(metrics) + MONITOR
 
 
-def _stranger(settings: Settings) -> int:
-    """What a pipeline nobody configured takes at most, whatever its sources."""
+def _unconfigured_pipeline(settings: Settings) -> int:
+    """The maximum number of series of an unconfigured pipeline, without those of its sources."""
     gates = settings.common.gates
-    watches = plan(gates, settings.build_metrics())
+    rules = plan(gates, settings.build_metrics())
     return (
         GATE * len(gates)
-        + ALARM * (len(watches) + DRIFT)
-        + BASELINE * sum(watch.kind != "gate" for watch in watches)
+        + ALARM * (len(rules) + DRIFT)
+        + BASELINE * sum(rule.kind != "gate" for rule in rules)
         + CODES
         + 1
         + BUILDS
@@ -95,37 +103,45 @@ def _stranger(settings: Settings) -> int:
 
 
 def _source(source: str, settings: Settings) -> int:
-    """What one source of such a pipeline takes at most; gold is found for users' requests and for probes."""
+    """The maximum number of series of one source of such a pipeline; gold exists for user requests and for probes."""
     metrics, windows = settings.build_metrics(), len(settings.windows)
-    needing = [metric for metric in metrics.values() if metric.needs_gold]
-    shown = GAUGES * windows + COUNTERS
+    with_gold = [metric for metric in metrics.values() if metric.needs_gold]
+    per_metric = GAUGES * windows + COUNTERS
     gated = {gate.metric for gate in settings.common.gates}
-    sliced = sum(len(values) + 1 for values in settings.common.slices.values())
-    golden = len(needing) * shown + ESTIMANDS * windows * sum(metric.key in gated for metric in needing) + windows
+    slice_values = sum(len(values) + 1 for values in settings.common.slices.values())
+    gold_series = (
+        len(with_gold) * per_metric + ESTIMANDS * windows * sum(metric.key in gated for metric in with_gold) + windows
+    )
     if source == constants.LABEL:
-        return golden + len(LABELLED) * shown + PREDICTED * windows + SLICE * len(gated) * sliced
+        return gold_series + len(LABELLED) * per_metric + PREDICTED * windows + SLICE * len(gated) * slice_values
     uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
-    sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
-    plain = len(metrics) - len(needing) - len(LABELLED)
-    slices = SLICE * len(gated) * sliced * (1 + sets)
-    return plain * shown + golden * sets + slices + len(constants.CALL_STRATA) + HISTOGRAMS * BUCKETS
-
-
-def _pipeline(one: PipelineSettings, settings: Settings, metrics: int) -> int:
-    golden = sum(metric.needs_gold for metric in settings.build_metrics().values())
-    plain = metrics - golden - len(LABELLED)
-    watches = plan(one.gates, settings.build_metrics())
-    uses = sum(len(spec.use) for spec in settings.gold if _judges(spec, one.name))
-    sources = 1 + uses
-    seen = plain * sources + golden * uses + len(LABELLED)
-    gated = len({gate.metric for gate in one.gates if gate.kind == "threshold"})
-    sliced = sum(len(values) + 1 for values in one.slices.values())
+    gold_sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
+    without_gold = len(metrics) - len(with_gold) - len(LABELLED)
+    slice_series = SLICE * len(gated) * slice_values * (1 + gold_sets)
     return (
-        seen * (GAUGES * len(settings.windows) + COUNTERS)
-        + GATE * len(one.gates)
-        + ALARM * (len(watches) + DRIFT)
-        + BASELINE * sum(watch.kind != "gate" for watch in watches)
-        + SLICE * gated * sliced * sources
+        without_gold * per_metric
+        + gold_series * gold_sets
+        + slice_series
+        + len(constants.CALL_STRATA)
+        + HISTOGRAMS * BUCKETS
+    )
+
+
+def _configured_pipeline(pipeline: PipelineSettings, settings: Settings, metrics: int) -> int:
+    with_gold = sum(metric.needs_gold for metric in settings.build_metrics().values())
+    without_gold = metrics - with_gold - len(LABELLED)
+    rules = plan(pipeline.gates, settings.build_metrics())
+    uses = sum(len(spec.use) for spec in settings.gold if _judges(spec, pipeline.name))
+    sources = 1 + uses
+    metric_series = without_gold * sources + with_gold * uses + len(LABELLED)
+    gated = len({gate.metric for gate in pipeline.gates if gate.kind == "threshold"})
+    slice_values = sum(len(values) + 1 for values in pipeline.slices.values())
+    return (
+        metric_series * (GAUGES * len(settings.windows) + COUNTERS)
+        + GATE * len(pipeline.gates)
+        + ALARM * (len(rules) + DRIFT)
+        + BASELINE * sum(rule.kind != "gate" for rule in rules)
+        + SLICE * gated * slice_values * sources
         + len(constants.STRATA) * sources
         + 1
         + HISTOGRAMS * BUCKETS

@@ -1,1 +1,1 @@
-"""Probes: gold questions sent through the live pipeline, and what comes back."""
+"""Probes: gold questions sent through the live pipeline, and the records of the answers."""

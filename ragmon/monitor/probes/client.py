@@ -1,6 +1,6 @@
-"""Asking: a question goes to its target inside a traced call, and the record of that call comes back.
+"""The probe client: sends a question to its target inside a traced call, and gets the record of that call back.
 
-Answers that come from a cache which does not say so: the same words as before, far sooner than they can be made.
+`CacheHitDetector` finds answers from caches that do not declare it: the same words as before, much faster.
 """
 
 from __future__ import annotations
@@ -47,102 +47,104 @@ from ragmon.monitor.probes.question import (
 from ragmon.monitor.probes.targets import Function, HttpTarget, Loop, ReplyError, UnreachableError, read_to_end
 
 _RECORD_TIMEOUT: Final = 5.0
-"""Seconds a finished call's record may take to come back from capture."""
+"""Seconds to wait for the record of a finished call."""
 _LATE: Final = "TimeoutError"
 
 
 class Returns:
-    """A sink that keeps the records somebody waits for, and no others."""
+    """An exporter that keeps only the records of expected traces."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: dict[str, Record | None] = {}
+        self._records: dict[str, Record | None] = {}
 
     def expect(self, trace_id: str) -> None:
-        """Keep the record of a trace when it comes."""
+        """Keep the record of this trace when it arrives."""
         with self._lock:
-            self._found[trace_id] = None
+            self._records[trace_id] = None
 
     def submit(self, record: Record) -> None:
-        """Take a record."""
+        """Keep a record if its trace is expected."""
         with self._lock:
-            if record.trace_id in self._found:
-                self._found[record.trace_id] = record
+            if record.trace_id in self._records:
+                self._records[record.trace_id] = record
 
     def take(self, trace_id: str) -> Record | None:
-        """The record of a trace, if it came; none is waited for any longer."""
+        """The record of a trace, or None if it has not arrived; the trace is no longer expected."""
         with self._lock:
-            return self._found.pop(trace_id, None)
+            return self._records.pop(trace_id, None)
 
 
 class ProbeCapture:
-    """Capture in the process that probes: a probed function's own `ragmon.install` changes nothing beside it.
+    """Capture in the process that probes; `ragmon.install` in a probed function changes nothing.
 
     Args:
-        settings: The configuration; where it exports to does not hold here, and nothing is judged.
+        settings: The configuration; its exporters are not used here, and no gate is judged.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.returns = Returns()
         self._lock = Lock()
-        self._under_way: Counter[Installation] = Counter()
+        self._in_flight: Counter[Installation] = Counter()
         self._open: list[Installation] = []
         self._judged: Counter[tuple[str, str]] = Counter()
-        self._installation = self._installed(settings)
+        self._installation = self._start_installation(settings)
 
-    def _installed(self, settings: Settings) -> Installation:
-        bare = {name: replace(one, export=ExportTable()) for name, one in settings.pipelines.items()}
+    def _start_installation(self, settings: Settings) -> Installation:
+        pipelines = {name: replace(pipeline, export=ExportTable()) for name, pipeline in settings.pipelines.items()}
         common = replace(settings.common, export=ExportTable())
-        # A probe names its question, and what finds questions by meaning may be the application's alone.
+        # A probe names its question, and the embedder may exist only in the application.
         gold = tuple(replace(spec, embed=None) for spec in settings.gold)
-        own = replace(settings, export=ExportTable(), common=common, pipelines=bare, gold=gold, disabled=False)
+        probe_settings = replace(
+            settings, export=ExportTable(), common=common, pipelines=pipelines, gold=gold, disabled=False
+        )
         spent = default_folder(application_identity(settings))
         try:
-            found = Installation(own, self.returns, spent=spent)
-        except RagmonError as error:  # a key or a package that only the application's machine has
+            installation = Installation(probe_settings, self.returns, spent=spent)
+        except RagmonError as error:  # a key or a package that exists only on the application's machine
             warn_once(f"probes are not judged here: {error}")
-            found = Installation(_unjudged(own), self.returns, spent=spent)
-        found.start(alone=True)
+            installation = Installation(_unjudged(probe_settings), self.returns, spent=spent)
+        installation.start(alone=True)
         with self._lock:
-            self._open.append(found)
-        return found
+            self._open.append(installation)
+        return installation
 
     def go_on_with(self, settings: Settings) -> None:
-        """Capture as another configuration says; questions under way come back all the same."""
-        found = self._installed(settings)
+        """Switch to another configuration; questions in flight still get their records."""
+        installation = self._start_installation(settings)
         with self._lock:
-            before, self._installation = self._installation, found
-            is_idle = not self._under_way[before]
+            previous, self._installation = self._installation, installation
+            is_idle = not self._in_flight[previous]
         if is_idle:
-            self._end(before)
+            self._retire(previous)
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call is captured inside; capture ends only after it."""
+        """A context in which a call is captured; its installation is shut down only after the call."""
         with self._lock:
-            which = self._installation
-            self._under_way[which] += 1
+            installation = self._installation
+            self._in_flight[installation] += 1
         try:
             yield
         finally:
             with self._lock:
-                self._under_way[which] -= 1
-                is_past = which is not self._installation
-                is_over = is_past and not self._under_way[which]
-                if not self._under_way[which]:
-                    del self._under_way[which]
-            if is_past:
-                which.flush(_RECORD_TIMEOUT)
-            if is_over:
-                self._end(which)
+                self._in_flight[installation] -= 1
+                is_replaced = installation is not self._installation
+                is_unused = is_replaced and not self._in_flight[installation]
+                if not self._in_flight[installation]:
+                    del self._in_flight[installation]
+            if is_replaced:
+                installation.flush(_RECORD_TIMEOUT)
+            if is_unused:
+                self._retire(installation)
 
     def judged(self) -> dict[tuple[str, str], int]:
-        """What became of the answers that judges were to look at, by judge and result."""
+        """How many answers each judge handled, by judge and result."""
         with self._lock:
-            found = self._judged.copy()
-            for one in self._open:
-                found.update(_calls(one))
-        return dict(found)
+            counts = self._judged.copy()
+            for installation in self._open:
+                counts.update(_calls(installation))
+        return dict(counts)
 
     def record(self, trace: str) -> Record | None:
         """The record of a call that has ended."""
@@ -150,35 +152,35 @@ class ProbeCapture:
         return self.returns.take(trace)
 
     def close(self) -> None:
-        """End it."""
+        """Stop capturing."""
         self._installation.shutdown()
 
-    def _end(self, which: Installation) -> None:
-        """End one that another took the place of; what its judges did stays counted."""
-        which.shutdown()
+    def _retire(self, installation: Installation) -> None:
+        """Shut down an installation that was replaced, and keep the counts of its judges."""
+        installation.shutdown()
         with self._lock:
-            self._open.remove(which)
-            self._judged.update(_calls(which))
+            self._open.remove(installation)
+            self._judged.update(_calls(installation))
 
 
-def _calls(which: Installation) -> dict[tuple[str, str], int]:
-    return {} if which.judges is None else which.judges.calls()
+def _calls(installation: Installation) -> dict[tuple[str, str], int]:
+    return {} if installation.judges is None else installation.judges.calls()
 
 
 def _unjudged(settings: Settings) -> Settings:
-    pipelines = {name: replace(one, judges={}) for name, one in settings.pipelines.items()}
+    pipelines = {name: replace(pipeline, judges={}) for name, pipeline in settings.pipelines.items()}
     return replace(settings, common=replace(settings.common, judges={}), pipelines=pipelines)
 
 
 @dataclass(frozen=True)
 class ProbeClient:
-    """Asks one target.
+    """Sends questions to one target.
 
     Args:
         spec: The probe.
-        far: The target is elsewhere, and may tell of the request itself.
+        far: The target is remote, and may export the request itself.
         capture: Captures the calls.
-        loop: Where what is async runs.
+        loop: The event loop for asynchronous targets.
         call: The traced target.
     """
 
@@ -197,16 +199,16 @@ class ProbeClient:
         key: bytes | None = None,
         begun: Callable[[InFlight], object] = lambda _: None,
     ) -> ProbeClient:
-        """The asker of a probe.
+        """The client of a probe.
 
         Args:
             spec: The probe.
             capture: Captures the calls.
-            key: What proves to an application elsewhere that this is a probe.
-            begun: Told of every question in its own trace, before it is sent.
+            key: The key that signs probes for a remote application.
+            begun: Called with every question, inside its trace, before it is sent.
 
         Raises:
-            RagmonError: Its target is not there, or `answer` holds no paths.
+            RagmonError: Its target does not exist, or `answer` holds no paths.
         """
         target = _target(spec, key)
 
@@ -217,67 +219,69 @@ class ProbeClient:
             return target(question, sending)
 
         paths = {field: parse(path, f"answer.{field}") for field, path in spec.answer.items()}
-        own = target.site or TracedFunction(ask)
-        site = TracedFunction(ask, spec.pipeline, extract=paths or own.extract, reduce=own.reduce, id_from=own.id_from)
-        return cls(spec, isinstance(target, HttpTarget), capture, Loop(), wrap(site))
+        declared = target.site or TracedFunction(ask)
+        traced = TracedFunction(
+            ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
+        )
+        return cls(spec, isinstance(target, HttpTarget), capture, Loop(), wrap(traced))
 
     def sending(self, question: GoldQuestion) -> InFlight:
-        """A question about to be sent."""
+        """The in-flight state of a question that is about to be sent."""
         return InFlight(question.qid, self.spec.name, monotonic() + self.spec.timeout)
 
     def ask(self, question: GoldQuestion, sending: InFlight) -> Answered:
-        """Ask a question, and wait for the answer.
+        """Send a question, and wait for the answer.
 
         Args:
             question: The question.
-            sending: How it is sent.
+            sending: Its in-flight state.
         """
-        failed: BaseException | None = None
+        error: BaseException | None = None
         with self.capture.call():
             try:
                 with probe(question.qid):
                     read_to_end(self.call(question.text, sending), self.loop, sending)
-            except BaseException as error:  # noqa: BLE001 - it is the application's, and what is asked about
-                failed = error
+            except BaseException as exception:  # noqa: BLE001 - an error of the application is a result of the probe
+                error = exception
             sending.came_back = monotonic()
         record = self.capture.record(sending.trace_id)
         if record is not None:
             record.tags = {**(record.tags or {}), constants.PROBE_TAG: self.spec.name}
-        return self._told(question, sending, record, failed)
+        return self._result(question, sending, record, error)
 
-    def _told(
-        self, question: GoldQuestion, sending: InFlight, record: Record | None, failed: BaseException | None
+    def _result(
+        self, question: GoldQuestion, sending: InFlight, record: Record | None, error: BaseException | None
     ) -> Answered:
-        """What became of a question that came back."""
-        if isinstance(failed, TimeoutError) and sending.came_back >= sending.deadline:
+        """The result of a question that came back."""
+        if isinstance(error, TimeoutError) and sending.came_back >= sending.deadline:
             return self.late(question, sending, record)
-        if isinstance(failed, ReplyError) and failed.wait is not None and question.tries + 1 < TRIES:
-            return Answered(question, THROTTLED, wait=failed.wait, overloaded=True)
+        if isinstance(error, ReplyError) and error.wait is not None and question.tries + 1 < TRIES:
+            return Answered(question, THROTTLED, wait=error.wait, overloaded=True)
         if record is None:
             return Answered(question, LOST)
-        if failed is None and sending.from_cache:
+        if error is None and sending.from_cache:
             return Answered(question, CACHED)
-        unreachable = str(failed) if isinstance(failed, UnreachableError) else ""
-        overloaded = isinstance(failed, ReplyError) and failed.overloaded
+        unreachable = str(error) if isinstance(error, UnreachableError) else ""
+        overloaded = isinstance(error, ReplyError) and error.overloaded
         return Answered(
             question,
-            OK if failed is None else FAILED,
+            OK if error is None else FAILED,
             record=record,
-            wait=failed.wait if isinstance(failed, ReplyError) else None,
+            wait=error.wait if isinstance(error, ReplyError) else None,
             overloaded=overloaded or bool(unreachable),
             unreachable=unreachable,
         )
 
     def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> Answered:
-        """What becomes of a question whose time is up: an error of the pipeline, whenever it may yet answer.
+        """The result of a question after its deadline: an error of the pipeline, even if it answers later.
 
         Args:
             question: The question.
-            sending: How it was sent.
-            record: What capture saw of it; None where the call has not ended.
+            sending: Its in-flight state.
+            record: The captured record; None where the call has not ended.
         """
         self.capture.returns.take(sending.trace_id)
-        found = record or Record(
+        captured = record or Record(
             v=constants.CONTRACT_VERSION,
             trace_id=sending.trace_id or secrets.token_hex(16),
             ts=time(),
@@ -288,13 +292,13 @@ class ProbeClient:
             latency_ms=Latency(total=round(self.spec.timeout * 1000, 3)),
             tags={constants.PROBE_TAG: self.spec.name},
         )
-        told = msgspec.structs.replace(
-            found, error=_LATE, answer_json=None, ended=None, partial=False, sampling=Sampling(stratum="error")
+        timed_out = msgspec.structs.replace(
+            captured, error=_LATE, answer_json=None, ended=None, partial=False, sampling=Sampling(stratum="error")
         )
-        return Answered(question, TIMEOUT, record=told, overloaded=True)
+        return Answered(question, TIMEOUT, record=timed_out, overloaded=True)
 
     def close(self) -> None:
-        """Let go of what runs in the background."""
+        """Stop the event loop."""
         self.loop.close()
 
 
@@ -305,22 +309,22 @@ def _target(spec: ProbeSpec, key: bytes | None) -> Target:
 
 
 SOONER: Final = 5.0
-"""So many times as fast as when the answer was made."""
+"""A cached answer is at least this many times as fast as when it was made."""
 SAVED: Final = 50.0
-"""Milliseconds it must have saved at least: what takes that long anyway is not worth a cache."""
+"""A cached answer is at least this many milliseconds faster; saving less is not worth a cache."""
 MEMORY: Final = 101
-"""Answers whose times are remembered."""
+"""Answers whose latency is kept."""
 ENOUGH: Final = 5
-"""Of these, as many must be known."""
+"""Minimum number of kept latencies."""
 
 
 class CacheHitDetector:
-    """Tells answers that were made from answers that were kept.
+    """Tells cached answers from computed ones.
 
-    An answer counts as kept where it is the same, word for word, as the one before to this question; and came at least
-    five times as fast and 50 ms sooner both than when that question's answer was made, and than half of this probe's
-    answers that were made. A question that is always answered at once (a refusal before any search) is not suspected,
-    nor is the second answer after a slow start.
+    An answer counts as cached if it is, word for word, the previous answer to this question, and at least five times as
+    fast and 50 ms faster than both the computed answer to that question and the median of this probe's computed
+    answers. A question that is always answered fast (a refusal before any search) is not suspected, nor is the second
+    answer after a slow start.
 
     >>> from ragmon.core.record import Answer, Latency
     >>> def answered(qid, ms): return Record(qid=qid, answer_json=Answer("yes"), latency_ms=Latency(total=ms))
@@ -330,20 +334,20 @@ class CacheHitDetector:
     """
 
     def __init__(self) -> None:
-        self._made: dict[str, tuple[bytes, float]] = {}
-        self._times: deque[float] = deque(maxlen=MEMORY)
+        self._computed: dict[str, tuple[bytes, float]] = {}
+        self._latencies: deque[float] = deque(maxlen=MEMORY)
 
     def see(self, record: Record) -> bool:
-        """Whether an answer was kept; one that was made is remembered."""
-        took = None if record.latency_ms is None else record.latency_ms.total
-        if record.qid is None or record.answer_json is None or took is None:
+        """Whether an answer was cached; a computed one is remembered."""
+        latency = None if record.latency_ms is None else record.latency_ms.total
+        if record.qid is None or record.answer_json is None or latency is None:
             return False
-        words = blake2b(msgspec.json.encode(record.answer_json), digest_size=16).digest()
-        before = self._made.get(record.qid)
-        if before is not None and before[0] == words and len(self._times) >= ENOUGH:
-            usual = min(before[1], median(self._times))
-            if took * SOONER <= usual and took + SAVED <= usual:
+        digest = blake2b(msgspec.json.encode(record.answer_json), digest_size=16).digest()
+        previous = self._computed.get(record.qid)
+        if previous is not None and previous[0] == digest and len(self._latencies) >= ENOUGH:
+            computed_latency = min(previous[1], median(self._latencies))
+            if latency * SOONER <= computed_latency and latency + SAVED <= computed_latency:
                 return True
-        self._made[record.qid] = (words, took)
-        self._times.append(took)
+        self._computed[record.qid] = (digest, latency)
+        self._latencies.append(latency)
         return False

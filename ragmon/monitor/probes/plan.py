@@ -1,7 +1,4 @@
-"""Where a prober of its own process sends what comes back: the server, or a file of traces.
-
-Which probes there are, and what each asks: from the configuration, or from the command line alone.
-"""
+"""What a probing process takes from the configuration: probes, questions, budgets, keys, and the exporter."""
 
 from __future__ import annotations
 
@@ -31,140 +28,141 @@ from ragmon.monitor.probes.question import GoldQuestion
 from ragmon.monitor.probes.runner import STDOUT, TraceFile
 
 WAIT: Final = 10.0
-"""Seconds an answer is held before it goes to a server: the application's own record of it knows more, and comes first.
+"""Seconds a record waits before export to a server: the application's own record of it has more data and should arrive
+first.
 """
 MOST: Final = 10_000
-"""Records that are held at once."""
+"""Maximum number of waiting records."""
 
 
 class ProbeExporter:
-    """Holds records for a while, and hands them on.
+    """Exports records after a delay.
 
     Args:
-        sink: Takes them.
-        wait: Seconds for which each is held.
+        sink: The exporter.
+        wait: The delay in seconds.
 
     Attributes:
-        lost: Records that could not be handed on, by reason.
+        lost: Records that could not be exported, by reason.
     """
 
     def __init__(self, sink: Exporter | BatchExporter, wait: float = 0.0) -> None:
         self.lost: Counter[str] = Counter()
-        self._door = ExporterAdapter(sink)
+        self._exporter = ExporterAdapter(sink)
         self._wait = wait
-        self._held: deque[tuple[float, Record]] = deque()
+        self._queue: deque[tuple[float, Record]] = deque()
 
     def put(self, record: Record) -> bool:
-        """Take a record, in any thread; returns whether there was room."""
-        if len(self._held) >= MOST:
+        """Queue a record, in any thread; returns False if the queue is full."""
+        if len(self._queue) >= MOST:
             return False
-        self._held.append((monotonic() + self._wait, record))
+        self._queue.append((monotonic() + self._wait, record))
         return True
 
     def deliver(self, *, everything: bool = False) -> None:
-        """Hand on what was held long enough, or everything; in one thread."""
-        found: list[Record] = []
-        while self._held and (everything or self._held[0][0] <= monotonic()):
-            found.append(self._held.popleft()[1])
-        for start in range(0, len(found), self._door.at_once):
-            self.lost.update(self._door.give(found[start : start + self._door.at_once]))
+        """Export the records whose delay is over, or all of them; call it from one thread only."""
+        records: list[Record] = []
+        while self._queue and (everything or self._queue[0][0] <= monotonic()):
+            records.append(self._queue.popleft()[1])
+        for start in range(0, len(records), self._exporter.at_once):
+            self.lost.update(self._exporter.give(records[start : start + self._exporter.at_once]))
 
 
 @contextmanager
 def probe_exporter(settings: Settings, redact: Redactions, output: str | None) -> Iterator[ProbeExporter]:
-    """The outlet that is asked for, or configured.
+    """The exporter for `output`, or the configured one.
 
     Args:
         settings: The configuration.
-        redact: Takes out of records what must not leave.
-        output: A file, `-` for standard output; None takes what the configuration names.
+        redact: Removes from records what must not leave the process.
+        output: A file, `-` for standard output; None uses the configured exporter.
 
     Raises:
-        RagmonError: Nothing is, or it cannot be written.
+        RagmonError: None is configured, or it cannot be written.
     """
     if output is not None:
         log = TraceFile(output, redact) if output == STDOUT else JsonlExporter(output, redact)
         yield ProbeExporter(log)
         return
-    there = server(settings, lambda: redact)
-    found = there or trace_log(settings, lambda: redact)
-    if found is None:
+    to_server = server(settings, lambda: redact)
+    exporter = to_server or trace_log(settings, lambda: redact)
+    if exporter is None:
         hint = "--once, --output FILE, or `[export] endpoint`"
         raise RagmonError("there is nowhere to send what comes back", hint=hint)
     try:
-        yield ProbeExporter(found, WAIT if there is not None else 0.0)
+        yield ProbeExporter(exporter, WAIT if to_server is not None else 0.0)
     finally:
-        base.close(found)
+        base.close(exporter)
 
 
 NAME = "probe"
-"""The name of a probe that nobody named."""
+"""The name of a probe from the command line."""
 
 
 def questions(gold: GoldSet) -> list[GoldQuestion]:
-    """The questions of a gold set, in its order; an item without a text cannot be asked.
+    """The questions of a gold set, in its order; items without a text are skipped.
 
     Raises:
-        RagmonError: It has none.
+        RagmonError: There are none.
     """
-    found = [item for item in gold if item.question.strip()]
-    if not found:
+    items = [item for item in gold if item.question.strip()]
+    if not items:
         raise RagmonError(f"gold set {gold.name} has no question to ask", hint="items with a question: `ragmon gold`")
-    return [GoldQuestion(place, item.qid, item.question) for place, item in enumerate(found)]
+    return [GoldQuestion(index, item.qid, item.question) for index, item in enumerate(items)]
 
 
 def chosen_probes(
     settings: Settings, sets: Sequence[GoldSet], *, name: str | None, target: str | None
 ) -> list[ProbeSpec]:
-    """The probes that are meant.
+    """The probes to run.
 
     Args:
         settings: The configuration.
-        sets: The gold sets; where they are not those of the configuration, the first one is asked.
-        name: The one that is meant; None for all.
-        target: Where its questions go in place of where the configuration sends them.
+        sets: The gold sets; if they are not those of the configuration, there must be one only.
+        name: The name of one probe; None for all.
+        target: Replaces the configured target.
 
     Raises:
-        RagmonError: There is none, or it is not clear which one is meant.
+        RagmonError: There is none, or the choice is ambiguous.
     """
-    found = [spec for spec in settings.probes if name in (None, spec.name)]
-    if name is not None and not found:
+    specs = [spec for spec in settings.probes if name in (None, spec.name)]
+    if name is not None and not specs:
         raise UnknownNameError("probe", name, [spec.name for spec in settings.probes])
-    known = {gold.name for gold in sets}
-    foreign = any(spec.gold not in known for spec in found)
-    if len(found) > 1 and (target is not None or foreign):
-        hint = f"--name, one of: {', '.join(spec.name for spec in found)}"
+    set_names = {gold.name for gold in sets}
+    other_gold = any(spec.gold not in set_names for spec in specs)
+    if len(specs) > 1 and (target is not None or other_gold):
+        hint = f"--name, one of: {', '.join(spec.name for spec in specs)}"
         raise RagmonError("the configuration has several probes, and --gold or --target is for one of them", hint=hint)
-    if not found:
-        found = [_named_by_nobody(settings, sets, target)]
-    if foreign:
-        found = [replace(spec, gold=_only(sets).name) for spec in found]
-    return found if target is None else [replace(spec, target=_checked(target)) for spec in found]
+    if not specs:
+        specs = [_command_line_probe(settings, sets, target)]
+    if other_gold:
+        specs = [replace(spec, gold=_only_set(sets).name) for spec in specs]
+    return specs if target is None else [replace(spec, target=_checked_target(target)) for spec in specs]
 
 
-def _named_by_nobody(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
-    """A probe the configuration does not have."""
+def _command_line_probe(settings: Settings, sets: Sequence[GoldSet], target: str | None) -> ProbeSpec:
+    """A probe from the command line alone."""
     if target is None:
         raise RagmonError("nothing is to be probed", hint="--gold FILE --target module:function, or [probe.NAME]")
-    gold = _only(sets)
-    usual = {key: value for key, value in ProbeTable(target=_checked(target)) if key != "gold"}
-    return ProbeSpec(NAME, gold.pipeline or settings.pipeline, gold.name, **usual)
+    gold = _only_set(sets)
+    defaults = {key: value for key, value in ProbeTable(target=_checked_target(target)) if key != "gold"}
+    return ProbeSpec(NAME, gold.pipeline or settings.pipeline, gold.name, **defaults)
 
 
-def _only(sets: Sequence[GoldSet]) -> GoldSet:
+def _only_set(sets: Sequence[GoldSet]) -> GoldSet:
     if len(sets) != 1:
-        told = "no gold set" if not sets else f"{len(sets)} gold sets, and no word which one"
-        raise RagmonError(f"there is {told} to ask the questions of", hint="--gold FILE")
+        problem = "no gold set" if not sets else f"{len(sets)} gold sets, and no word which one"
+        raise RagmonError(f"there is {problem} to ask the questions of", hint="--gold FILE")
     return sets[0]
 
 
-def _checked(target: str) -> str:
-    """A target that was typed.
+def _checked_target(target: str) -> str:
+    """A target from the command line.
 
     Raises:
-        RagmonError: It is none.
+        RagmonError: It is invalid.
     """
-    from pydantic import ValidationError  # noqa: PLC0415 - for the one who mistypes
+    from pydantic import ValidationError  # noqa: PLC0415 - needed only for invalid targets
 
     try:
         return ProbeTable(target=target).target
@@ -174,23 +172,23 @@ def _checked(target: str) -> str:
 
 
 def budget_in(folder: Path, spec: ProbeSpec) -> QuestionBudget:
-    """The day's budget of a probe; what was sent is counted in a server's own folder, which exists."""
-    return QuestionBudget(spec.max_per_day, DailyQuota(folder, f"probe-{_mark(spec.name)}"))
+    """The daily budget of a probe, stored in the server's existing folder."""
+    return QuestionBudget(spec.max_per_day, DailyQuota(folder, f"probe-{_digest(spec.name)}"))
 
 
 def budget_of(settings: Settings, spec: ProbeSpec) -> QuestionBudget:
-    """The day's budget of a probe of this machine, whichever process sends it."""
+    """The daily budget of a probe on this machine, shared by all processes that run it."""
     folder = default_folder(application_identity(settings))
-    name = f"probe-{_mark(str(settings.path), spec.name, spec.target)}"
+    name = f"probe-{_digest(str(settings.path), spec.name, spec.target)}"
     return QuestionBudget(spec.max_per_day, None if folder is None else DailyQuota(folder, name, make_private))
 
 
-def _mark(*told: str) -> str:
-    return sha256("|".join(told).encode()).hexdigest()[:16]
+def _digest(*parts: str) -> str:
+    return sha256("|".join(parts).encode()).hexdigest()[:16]
 
 
 def key_of(settings: Settings, pipeline: str) -> bytes | None:
-    """What proves to an application that a request is a probe; None where nothing does.
+    """The key that signs probes of a pipeline; None without one.
 
     Raises:
         RagmonError: The key cannot be read.

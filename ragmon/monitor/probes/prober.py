@@ -1,10 +1,7 @@
-"""Which alarms ask for a look: those that began just now, of which none asked within the hour.
+"""The prober of one probe: sends the questions of a gold set at a steady rate, or the whole set at once as a sweep.
 
-When the next question is due: evenly, at a random moment of its turn, within a day's budget, later after failures.
-
-The time and chance come from outside, and so does what is on disk.
-
-A prober: sends the questions of a gold set for ever, at its rate, and the whole set at once when it is told to.
+Questions are sent at random moments of regular intervals, within a daily budget, and with back-off after failures.
+`SweepTrigger` decides which alarms start a sweep. Time, randomness and files are passed in.
 """
 
 from __future__ import annotations
@@ -29,64 +26,65 @@ from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED,
 from ragmon.monitor.probes.runner import ProbeWorkers
 
 APART: Final = 3600.0
-"""Seconds between two whole sets that the same alarm asks for. One set tells what there is to tell: the same questions
-have mostly the same answers within the hour; and an alarm that flutters must not spend the day's budget."""
+"""Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
+little, and an alarm that flaps must not spend the day's budget.
+"""
 
 
 class SweepTrigger:
-    """Reads the alarms that began and ended.
+    """Finds pipelines with new look alarms, for which a sweep is due; at most one per alarm and hour.
 
     Args:
-        edges: Those of before; they ask for nothing.
+        edges: Earlier transitions, which trigger nothing.
     """
 
     def __init__(self, edges: Iterable[AlarmTransition] = ()) -> None:
-        self._known = {edge for edge in edges if _asks(edge)}
+        self._seen = {transition for transition in edges if _starts_look(transition)}
         self._last: dict[tuple[str, str], float] = {}
 
     def see(self, edges: Iterable[AlarmTransition], now: float) -> set[str]:
-        """The pipelines that are to be looked at.
+        """The pipelines for which a sweep is due.
 
         Args:
-            edges: All that are remembered.
-            now: Seconds of any clock that never goes back.
+            edges: All transitions that are kept.
+            now: Monotonic seconds.
         """
-        found = {edge for edge in edges if _asks(edge)}
-        new, self._known = found - self._known, found
+        look_alarms = {transition for transition in edges if _starts_look(transition)}
+        new, self._seen = look_alarms - self._seen, look_alarms
         pipelines = set()
-        for edge in new:
-            alarm = (edge.pipeline, edge.alert)
+        for transition in new:
+            alarm = (transition.pipeline, transition.alert)
             if now - self._last.get(alarm, float("-inf")) >= APART:
                 self._last[alarm] = now
-                pipelines.add(edge.pipeline)
+                pipelines.add(transition.pipeline)
         return pipelines
 
 
-def _asks(edge: AlarmTransition) -> bool:
-    return edge.severity == constants.LOOK and edge.state == "firing"
+def _starts_look(transition: AlarmTransition) -> bool:
+    return transition.severity == constants.LOOK and transition.state == "firing"
 
 
 DAY: Final = 86_400.0
 RESERVE: Final = 0.2
-"""The share of a day's budget that is kept for whole sets sent when an alarm asks for a look."""
+"""The share of the daily budget reserved for sweeps."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
-"""Seconds without questions after failures: twice as long after each."""
+"""Maximum seconds of back-off; the pause doubles with each failure."""
 LONGEST_WAIT: Final = 3600.0
-"""Seconds an application may ask to be left alone."""
+"""Maximum seconds of a `Retry-After` that is respected."""
 
 Draw = Callable[[], float]
 """A random number in [0, 1)."""
 
 
 def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> float:
-    """Seconds between two questions on average: as configured, or longer where the day's budget asks for it.
+    """Average seconds between two questions: as configured, or longer if the daily budget requires it.
 
     Args:
-        items: Questions of a round.
-        every: Seconds a round is to take.
-        max_per_day: Questions a day at most.
-        reserve: A part of them is not sent in rounds.
+        items: Questions per round.
+        every: Seconds per round.
+        max_per_day: Maximum questions per day.
+        reserve: Keep a part of them for sweeps.
 
     >>> interval(225, 3600.0, 100_000, reserve=True), interval(225, 3600.0, 2000, reserve=False)
     (16.0, 43.2)
@@ -95,80 +93,80 @@ def interval(items: int, every: float, max_per_day: int, *, reserve: bool) -> fl
 
 
 class JitteredSchedule:
-    """One question in each turn of time, at a random moment of it: even, and never in step with anything.
+    """One question in each interval, at a random moment of it: evenly spread, and not synchronised with anything.
 
     Args:
-        interval: Seconds of a turn.
-        now: When the first one begins.
-        draw: Chance.
+        interval: Seconds per interval.
+        now: When the first interval begins.
+        draw: Random numbers.
     """
 
     def __init__(self, interval: float, now: float, draw: Draw) -> None:
         self._interval = interval
-        self._begin = now
+        self._start = now
         self._draw = draw
-        self._turn = 0
+        self._index = 0
         self.due = now + draw() * interval
 
     def take(self) -> None:
-        """Go on to the next turn."""
-        self._go_on(1)
+        """Go on to the next interval."""
+        self._advance(1)
 
     def missed(self, now: float) -> int:
-        """How many turns passed since somebody asked last in which nothing could be sent; they are not made up for."""
-        turns = int((now - self.due) // self._interval)
-        if turns > 0:
-            self._go_on(turns)
-        return max(0, turns)
+        """How many intervals passed since the last call without a question; they are not made up for."""
+        intervals = int((now - self.due) // self._interval)
+        if intervals > 0:
+            self._advance(intervals)
+        return max(0, intervals)
 
-    def _go_on(self, turns: int) -> None:
-        self._turn += turns
-        self.due = self._begin + (self._turn + self._draw()) * self._interval
+    def _advance(self, intervals: int) -> None:
+        self._index += intervals
+        self.due = self._start + (self._index + self._draw()) * self._interval
 
 
 class QuestionBudget:
-    """Questions a UTC day.
+    """The maximum number of questions per UTC day.
 
     Args:
-        most: So many.
-        spent: Where what was sent is counted so that it outlives the process; None counts in memory.
+        most: The maximum.
+        spent: Stores the count in a file that outlives the process; None counts in memory.
 
     Attributes:
-        most: So many; may be set again.
+        most: The maximum; may be changed.
     """
 
     def __init__(self, most: int, spent: DailyQuota | None = None) -> None:
         self.most = most
         self._day = -1
         self._sent = 0
-        self._spent = spent
+        self._quota = spent
 
     def left(self, now: float) -> int:
-        """How many may still be sent today.
+        """How many questions may still be sent today.
 
         Args:
             now: Seconds since the epoch.
         """
         day = int(now // DAY)
-        if day > self._day or day < self._day - 1:  # a clock that is put back over midnight begins no new day
-            self._day, self._sent = day, 0 if self._spent is None else self._spent.begin(day)
+        if day > self._day or day < self._day - 1:  # a clock set back across midnight starts no new day
+            self._day, self._sent = day, 0 if self._quota is None else self._quota.begin(day)
         return self.most - self._sent
 
     def spend(self, now: float) -> None:
-        """Count one."""
+        """Count one question."""
         self.left(now)
-        place = 0 if self._spent is None else self._spent.add(self._day)
-        self._sent = max(self._sent + 1, place)
+        number = 0 if self._quota is None else self._quota.add(self._day)
+        self._sent = max(self._sent + 1, number)
 
 
 class BackOff:
-    """Leaves an application alone that cannot answer just now.
+    """Pauses after failures of the application.
 
     Args:
-        draw: Chance.
+        draw: Random numbers.
 
     Attributes:
-        until: No question is sent before this.
+        until: No question is sent before this time.
     """
 
     def __init__(self, draw: Draw) -> None:
@@ -177,23 +175,23 @@ class BackOff:
         self._failures = 0
 
     def failed(self, now: float, wait: float | None = None) -> None:
-        """Wait, twice as long as after the failure before.
+        """Pause, twice as long as after the previous failure.
 
         Args:
-            now: Seconds of any clock that never goes back.
-            wait: Seconds the application asked for; None where it did not.
+            now: Monotonic seconds.
+            wait: Seconds the application asked for; None if it did not.
         """
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 16)) * (0.5 + self._draw() / 2)
         self._failures += 1
         self.until = max(self.until, now + max(pause, min(wait or 0.0, LONGEST_WAIT)))
 
     def worked(self) -> None:
-        """Somebody answers."""
+        """Reset the back-off after an answer."""
         self._failures = 0
 
 
-_WHILE: Final = 60.0
-"""Seconds a prober waits at most before it looks again what is due."""
+_MAX_PAUSE: Final = 60.0
+"""Maximum seconds before the prober checks again what is due."""
 
 
 class Prober:
@@ -201,13 +199,13 @@ class Prober:
 
     Args:
         spec: The probe.
-        questions: What it asks.
-        client: Asks one of them.
-        take: Given the record of every answer, in the prober's thread; returns whether it could be kept.
-        counts: Counts what becomes of questions.
-        rng: Chance: the order of a round, the moment of a question.
-        wall: Seconds since the epoch, for the day's budget.
-        budget: What may still be sent today, where another prober sent before it.
+        questions: The questions.
+        client: Sends one question.
+        take: Gets the record of every answer, in the prober's thread; returns whether it was accepted.
+        counts: Counts the results of questions.
+        rng: Random numbers: the order of a round, the moment of a question.
+        wall: Seconds since the epoch, for the daily budget.
+        budget: The daily budget, taken over from an earlier prober; None: a new one.
 
     Attributes:
         spec: The probe.
@@ -232,25 +230,25 @@ class Prober:
         self._workers = ProbeWorkers(client, spec.concurrency)
         self._take = take
         self._counts = counts
-        self._rng = rng or random.Random()  # noqa: S311 - when to ask is no secret
+        self._rng = rng or random.Random()  # noqa: S311 - the schedule is no secret
         self._wall = wall
         self.interval = interval(len(questions), spec.every, spec.max_per_day, reserve=spec.on_look)
         self._schedule = JitteredSchedule(self.interval, monotonic(), self._rng.random)
         self._budget = budget or QuestionBudget(spec.max_per_day)
         self._back_off = BackOff(self._rng.random)
-        self._cached = CacheHitDetector()
+        self._cache_hits = CacheHitDetector()
         self._round: deque[GoldQuestion] = deque()
         self._sweep: deque[GoldQuestion] = deque()
-        self._again: deque[GoldQuestion] = deque()
+        self._retries: deque[GoldQuestion] = deque()
         self._stopping = False
         self._thread = Thread(target=self._run, name=f"ragmon-probe-{spec.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start sending questions."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask no more; what is under way is not waited for."""
+        """Stop sending; questions in flight are not waited for."""
         self._stopping = True
         self._workers.wake()
         self._thread.join()
@@ -258,7 +256,7 @@ class Prober:
         self._client.close()
 
     def sweep(self) -> bool:
-        """Send the whole set now; returns whether that is not being done already."""
+        """Send the whole set now; returns False if a sweep is already running."""
         if self._sweep:
             return False
         self._sweep.extend(self._shuffled())
@@ -266,7 +264,7 @@ class Prober:
         return True
 
     def _shuffled(self) -> list[GoldQuestion]:
-        """Any stretch of a round is to be a fair sample of the set, not a stretch of its file."""
+        """The questions in random order, so that any part of a round is a fair sample of the set."""
         return self._rng.sample(self._questions, len(self._questions))
 
     def _run(self) -> None:
@@ -276,27 +274,33 @@ class Prober:
                 while self._workers.free and (question := self._next()) is not None:
                     self._workers.send(question)
                 for answered in self._workers.wait(self._pause()):
-                    self._settle(answered)
-            except Exception as error:  # noqa: BLE001 - a prober that fails harms nobody and goes on
+                    self._finish(answered)
+            except Exception as error:  # noqa: BLE001 - the prober goes on after any failure
                 complain(f"probe {self.spec.name} failed", error)
                 self._back_off.failed(monotonic())
 
     def _next(self) -> GoldQuestion | None:
-        """The question that is due now, if one is and may be sent."""
+        """The question that is due now and may be sent, if any."""
         now, wall = monotonic(), self._wall()
         if self._stopping or now < self._back_off.until:
             return None
         if self._budget.left(wall) <= 0:
-            self._counts.add(self.spec.name, SKIPPED, len(self._sweep) + len(self._again))
+            self._counts.add(self.spec.name, SKIPPED, len(self._sweep) + len(self._retries))
             self._sweep.clear()
-            self._again.clear()
+            self._retries.clear()
             return None
-        found = self._again.popleft() if self._again else self._sweep.popleft() if self._sweep else self._in_turn(now)
-        if found is not None:
+        question = (
+            self._retries.popleft()
+            if self._retries
+            else self._sweep.popleft()
+            if self._sweep
+            else self._next_of_round(now)
+        )
+        if question is not None:
             self._budget.spend(wall)
-        return found
+        return question
 
-    def _in_turn(self, now: float) -> GoldQuestion | None:
+    def _next_of_round(self, now: float) -> GoldQuestion | None:
         if now < self._schedule.due:
             return None
         self._schedule.take()
@@ -305,22 +309,22 @@ class Prober:
         return self._round.popleft()
 
     def _pause(self) -> float:
-        """Seconds until there is something to do, as far as is known."""
+        """Seconds until the next question is due."""
         if not self._workers.free or self._budget.left(self._wall()) <= 0:
-            return _WHILE
-        due = 0.0 if self._again or self._sweep else self._schedule.due
-        return min(_WHILE, max(0.0, due - monotonic(), self._back_off.until - monotonic()))
+            return _MAX_PAUSE
+        due = 0.0 if self._retries or self._sweep else self._schedule.due
+        return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._back_off.until - monotonic()))
 
-    def _settle(self, answered: Answered) -> None:
-        """Count an answer, and hand on its record."""
+    def _finish(self, answered: Answered) -> None:
+        """Count the result of a question, and pass on its record."""
         result, record = answered.result, answered.record
-        if result == OK and record is not None and self._cached.see(record):
+        if result == OK and record is not None and self._cache_hits.see(record):
             result, record = CACHED, None
-        if record is not None and not self._taken(record):
+        if record is not None and not self._accepted(record):
             result = LOST
         self._counts.add(self.spec.name, result)
         if result == THROTTLED:
-            self._again.append(replace(answered.question, tries=answered.question.tries + 1))
+            self._retries.append(replace(answered.question, tries=answered.question.tries + 1))
         if answered.unreachable:
             warn_once(f"probe {self.spec.name}: nobody answers ({answered.unreachable}); it is tried again and again")
         if answered.overloaded:
@@ -328,9 +332,9 @@ class Prober:
         else:
             self._back_off.worked()
 
-    def _taken(self, record: Record) -> bool:
+    def _accepted(self, record: Record) -> bool:
         try:
             return self._take(record)
-        except Exception as error:  # noqa: BLE001 - whatever takes it, the next question is asked
+        except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
             complain(f"probe {self.spec.name} cannot hand on an answer", error)
             return False

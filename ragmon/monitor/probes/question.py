@@ -1,10 +1,6 @@
-"""How many questions were due, and what became of them.
+"""One gold question: its text, its in-flight state, its headers and its result; and the counts of results by probe.
 
-What tells an application that a request is a probe: a trace of its own, and baggage only whoever has the key writes.
-
-The other end reads it: `ragmon.capture.parent`.
-
-One gold question on its way: what is asked, how it was sent, and what became of it.
+The headers identify a request as a probe: its own trace, and signed baggage. `ragmon.capture.parent` reads them.
 """
 
 from __future__ import annotations
@@ -24,42 +20,42 @@ from ragmon.core.record import Record
 
 
 class ProbeCounts:
-    """By probe and result."""
+    """Counts of results, by probe and result."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: Counter[tuple[str, str]] = Counter()
+        self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, probe: str, result: str, n: int = 1) -> None:
-        """Count."""
+        """Add to a count."""
         if n:
             with self._lock:
-                self._found[probe, result] += n
+                self._counts[probe, result] += n
 
     def read(self) -> dict[tuple[str, str], int]:
-        """All so far."""
+        """All counts."""
         with self._lock:
-            return dict(self._found)
+            return dict(self._counts)
 
 
 def trace_headers(qid: str, probe: str, trace_id: str, key: bytes | None) -> dict[str, str]:
-    """The headers of a question that is sent (W3C Trace Context, W3C Baggage).
+    """The headers of a question (W3C Trace Context, W3C Baggage).
 
     Args:
         qid: The question's id.
         probe: The probe's name.
         trace_id: The trace it belongs to, 32 hex digits.
-        key: What the application believes; None where it is to believe nothing.
+        key: The key that signs the probe; None: it is not signed.
 
     >>> trace_headers("a b", "support", "0" * 31 + "1", None)["baggage"]
     'ragmon.qid=a%20b,ragmon.probe=support'
     """
-    told = {QID: qid, PROBE: probe}
+    baggage = {QID: qid, PROBE: probe}
     if key is not None:
-        told[TOKEN] = sign(key, int(trace_id, 16), qid, time())
+        baggage[TOKEN] = sign(key, int(trace_id, 16), qid, time())
     return {
         "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
-        "baggage": ",".join(f"{name}={quote(value, safe='', errors='replace')}" for name, value in told.items()),
+        "baggage": ",".join(f"{name}={quote(value, safe='', errors='replace')}" for name, value in baggage.items()),
         "Cache-Control": "no-cache",
     }
 
@@ -71,10 +67,11 @@ TIMEOUT: Final = "timeout"
 THROTTLED: Final = "throttled"
 LOST: Final = "lost"
 SKIPPED: Final = "skipped"
-"""What becomes of a question that is due: `skipped` was not sent; of `cached`, `throttled` and `lost` ones there is no
-record, since the pipeline did not answer, or nobody knows what."""
+"""The results of a question that is due. `skipped` was not sent. `cached`, `throttled` and `lost` have no record: the
+pipeline did not answer, or the answer is unknown.
+"""
 TRIES: Final = 3
-"""How often a question is sent to an application that says it is busy."""
+"""How often a question is sent to an application that is busy."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +79,9 @@ class GoldQuestion:
     """A gold question.
 
     Attributes:
-        place: Its place in its gold set.
+        place: Its index in its gold set.
         qid: Its id.
-        text: What is asked.
+        text: The text of the question.
         tries: How often it was sent before.
     """
 
@@ -96,15 +93,15 @@ class GoldQuestion:
 
 @dataclass
 class InFlight:
-    """A question that is under way.
+    """The state of a question in flight.
 
     Attributes:
         qid: The question's id.
         probe: The probe's name.
         deadline: When to give up, on the monotonic clock.
-        trace_id: The trace it runs in, 32 hex digits; "" before it runs.
-        from_cache: A cache said that the answer is its own.
-        came_back: When its target was done, on the monotonic clock; what capture and judges take is not the target's.
+        trace_id: Its trace id, 32 hex digits; "" before it is sent.
+        from_cache: A cache declared that it answered.
+        came_back: When its target returned, on the monotonic clock; without the time of capture and judges.
     """
 
     qid: str
@@ -128,15 +125,15 @@ class InFlight:
 
 @dataclass(frozen=True)
 class Answered:
-    """What became of a question.
+    """The result of a question.
 
     Attributes:
         question: The question.
-        result: One of the words above.
-        record: What is scored; None where there is nothing to score.
-        wait: Seconds the application wants to be left alone; None where it did not say.
-        overloaded: Sending less may help: nobody was there, in time, or with time to answer.
-        unreachable: Nobody was there at all, and why.
+        result: One of the constants above.
+        record: The record to score; None without one.
+        wait: Seconds the application asks to wait; None if it does not say.
+        overloaded: Sending less may help: the application was unreachable, too slow or busy.
+        unreachable: Why the application could not be reached; "" if it was.
     """
 
     question: GoldQuestion
@@ -148,13 +145,13 @@ class Answered:
 
 
 class Target(Protocol):
-    """Where questions go.
+    """The target of a probe.
 
     Attributes:
-        site: What its own decorator was told of it; None where it is not traced.
+        site: The settings of its own decorator; None where it is not traced.
     """
 
     site: TracedFunction | None
 
     def __call__(self, text: str, sending: InFlight) -> Any:
-        """Ask, and return what comes back: an answer, a stream of one, or something to be awaited."""
+        """Send the question; returns an answer, a stream of one, or an awaitable."""

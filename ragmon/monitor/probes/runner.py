@@ -1,8 +1,7 @@
-"""Questions under way: each in a thread of its own, so many at once, and none waited for beyond its time.
+"""The workers that send questions, and one round over a gold set.
 
-Traces of probes as lines: in the order of the questions, whatever the order of the answers.
-
-One round: every question once, in order, as fast as the application answers.
+Each question in flight has its own thread and is not waited for beyond its deadline. A round sends every question once,
+as fast as the application answers; `InOrder` sorts the records by question, and `TraceFile` writes them.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from ragmon.monitor.probes.client import ProbeClient
 from ragmon.monitor.probes.question import LOST, THROTTLED, Answered, GoldQuestion, InFlight
 
 GRACE: Final = 1.0
-"""Seconds after its deadline a question may take to say so itself."""
+"""Seconds after its deadline for a question to report the timeout itself."""
 
 
 class ProbeWorkers:
-    """Asks questions side by side.
+    """Sends questions concurrently.
 
-    A thread cannot be ended from outside: a function that does not return keeps its place until it does.
+    A thread cannot be stopped from outside: a function that does not return occupies a worker until it does.
 
     Args:
-        client: Asks one.
-        size: How many at once.
+        client: Sends one question.
+        size: Maximum number of concurrent questions.
         grace: Seconds after its deadline for which a question is waited for.
     """
 
@@ -43,23 +42,23 @@ class ProbeWorkers:
         self._size = size
         self._grace = grace
         self._changed = Condition()
-        self._under_way: dict[int, tuple[GoldQuestion, InFlight]] = {}
-        self._left_behind: set[int] = set()
-        self._back: list[Answered] = []
+        self._in_flight: dict[int, tuple[GoldQuestion, InFlight]] = {}
+        self._abandoned: set[int] = set()
+        self._results: list[Answered] = []
         self._sent = 0
-        self._woken = False
+        self._is_woken = False
 
     @property
     def free(self) -> bool:
         """Whether another question may be sent."""
         with self._changed:
-            return len(self._under_way) + len(self._left_behind) < self._size
+            return len(self._in_flight) + len(self._abandoned) < self._size
 
     @property
     def busy(self) -> bool:
-        """Whether an answer is waited for."""
+        """Whether any result is outstanding."""
         with self._changed:
-            return bool(self._under_way or self._back)
+            return bool(self._in_flight or self._results)
 
     def send(self, question: GoldQuestion) -> None:
         """Send a question."""
@@ -67,63 +66,63 @@ class ProbeWorkers:
         with self._changed:
             self._sent += 1
             number = self._sent
-            self._under_way[number] = (question, sending)
-        ask = Thread(target=self._ask, args=(number, question, sending), name=f"ragmon-ask-{number}", daemon=True)
+            self._in_flight[number] = (question, sending)
+        thread = Thread(target=self._ask, args=(number, question, sending), name=f"ragmon-ask-{number}", daemon=True)
         try:
-            ask.start()
-        except RuntimeError as error:  # this process has no thread left, which says nothing of the target
+            thread.start()
+        except RuntimeError as error:  # the process has too many threads, which is not the target's fault
             warn_once(f"a question could not be sent: {whereabouts(error)}")
             with self._changed:
-                del self._under_way[number]
-                self._back.append(Answered(question, LOST, overloaded=True))
+                del self._in_flight[number]
+                self._results.append(Answered(question, LOST, overloaded=True))
 
     def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
         answered = self._client.ask(question, sending)
         with self._changed:
-            if self._under_way.pop(number, None) is not None:
-                self._back.append(answered)
-            self._left_behind.discard(number)
+            if self._in_flight.pop(number, None) is not None:
+                self._results.append(answered)
+            self._abandoned.discard(number)
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> list[Answered]:
-        """What came back, and what is waited for no longer.
+        """The results so far, including timeouts.
 
         Args:
-            seconds: How long to wait where there is nothing yet.
+            seconds: Maximum time to wait if there are none yet.
         """
         until = monotonic() + seconds
         with self._changed:
-            while not (self._back or self._woken or self._overdue() or (now := monotonic()) >= until):
-                deadlines = [self._deadline(sending) for _, sending in self._under_way.values()]
+            while not (self._results or self._is_woken or self._overdue() or (now := monotonic()) >= until):
+                deadlines = [self._deadline(sending) for _, sending in self._in_flight.values()]
                 self._changed.wait(min([until, *deadlines]) - now)
-            self._woken = False
+            self._is_woken = False
             for number in self._overdue():
-                self._back.append(self._client.late(*self._under_way.pop(number)))
-                self._left_behind.add(number)
-            found, self._back = self._back, []
-        return found
+                self._results.append(self._client.late(*self._in_flight.pop(number)))
+                self._abandoned.add(number)
+            results, self._results = self._results, []
+        return results
 
     def _overdue(self) -> list[int]:
         now = monotonic()
-        return [number for number, (_, sending) in self._under_way.items() if self._deadline(sending) <= now]
+        return [number for number, (_, sending) in self._in_flight.items() if self._deadline(sending) <= now]
 
     def _deadline(self, sending: InFlight) -> float:
-        """Until when a question is waited for; one whose target is done comes by itself."""
+        """The time until which a question is waited for; infinite once its target has returned."""
         limit = sending.deadline + self._grace
         return inf if sending.came_back <= limit else limit
 
     def wake(self) -> None:
-        """End a wait."""
+        """Interrupt `wait`."""
         with self._changed:
-            self._woken = True
+            self._is_woken = True
             self._changed.notify_all()
 
     def abandon(self) -> int:
-        """Wait for nothing any more; returns how many questions were under way."""
+        """Stop waiting for all questions; returns how many were in flight."""
         with self._changed:
-            lost = len(self._under_way)
-            self._left_behind.update(self._under_way)
-            self._under_way.clear()
+            lost = len(self._in_flight)
+            self._abandoned.update(self._in_flight)
+            self._in_flight.clear()
         return lost
 
 
@@ -131,45 +130,45 @@ STDOUT: Final = "-"
 
 
 class InOrder:
-    """Hands records on in the order of their places.
+    """Passes records on in the order of their index.
 
     Args:
-        take: Given each.
+        take: Called with each record.
 
     Attributes:
-        placed: Places it is known what became of.
+        placed: The number of indexes with a result.
     """
 
     def __init__(self, take: Callable[[Record], None]) -> None:
         self.placed = 0
         self._take = take
         self._next = 0
-        self._held: dict[int, Record | None] = {}
+        self._waiting: dict[int, Record | None] = {}
 
     def put(self, place: int, record: Record | None) -> None:
-        """Say what became of a place; None for nothing."""
+        """Set the result of an index; None if it has no record."""
         self.placed += 1
-        self._held[place] = record
-        while self._next in self._held:
-            self._hand_on(self._held.pop(self._next))
+        self._waiting[place] = record
+        while self._next in self._waiting:
+            self._pass_on(self._waiting.pop(self._next))
             self._next += 1
 
     def close(self) -> None:
-        """Hand on what stands behind places of which nothing is known."""
-        for place in sorted(self._held):
-            self._hand_on(self._held.pop(place))
+        """Pass on the remaining records, skipping indexes without a result."""
+        for index in sorted(self._waiting):
+            self._pass_on(self._waiting.pop(index))
 
-    def _hand_on(self, record: Record | None) -> None:
+    def _pass_on(self, record: Record | None) -> None:
         if record is not None:
             self._take(record)
 
 
 class TraceFile:
-    """A file of traces, written anew.
+    """Writes records to a trace file; an existing file is overwritten.
 
     Args:
         output: The file; None or `-` for standard output.
-        redact: Takes out of a record what must not be written; None where that was done.
+        redact: Removes from a record what must not be written; None if that was done before.
 
     Raises:
         RagmonError: It cannot be written.
@@ -180,16 +179,16 @@ class TraceFile:
         self._name = output or STDOUT
         self._is_stdout = self._name == STDOUT
         try:
-            # Held open for as long as there are records to come.
+            # Open until `__exit__`.
             self._file: BinaryIO = sys.stdout.buffer if self._is_stdout else open(self._name, "wb")  # noqa: SIM115, PTH123
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._write_error(error) from error
 
     def submit(self, record: Record) -> None:
         """Write a record.
 
         Raises:
-            RagmonError: There is no room.
+            RagmonError: It cannot be written, for example because the disk is full.
         """
         try:
             self._file.write(encode(record if self._redact is None else self._redact(record)))
@@ -197,9 +196,9 @@ class TraceFile:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._write_error(error) from error
 
-    def _failed(self, error: OSError) -> RagmonError:
+    def _write_error(self, error: OSError) -> RagmonError:
         return RagmonError(f"{self._name}: cannot be written ({error.strerror})", hint="check space and rights")
 
     def __enter__(self) -> Self:
@@ -213,8 +212,8 @@ class TraceFile:
 
 
 LONGEST_WAIT: Final = 60.0
-"""Seconds a busy application may ask for: somebody waits for the end of the round."""
-_WHILE: Final = 60.0
+"""Maximum seconds of a `Retry-After` that is respected: a user waits for the end of the round."""
+_MAX_PAUSE: Final = 60.0
 
 
 def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[Answered]:
@@ -225,17 +224,17 @@ def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Itera
         questions: In order.
 
     Yields:
-        What became of each, as it comes. Questions are missing where every place is taken by one that never ended.
+        The result of each question, as it arrives. Questions are missing if all workers hang in calls that never end.
     """
     waiting, until = deque(questions), 0.0
     while waiting or workers.busy:
         while waiting and workers.free and monotonic() >= until:
             workers.send(waiting.popleft())
-        pause = until - monotonic() if waiting and workers.free else _WHILE
+        pause = until - monotonic() if waiting and workers.free else _MAX_PAUSE
         for answered in workers.wait(pause):
             if answered.result == THROTTLED:
-                again = answered.question
-                waiting.appendleft(replace(again, tries=again.tries + 1))
+                retried = answered.question
+                waiting.appendleft(replace(retried, tries=retried.tries + 1))
                 until = monotonic() + min(answered.wait or 1.0, LONGEST_WAIT)
             yield answered
         if waiting and not (workers.busy or workers.free):

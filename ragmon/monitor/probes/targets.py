@@ -1,8 +1,6 @@
-"""Whether a reply came from a cache, as far as caches say so themselves.
+"""The targets of probes: an HTTP endpoint, or a function of the application whose answer is read to its end.
 
-An HTTP endpoint of the application as the target of probes.
-
-A function of the application as the target of probes: found by its name, and its answer followed to its end.
+`is_from_cache` finds replies from caches that declare it in a header.
 """
 
 from __future__ import annotations
@@ -29,19 +27,26 @@ from ragmon.monitor.build import named
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
 _HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
-"""`HIT`; of Squid and Akamai `TCP_HIT` and `TCP_MEM_HIT`."""
-_SAYS: Final = ("X-Cache", "X-Cache-Status", "CF-Cache-Status", "X-Proxy-Cache", "X-Varnish-Cache", "Cache-Status")
-"""Where Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211 caches say it."""
+"""`HIT`; Squid and Akamai send `TCP_HIT` and `TCP_MEM_HIT`."""
+_CACHE_HEADERS: Final = (
+    "X-Cache",
+    "X-Cache-Status",
+    "CF-Cache-Status",
+    "X-Proxy-Cache",
+    "X-Varnish-Cache",
+    "Cache-Status",
+)
+"""Cache status headers of Varnish, Fastly, CloudFront, nginx, Cloudflare and RFC 9211."""
 
 
 def is_from_cache(headers: Message) -> bool:
-    """Whether a cache says that it answered.
+    """Whether the headers declare that a cache answered.
 
-    An `Age` says so too (RFC 9111, section 5.1: the reply was not made for this request), but for 0: Varnish and what
-    is built on it put that on replies just fetched.
+    An `Age` other than 0 means a cache too (RFC 9111, section 5.1: the reply was not made for this request); Varnish
+    and products built on it send `Age: 0` with replies just fetched.
 
     Args:
-        headers: Of the reply.
+        headers: The headers of the reply.
 
     >>> found = Message(); found["X-Cache"] = "MISS, HIT"
     >>> is_from_cache(found), is_from_cache(Message())
@@ -49,12 +54,12 @@ def is_from_cache(headers: Message) -> bool:
     """
     if any(age.strip() != "0" for age in headers.get_all("Age", ())):
         return True
-    return any(_HIT.search(value) for name in _SAYS for value in headers.get_all(name, ()))
+    return any(_HIT.search(value) for name in _CACHE_HEADERS for value in headers.get_all(name, ()))
 
 
 LARGEST: Final = 4 << 20
-"""Bytes of a reply; one that is longer is none."""
-_LATER: Final = frozenset(
+"""Maximum bytes of a reply."""
+_OVERLOADED: Final = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
@@ -62,14 +67,14 @@ _LATER: Final = frozenset(
         HTTPStatus.GATEWAY_TIMEOUT,
     }
 )
-"""What an application says that has too much to do."""
-_WAITING: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
-"""Of these, what may come with a time to wait."""
+"""Status codes of an overloaded application."""
+_WITH_RETRY_AFTER: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Status codes that may come with a `Retry-After`."""
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(r"[\t -~]*")
-"""What may stand in a header (RFC 9110, section 5)."""
-_BROKE_OFF: Final = (ConnectionResetError, BrokenPipeError, IncompleteRead)
-"""How it shows that somebody was there."""
+"""Allowed characters of a header (RFC 9110, section 5)."""
+_RESET_ERRORS: Final = (ConnectionResetError, BrokenPipeError, IncompleteRead)
+"""Errors of a connection that existed."""
 
 
 class ReplyError(Exception):
@@ -77,8 +82,8 @@ class ReplyError(Exception):
 
     Args:
         message: What is wrong with it.
-        wait: Seconds the application wants to be left alone; None where it did not say.
-        overloaded: It has too much to do.
+        wait: Seconds the application asks to wait; None if it does not say.
+        overloaded: The application is overloaded.
     """
 
     def __init__(self, message: str, *, wait: float | None = None, overloaded: bool = False) -> None:
@@ -92,29 +97,29 @@ class UnreadableReplyError(ReplyError):
 
 
 class UnreachableError(ConnectionError):
-    """Nobody is there, or nobody that can be talked to."""
+    """The application cannot be reached, or TLS fails."""
 
 
 class HttpTarget:
     """Posts the question, and reads the answer from the reply.
 
-    Certificates are verified, redirects are not followed, and no proxy the environment names plays a part.
+    Certificates are verified, redirects are not followed, and proxy settings of the environment are ignored.
 
     Args:
-        url: The address.
-        body: What is posted; `{question}` is replaced by the question, as it stands inside a JSON string.
+        url: The URL.
+        body: The request body; `{question}` is replaced by the question, escaped for a JSON string.
         headers: Sent with each request.
-        key: What proves to the application that this is a probe; None proves nothing.
+        key: The key that signs probes; None: the probe is not signed.
 
     Raises:
-        RagmonError: The address cannot be asked, or a header not be sent.
+        RagmonError: The URL or a header is invalid.
     """
 
     site: TracedFunction | None = None
 
     def __init__(self, url: str, *, body: str, headers: Mapping[str, str], key: bytes | None) -> None:
         parts = urlsplit(url)
-        if "@" in parts.netloc:  # what stands before it may be a password, so the address is not shown
+        if "@" in parts.netloc:  # it may contain a password, so the URL is not shown
             raise RagmonError("the target names a user", hint='headers = { Authorization = "..." }')
         if not parts.hostname or not (parts.path + parts.query).isascii():
             raise RagmonError(f"the target is no address: {shorten(url)}", hint="https://rag.example/answer")
@@ -132,53 +137,53 @@ class HttpTarget:
         self._key = key
 
     def __call__(self, text: str, sending: InFlight) -> Any:
-        """Ask.
+        """Send the question; returns the decoded reply.
 
         Raises:
-            UnreachableError: Nobody is there.
-            TimeoutError: There was no whole reply in time.
-            ReplyError: It is no answer.
+            UnreachableError: The application cannot be reached.
+            TimeoutError: There was no complete reply in time.
+            ReplyError: The reply is no answer.
         """
         body = self._body.replace("{question}", json.dumps(text)[1:-1])
-        reply = self._post(body.encode(), self._told(sending), sending)
+        reply = self._post(body.encode(), self._request_headers(sending), sending)
         sending.from_cache = is_from_cache(reply.headers)
         if not HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
-            raise _refusal(reply)
+            raise _status_error(reply)
         return read(reply)
 
-    def _told(self, sending: InFlight) -> dict[str, str]:
-        """The headers of a request: ours where both say something, but for baggage, which is a list."""
-        own = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
+    def _request_headers(self, sending: InFlight) -> dict[str, str]:
+        """The request headers: ours replace configured ones, except baggage, which is a list and is extended."""
+        probe_headers = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
         if "baggage" in self._headers:
-            own["baggage"] = f"{self._headers['baggage']},{own['baggage']}"
-        usual = {"user-agent": f"ragmon/{current()}", "accept-encoding": "identity"}
-        return {**usual, **self._headers, **own}
+            probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
+        defaults = {"user-agent": f"ragmon/{current()}", "accept-encoding": "identity"}
+        return {**defaults, **self._headers, **probe_headers}
 
-    def _post(self, body: bytes, told: Mapping[str, str], sending: InFlight) -> HttpResponse:
+    def _post(self, body: bytes, headers: Mapping[str, str], sending: InFlight) -> HttpResponse:
         connection = PersistentConnection(self._host, self._port, self._tls, LARGEST + 1)
         try:
-            return connection.post(self._path, body, told, sending.deadline)
+            return connection.post(self._path, body, headers, sending.deadline)
         except TimeoutError:
             raise
         except ssl.SSLCertVerificationError as error:
             raise UnreachableError(f"its certificate is not trusted ({error.verify_message})") from error
         except (OSError, HTTPException, UnicodeError) as error:
             why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-            failed = ConnectionError if isinstance(error, _BROKE_OFF) else UnreachableError
-            raise failed(str(why)) from error
+            error_type = ConnectionError if isinstance(error, _RESET_ERRORS) else UnreachableError
+            raise error_type(str(why)) from error
         finally:
             connection.close()
 
 
-def _lowered(told: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in told.items()}
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def read(reply: HttpResponse) -> Any:
-    """What a reply says: JSON, or plain text.
+    """The content of a reply: JSON, or plain text.
 
     Raises:
-        UnreadableReplyError: It is neither, or too long. A page for people is no answer.
+        UnreadableReplyError: It is neither (for example HTML), or too long.
     """
     if len(reply.body) > LARGEST:
         raise UnreadableReplyError(f"it is longer than {LARGEST} bytes")
@@ -190,19 +195,19 @@ def read(reply: HttpResponse) -> Any:
     raise UnreadableReplyError(f"it is no JSON: {reply.headers.get_content_type()}")
 
 
-def _refusal(reply: HttpResponse) -> ReplyError:
-    """What a status other than success stands for; records name errors by their type."""
+def _status_error(reply: HttpResponse) -> ReplyError:
+    """The error for a status other than success; each status has its own type, because records name errors by type."""
     status = reply.status
-    wait = retry_after(reply.headers.get("Retry-After")) if status in _WAITING else None
+    wait = retry_after(reply.headers.get("Retry-After")) if status in _WITH_RETRY_AFTER else None
     wait = 0.0 if wait is None and status == HTTPStatus.TOO_MANY_REQUESTS else wait
-    kind: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
-    return kind(f"it answered with status {status}", wait=wait, overloaded=status in _LATER)
+    error_type: type[ReplyError] = type(f"Http{status}Error", (ReplyError,), {})
+    return error_type(f"it answered with status {status}", wait=wait, overloaded=status in _OVERLOADED)
 
 
 _HINT: Final = 'target = "myapp.rag:answer", importable from here: a function that takes a question'
-_BODY: Final = "body_iterator"
+_STREAM_ATTRIBUTE: Final = "body_iterator"
 _JOIN_TIMEOUT: Final = 1.0
-"""Seconds a loop may take to end."""
+"""Seconds to wait for the event loop's thread to end."""
 
 
 class Function:
@@ -212,34 +217,34 @@ class Function:
         path: `module:function`.
 
     Attributes:
-        function: It.
-        site: What its own `@ragmon.trace` was told; None where it has none.
+        function: The function.
+        site: The settings of its own `@ragmon.trace`; None without one.
 
     Raises:
         RagmonError: There is no such function.
     """
 
     def __init__(self, path: str) -> None:
-        self.function = _find(path)
+        self.function = _import_function(path)
         self.site = traced_as(self.function)
 
     def __call__(self, text: str, sending: InFlight) -> Any:
-        """Call it."""
+        """Call the function."""
         return self.function(text)
 
 
-def _find(path: str) -> Any:
+def _import_function(path: str) -> Any:
     try:
-        found = named(path)
+        function = named(path)
     except (Exception, SystemExit) as error:
         raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
-    if not callable(found) or inspect.isclass(found):
+    if not callable(function) or inspect.isclass(function):
         raise RagmonError(f"{path} cannot be probed: it is no function", hint=_HINT)
-    return found
+    return function
 
 
 class Loop:
-    """An event loop in a thread of its own, the same for all questions: clients of an application belong to a loop."""
+    """An event loop in its own thread, shared by all questions: an application's clients are bound to one loop."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -247,7 +252,7 @@ class Loop:
         self._thread: Thread | None = None
 
     def run(self, awaited: Awaitable[Any], sending: InFlight) -> Any:
-        """What an awaitable gives; it is cancelled at the deadline.
+        """The result of an awaitable; it is cancelled at the deadline.
 
         Raises:
             TimeoutError: It took too long.
@@ -255,7 +260,7 @@ class Loop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = Thread(target=_turn, args=(self._loop,), name="ragmon-probe-loop", daemon=True)
+                self._thread = Thread(target=_run_loop, args=(self._loop,), name="ragmon-probe-loop", daemon=True)
                 self._thread.start()
 
         async def in_time() -> Any:
@@ -264,7 +269,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(in_time(), self._loop).result()
 
     def close(self) -> None:
-        """End the thread, unless something in it holds it up; what waits there is dropped."""
+        """Stop the thread, waiting at most `_JOIN_TIMEOUT`; pending awaitables are dropped."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
@@ -272,7 +277,7 @@ class Loop:
             self._thread.join(_JOIN_TIMEOUT)
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
@@ -280,29 +285,29 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def read_to_end(found: Any, loop: Loop, sending: InFlight) -> None:
-    """Wait for an answer to its end, as whoever asked would: a stream nobody reads was never given.
+    """Read an answer to its end, as a user would: a stream that is not consumed was never produced.
 
     Args:
-        found: What a target returned.
-        loop: Where awaitables run.
-        sending: When to give up.
+        found: The value a target returned.
+        loop: Runs awaitables.
+        sending: The in-flight state, with the deadline.
 
     Raises:
         TimeoutError: It took too long.
-        Exception: Whatever making the answer raises.
+        Exception: Any exception of the application.
     """
     while inspect.isawaitable(found):
         found = loop.run(found, sending)
-    body = (getattr(found, "__dict__", None) or {}).get(_BODY)
+    body = (getattr(found, "__dict__", None) or {}).get(_STREAM_ATTRIBUTE)
     if isinstance(body, AsyncIterable):
         found = body
     if isinstance(found, AsyncIterable):
-        loop.run(_read(found), sending)
+        loop.run(_consume(found), sending)
     elif isinstance(found, Iterator):
         for _ in found:
             sending.left()
 
 
-async def _read(stream: AsyncIterable[Any]) -> None:
+async def _consume(stream: AsyncIterable[Any]) -> None:
     async for _ in stream:
         pass
