@@ -1,1 +1,1 @@
-"""`ragmon serve`: what producers send is journalled, scored and shown."""
+"""`ragmon serve`: receives what producers send, journals and scores it, and serves the results."""

@@ -1,4 +1,4 @@
-"""The probes of a server: started with it, changed with its configuration, told when an alarm asks for a look."""
+"""The probes of a server: started with it, changed with its configuration, swept when an alarm asks for a look."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ragmon.server.pipeline.probe_replies import WAIT
 from ragmon.server.pipeline.writer import JournalWriter
 
 LOOK: Final = 1.0
-"""Seconds between two looks at the alarms."""
+"""Seconds between two polls of the alarms."""
 JOIN_TIMEOUT: Final = 5.0
-"""Seconds the server waits at its end for a target that is being loaded."""
+"""Seconds the server waits at shutdown for a target that is being loaded."""
 _log = logging.getLogger("ragmon.server")
 
 
 class _Basis(NamedTuple):
-    """What a prober stands on: while it stays what it is, so does the prober."""
+    """What a prober depends on; the prober is replaced when any of it changes."""
 
     spec: ProbeSpec
     gold: str
@@ -43,15 +43,15 @@ class _Basis(NamedTuple):
 
 
 class ProbeSupervisor:
-    """Runs the probes of a configuration, in a thread of its own: what it probes is foreign code and may take its time.
+    """Runs the probes of a configuration in a thread of its own: targets are third-party code and may be slow.
 
     Args:
-        writer: Where their records are handed in, and alarms are read.
-        folder: Where it is counted what was sent today.
-        wait: Seconds an answer waits for the application's own record.
+        writer: The writer that takes the records and has the alarms.
+        folder: The folder of the daily quota files.
+        wait: Seconds that a reply waits for the application's own record.
 
     Attributes:
-        troubles: Why a probe does not run, by its name.
+        troubles: Why a probe does not run, by the probe's name.
     """
 
     def __init__(self, writer: JournalWriter, folder: Path, *, wait: float = WAIT) -> None:
@@ -63,42 +63,42 @@ class ProbeSupervisor:
         self._budgets: dict[str, QuestionBudget] = {}
         self._running: dict[str, tuple[_Basis, Prober]] = {}
         self._capture: ProbeCapture | None = None
-        self._wanted: SimpleQueue[Settings | None] = SimpleQueue()
+        self._pending_settings: SimpleQueue[Settings | None] = SimpleQueue()
         self._thread = Thread(target=self._work, name="ragmon-probing", daemon=True)
 
     def start(self) -> None:
-        """Begin to probe."""
+        """Start probing."""
         self.configure(self._writer.server_state.engine.settings)
         self._thread.start()
 
     def configure(self, settings: Settings) -> None:
-        """Go on with the probes of a configuration; those that stay as they were are not interrupted."""
-        self._wanted.put(settings)
+        """Switch to the probes of a configuration; unchanged probes are not interrupted."""
+        self._pending_settings.put(settings)
 
     def stop(self) -> None:
-        """Probe no more; what is under way is not waited for."""
-        self._wanted.put(None)
+        """Stop probing, without waiting for questions in flight."""
+        self._pending_settings.put(None)
         if self._thread.is_alive():
             self._thread.join(JOIN_TIMEOUT)
 
     def counts(self) -> Mapping[tuple[str, str], int]:
-        """How many questions were due, by probe and what became of them."""
+        """How many questions were due, by probe and outcome."""
         return self._counts.read()
 
     def judged(self) -> Mapping[tuple[str, str], int]:
-        """What became of answers to probes that judges were to look at, by judge and result."""
+        """Judgements of probe replies, by judge and result."""
         return {} if self._capture is None else self._capture.judged()
 
     def _work(self) -> None:
-        looks = SweepTrigger(self._edges())
+        sweeps = SweepTrigger(self._transitions())
         while True:
             try:
-                for wanted in self._next():
-                    if wanted is None:
+                for settings in self._next():
+                    if settings is None:
                         return self._finish()
-                    self._put_in_force(wanted)
-                self._send(looks.see(self._edges(), monotonic()))
-            except Exception as error:  # noqa: BLE001 - what fails once may work the next time
+                    self._apply(settings)
+                self._send(sweeps.see(self._transitions(), monotonic()))
+            except Exception as error:  # noqa: BLE001 - the next poll may succeed
                 complain("probes could not be looked after", error)
 
     def _finish(self) -> None:
@@ -107,17 +107,17 @@ class ProbeSupervisor:
             self._capture.close()
 
     def _next(self) -> list[Settings | None]:
-        """The configuration that is wanted now, if another one is; None where the server ends."""
+        """The newest pending configuration, if there is one; a list of None where the server stops."""
         try:
-            found = self._wanted.get(timeout=LOOK)
-            while found is not None and not self._wanted.empty():
-                found = self._wanted.get()
+            settings = self._pending_settings.get(timeout=LOOK)
+            while settings is not None and not self._pending_settings.empty():
+                settings = self._pending_settings.get()
         except Empty:
             return []
-        return [found]
+        return [settings]
 
-    def _put_in_force(self, settings: Settings) -> None:
-        """Run the probes of a configuration; whatever is wrong with one harms no other."""
+    def _apply(self, settings: Settings) -> None:
+        """Run the probes of a configuration; an error in one probe does not affect the others."""
         self._end([name for name in self._running if name not in {spec.name for spec in settings.probes}])
         troubles: dict[str, RagmonError] = {}
         if settings.probes:
@@ -163,21 +163,23 @@ class ProbeSupervisor:
     def _take(self, redact: Redactions, wait: float, record: Record) -> bool:
         return self._writer.reply(redact(record), wait)
 
-    def _expect(self, spec: ProbeSpec, sending: InFlight) -> None:
-        """Say that a question is under way, before it is: the application may tell of it first."""
-        begun = Record(trace_id=sending.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=sending.qid)
-        self._writer.reply(begun, spec.timeout + GRACE + self._wait, came=False)
+    def _expect(self, spec: ProbeSpec, in_flight: InFlight) -> None:
+        """Announce a question before it is sent: the application's own record may arrive first."""
+        expected = Record(
+            trace_id=in_flight.trace_id, pipeline=spec.pipeline, source=constants.PROBE, qid=in_flight.qid
+        )
+        self._writer.reply(expected, spec.timeout + GRACE + self._wait, came=False)
 
-    def _end(self, which: Iterable[str]) -> None:
-        for name in list(which):
+    def _end(self, names: Iterable[str]) -> None:
+        for name in list(names):
             self._running.pop(name)[1].stop()
 
-    def _edges(self) -> list[AlarmTransition]:
+    def _transitions(self) -> list[AlarmTransition]:
         with self._writer.lock:
             return list(self._writer.server_state.engine.edges)
 
     def _send(self, pipelines: Container[str]) -> None:
-        """Send whole sets where alarms ask for a look."""
+        """Send the whole gold set to the pipelines whose alarms ask for a look."""
         for basis, prober in list(self._running.values()):
             if basis.spec.pipeline in pipelines and basis.spec.on_look and prober.sweep():
                 _log.info("probe %s sends its whole set: an alarm asks for a look", basis.spec.name)

@@ -1,4 +1,4 @@
-"""The configuration, read again when it changes: a broken one leaves the old one in force, and says so."""
+"""Hot reload of the configuration; a broken configuration leaves the previous one in force and is reported."""
 
 from __future__ import annotations
 
@@ -23,69 +23,73 @@ from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.probes import ProbeSupervisor
 
 FIXED: Final = ("otlp", "grpc", "admin", "hosts", "token_file", "tls", "state_dir")
-"""Keys of `[serve]` that hold until the server is started again."""
+"""Keys of `[serve]` that take effect only when the server is restarted."""
 _log = logging.getLogger("ragmon.server")
 
 Signature = dict[Path, tuple[str, int, int, int] | None]
 
 
 class ConfigReloader:
-    """Keeps the configuration in force in step with the one on disk.
+    """Reloads the configuration when one of its files changes.
 
-    Files are told apart by what their names lead to, so that a swapped symbolic link counts as a change: that is how
-    Kubernetes writes a ConfigMap.
+    A file's signature includes the path that its name resolves to, so a swapped symbolic link counts as a change:
+    Kubernetes updates a ConfigMap that way.
 
     Args:
         settings: The configuration in force.
-        writer: Whose it is.
-        probing: Runs its probes.
+        writer: The writer that uses it.
+        probing: The supervisor of the probes.
 
     Attributes:
         probing: As given.
-        broken: Why the configuration on disk is not the one in force, without a word of the gold; "" where it is.
-        since: Since when it is not, seconds since the epoch; None where it is.
-        hint: What would be right.
+        broken: Why the configuration on disk is not in force, without any text of the gold; "" where it is in force.
+        since: Since when it is not in force, seconds since the epoch; None where it is.
+        hint: How to correct it.
     """
 
     def __init__(self, settings: Settings, writer: JournalWriter, probing: ProbeSupervisor) -> None:
         self.broken = self.hint = ""
         self.since: float | None = None
-        self._settings = self._read = settings
+        self._settings = self._last_read = settings
         self._writer = writer
         self.probing = probing
-        self._seen = self._still = self._before = self._signature()
+        self._loaded = self._last_polled = self._before = self._signature()
 
     def look(self) -> bool:
-        """Read the configuration again if a file changed and is not being written; returns whether it did so.
+        """Reload the configuration if a file changed and is no longer being written; returns whether it reloaded.
 
-        What changed since the look before is left for the next one: half a file may be good enough to be believed.
+        A change since the previous poll waits for the next poll: half a written file may be valid and would be
+        accepted.
         """
-        found = self._signature()
-        still, self._still = self._still, found
-        if found == self._seen or found != still:
+        signature = self._signature()
+        previous, self._last_polled = self._last_polled, signature
+        if signature == self._loaded or signature != previous:
             return False
         self.reload()
         return True
 
     def reload(self) -> bool:
-        """Read the configuration again; returns whether it is in force now."""
+        """Reload the configuration; returns whether it is in force now."""
         self._before = self._signature()
         try:
             return self._reload()
         finally:
-            self._seen = {path: self._before.get(path, found) for path, found in self._signature().items()}
+            self._loaded = {path: self._before.get(path, signature) for path, signature in self._signature().items()}
 
     def _reload(self) -> bool:
         try:
-            settings = self._read = load(self._settings.path)
-            self._before = {**self._signature(), **self._before}  # before the gold it names is read, which may come now
+            settings = self._last_read = load(self._settings.path)
+            self._before = {
+                **self._signature(),
+                **self._before,
+            }  # before the gold is read: it may change
             server_state = ServerState(settings)
-            self._writer.errand(lambda: self._go_on_with(server_state)).result()
+            self._writer.errand(lambda: self._apply(server_state)).result()
             self.probing.configure(settings)
         except RagmonError as error:
             self._refuse(error)
             return False
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is foreign code and may do anything
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
             complain("the configuration cannot be put in force", error)
             self._refuse(RagmonError(f"{type(error).__name__}", hint="the log says where"))
             return False
@@ -98,78 +102,78 @@ class ConfigReloader:
         return True
 
     def _refuse(self, error: RagmonError) -> None:
-        """Keep what is in force, and say why."""
-        told = _of_gold(error) if isinstance(error, GoldError) else str(error)
-        self.broken, self.hint = f"the configuration on disk is not in force: {told}", error.hint
+        """Keep the previous configuration and record why the new one is refused."""
+        message = _gold_message(error) if isinstance(error, GoldError) else str(error)
+        self.broken, self.hint = f"the configuration on disk is not in force: {message}", error.hint
         self.since = self.since or self._writer.clock.now()
         _log.error("the configuration on disk is not in force: %s (%s)", error, error.hint)
 
-    def _go_on_with(self, server_state: ServerState) -> None:
-        """Put a configuration in force between two rows."""
+    def _apply(self, server_state: ServerState) -> None:
+        """Switch to a configuration between two rows of the journal."""
         writer = self._writer
         with writer.lock:
-            before = writer.server_state.engine
+            old_engine = writer.server_state.engine
             writer.go_on_with(server_state)
             writer.journal.limits = limits(server_state.engine.settings.serve)
-            reset_alarms(before, server_state.engine)
+            reset_alarms(old_engine, server_state.engine)
 
     def _signature(self) -> Signature:
-        return {path: _of(path) for path in (*_files(self._settings), *_files(self._read))}
+        return {path: _file_signature(path) for path in (*_files(self._settings), *_files(self._last_read))}
 
 
-def _of_gold(error: GoldError) -> str:
-    """What is said of a broken gold file where no text of it may be shown."""
+def _gold_message(error: GoldError) -> str:
+    """The message about a broken gold file, without any text of the gold."""
     place = error.path if error.line is None else f"{error.path}:{error.line}"
     return f"{place}: the gold file is refused, the log says why"
 
 
 def limits(serve: ServeTable) -> RetentionLimits:
-    """How much a journal holds."""
+    """The retention limits of the journal."""
     return RetentionLimits(retention=float(serve.retention), size=int(serve.max_size))
 
 
 def reset_alarms(before: Engine, now: Engine) -> None:
-    """Silence the alarms that guard something else than they did: what they saw so far proves nothing of it.
+    """Silence the alarms whose rule changed: the evidence gathered so far says nothing about the new rule.
 
     Args:
-        before: What was in force.
-        now: What is, with the same counts.
+        before: The previous engine.
+        now: The new engine, with the same counts.
     """
     for name, pipeline in now.alarms.pipelines.items():
-        old = before.alarms.pipelines[name].alarms
+        old_alarms = before.alarms.pipelines[name].alarms
         for alert, alarm in pipeline.alarms.items():
-            if alert in old and _guarded(alarm.watch) != _guarded(old[alert].watch):
+            if alert in old_alarms and _rule_identity(alarm.watch) != _rule_identity(old_alarms[alert].watch):
                 now.acknowledge(name, alert, "it guards something else now")
 
 
-def _guarded(watch: AlarmRule) -> AlarmRule:
-    """What an alarm is about; how urgent it is and how much proof it takes may change while it fires."""
+def _rule_identity(watch: AlarmRule) -> AlarmRule:
+    """What an alarm watches; severity and threshold may change while it fires."""
     return replace(watch, severity="", threshold=0.0)
 
 
 def _files(settings: Settings) -> Iterator[Path]:
-    """What a configuration is read from: its files, gold, what was frozen, keys."""
+    """The files a configuration is read from: itself, gold, frozen baselines, keys."""
     if settings.path is not None:
         yield from _chain(settings.path)
     for gold in settings.gold:
         for path in gold.paths:
             yield path
-            yield from _inside(path)
+            yield from _folder_files(path)
         yield from (path for path in (gold.frozen, gold.key_file) if path is not None)
     shared = (settings.common, *settings.pipelines.values())
-    yield from sorted({file for one in shared if (file := one.alarms.baseline.file) is not None})
-    yield from sorted({file for one in shared if (file := one.capture.hash_key_file) is not None})
+    yield from sorted({file for pipeline in shared if (file := pipeline.alarms.baseline.file) is not None})
+    yield from sorted({file for pipeline in shared if (file := pipeline.capture.hash_key_file) is not None})
 
 
 def _chain(path: Path) -> list[Path]:
-    """A file and those it extends; the file alone where it says something no file can."""
+    """A file and the files it extends; the file alone where its path cannot be resolved."""
     try:
         return chain(path)
-    except (RuntimeError, ValueError):  # too deep, or the home of nobody
+    except (RuntimeError, ValueError):  # the chain is too deep, or `~user` names no user
         return [path]
 
 
-def _inside(folder: Path) -> Iterable[Path]:
+def _folder_files(folder: Path) -> Iterable[Path]:
     """The files of a gold set that is a folder."""
     try:
         return sorted(folder.iterdir())
@@ -177,11 +181,11 @@ def _inside(folder: Path) -> Iterable[Path]:
         return ()
 
 
-def _of(path: Path) -> tuple[str, int, int, int] | None:
-    """What tells this file from an older one of its name; None where it is missing."""
+def _file_signature(path: Path) -> tuple[str, int, int, int] | None:
+    """The signature of a file, which changes when the file does; None where the file is missing."""
     try:
         real = path.resolve()
-        found: stat_result = real.stat()
+        info: stat_result = real.stat()
     except (OSError, RuntimeError, ValueError):
         return None
-    return str(real), found.st_ino, found.st_mtime_ns, found.st_size
+    return str(real), info.st_ino, info.st_mtime_ns, info.st_size

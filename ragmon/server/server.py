@@ -1,4 +1,4 @@
-"""The server: a journal, the thread that writes it, and doors on three ports."""
+"""The server: a journal, the thread that writes it, and listeners on three ports (OTLP/HTTP, OTLP/gRPC, admin)."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ from ragmon.server.receiver.listener import HttpServer
 from ragmon.server.reload import ConfigReloader, limits
 
 DRAIN: Final = 5.0
-"""Seconds that requests in flight may take once the server is to stop: what it took is put on disk in some more."""
+"""Seconds that requests in flight get to finish when the server stops; writing them takes a little longer."""
 _log = logging.getLogger("ragmon.server")
 
 
 class Server:
-    """Everything `ragmon serve` runs.
+    """Everything that `ragmon serve` runs.
 
     Args:
         settings: The configuration.
-        insecure: Listen where strangers could write, and only warn.
-        clock: The time; default: this machine's.
+        insecure: Listen on addresses that anyone could write to, and only warn.
+        clock: The clock; default: the clock of this machine.
         assembly_limits: How long traces wait for the rest of their spans.
-        reply_wait: Seconds an answer to a probe waits for the application's own record.
-        watch: Is told where it is noted what is being worked on, before anything is.
+        reply_wait: Seconds that the reply to a probe waits for the application's own record.
+        watch: Called with the journal's file of attempts (what is being worked on) before any work begins.
 
     Attributes:
-        warnings: What is risky about where it listens.
-        writer: Where requests are handed in.
-        views: What it shows.
-        reloading: Keeps the configuration in step with its file.
-        probing: Runs its probes.
-        otlp, grpc, admin: Its doors.
+        warnings: Risks of the addresses it listens on.
+        writer: The consumer that receivers hand requests to.
+        views: Status and metrics for the admin port.
+        reloading: Reloads the configuration when its file changes.
+        probing: Runs the configured probes.
+        otlp, grpc, admin: The three listeners.
 
     Raises:
-        ConfigError: It would listen where strangers could write.
-        RagmonError: The state folder is another server's, cannot be written, or a newer ragmon wrote it.
+        ConfigError: It would listen on an address that anyone could write to.
+        RagmonError: The state folder is used by another server, cannot be written, or was written by a newer ragmon.
         GoldError: A gold file is broken.
     """
 
@@ -83,24 +83,26 @@ class Server:
         self.reloading = ConfigReloader(settings, self.writer, self.probing)
         self.views = StatusService(self.writer, Path(serve.state_dir), self.reloading)
         hosts = own_names(serve.hosts)
-        write = receiver_app(self.writer, token=token, hosts=hosts)
-        most = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        receiver = receiver_app(self.writer, token=token, hosts=hosts)
+        connection_shares = shares(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self.otlp = HttpServer(
-            write, serve.otlp, tls=tls, name="otlp", connections=most.write, refused=self.writer.refuse
+            receiver, serve.otlp, tls=tls, name="otlp", connections=connection_shares.write, refused=self.writer.refuse
         )
-        self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=most.write)
-        self.admin = HttpServer(admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=most.admin)
+        self.grpc = GrpcServer(self.writer, serve.grpc, token=token, tls=tls, connections=connection_shares.write)
+        self.admin = HttpServer(
+            admin(self.views, hosts), serve.admin, tls=None, name="admin", connections=connection_shares.admin
+        )
 
     def start(self) -> Self:
-        """Take requests.
+        """Start the writer, the listeners and the probes.
 
         Raises:
             RagmonError: A port cannot be opened.
         """
         self.writer.start()
         try:
-            for door in (self.admin, self.otlp, self.grpc):
-                door.start()
+            for listener in (self.admin, self.otlp, self.grpc):
+                listener.start()
             self.probing.start()
         except BaseException:
             self.stop()
@@ -108,22 +110,22 @@ class Server:
         return self
 
     def addresses(self) -> dict[str, Address]:
-        """Where each door listens."""
+        """The address of each listener."""
         return {"otlp": self.otlp.address, "grpc": self.grpc.address, "admin": self.admin.address}
 
     def stop(self, drain: float = DRAIN) -> None:
-        """Take no more requests, put what came on disk, and write a checkpoint.
+        """Stop taking requests, journal the accepted ones, and write a checkpoint.
 
         Args:
-            drain: Seconds that requests in flight have to be answered.
+            drain: Seconds that requests in flight get to finish.
         """
         self.views.stopping = True
         self.probing.stop()
-        doors = [Thread(target=door.stop, args=(drain,)) for door in (self.otlp, self.grpc)]
-        for door in doors:
-            door.start()
-        for door in doors:
-            door.join()
+        threads = [Thread(target=listener.stop, args=(drain,)) for listener in (self.otlp, self.grpc)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         self.writer.stop()
         self.admin.stop(0.0)
         self.writer.journal.close()
@@ -143,7 +145,7 @@ def make_writer(
     assembly_limits: AssemblyLimits | None,
     watch: Callable[[Attempts], object] | None = None,
 ) -> JournalWriter:
-    """The keeper of a state folder, as far as its journal goes."""
+    """Open the journal of a state folder, recover the state from it, and make the writer."""
     serve = settings.serve
     journal = Journal(Path(serve.state_dir), limits(serve), clock=clock.now)
     try:
@@ -152,45 +154,47 @@ def make_writer(
         clock.go_on_from(journal.last()[1])
         try:
             _quarantine(journal)
-            server_state, waiting = _restored(settings, journal, clock.now(), assembly_limits)
+            server_state, traces = _restored(settings, journal, clock.now(), assembly_limits)
         except JournalError as error:
             if error.reason != CORRUPT:
                 raise
             journal.quarantine_and_reset()
-            server_state, waiting = _restored(settings, journal, clock.now(), assembly_limits)
+            server_state, traces = _restored(settings, journal, clock.now(), assembly_limits)
     except BaseException:
         journal.close()
         raise
-    clock.go_on_from(float((server_state.engine.alarms.steps.closed + 1) * STEP))  # those minutes were judged
+    clock.go_on_from(float((server_state.engine.alarms.steps.closed + 1) * STEP))  # alarms have judged those minutes
     if journal.set_aside is not None:
         _log.error("the journal is damaged and was set aside, everything is counted anew: %s", journal.set_aside)
-    return JournalWriter(journal, server_state, waiting, clock)
+    return JournalWriter(journal, server_state, traces, clock)
 
 
 def _quarantine(journal: Journal) -> None:
-    """Set lines aside that ended this process twice while they were scored; spans are when their traces wait again.
+    """Quarantine journal lines that ended this process twice while they were scored.
+
+    Spans are quarantined later, when their traces are restored.
 
     Raises:
-        JournalError: It cannot be read or written.
+        JournalError: The journal cannot be read or written.
     """
     for item in journal.attempts.poison():
         row = row_of(item.key)
         if row is None:
             continue
         with journal.begin() as batch:
-            found = batch.quarantine_line(*row, item.place)
-        if found:
+            moved = batch.quarantine_line(*row, item.place)
+        if moved:
             _log.error("a line of row %d is set aside: twice the process ended while it was scored", row[0])
 
 
 def _restored(
     settings: Settings, journal: Journal, now: float, assembly_limits: AssemblyLimits | None
 ) -> tuple[ServerState, TraceTracker]:
-    """Where the server stands after what is in the journal, and the traces that wait.
+    """The server state after every row of the journal, and the incomplete traces.
 
     Raises:
-        JournalError: It cannot be read.
+        JournalError: The journal cannot be read.
     """
-    server_state, waiting = recover(settings, journal, journal.attempts), TraceTracker(settings, assembly_limits)
-    waiting.restore(journal, now, journal.attempts)
-    return server_state, waiting
+    server_state, traces = recover(settings, journal, journal.attempts), TraceTracker(settings, assembly_limits)
+    traces.restore(journal, now, journal.attempts)
+    return server_state, traces

@@ -1,9 +1,10 @@
-"""A process that freezes or hangs ends by itself, so that whoever starts it again can: what it was at is noted on disk.
+"""A watchdog that ends a frozen or stuck process, so that its supervisor can restart it.
 
-Two things can hold it. A call into C, a regular expression, say, keeps Python's lock: no thread runs, and no signal is
-heard. A timer of the kernel that counts the process' own CPU time ends it then, unless a thread of Python sets it back
-in time. Time in which the process does not run, stopped or on a machine asleep, does not count. And a loop in Python,
-somebody's redactor, say, holds up the one thread that writes: the same thread sees that nothing ends any more.
+What the process was working on is noted on disk before. There are two cases. A call into C, for example a regular
+expression, holds the GIL: no thread runs and no signal is handled. A kernel timer that counts the process' CPU time
+then ends the process, unless a Python thread resets it in time. Time in which the process does not run (stopped, or the
+machine sleeps) does not count. The other case is a loop in Python, for example in a custom redactor, that blocks the
+writer thread: the watchdog thread sees that the same item never ends.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from typing import Final, Self
 from ragmon.server.journal.quarantine import Attempts
 
 FROZEN: Final = 6.0
-"""Seconds of CPU of the whole process in which no thread of Python gets a turn: the kernel ends it."""
+"""Seconds of CPU of the whole process without any Python thread running, after which the kernel ends it."""
 STUCK: Final = 30.0
 """Seconds of CPU that one trace or one line may take."""
 WAITING: Final = 300.0
-"""Seconds between looks at the same trace or line, added up, after which it is stuck although it takes no CPU."""
+"""Seconds, summed over the polls, after which the same trace or line is stuck although it uses no CPU."""
 LEAVE: Final = 8.0
-"""Seconds after a signal to end at which the process leaves, whatever it is at."""
+"""Seconds after a termination signal at which the process exits, whatever it is doing."""
 LOOK: Final = 0.5
-"""Seconds between two looks, at most."""
-_LOOKS: Final = 4
-"""How often it looks while the process uses as much CPU as would end it, on all processors at once."""
+"""Seconds between two polls, at most."""
+_POLLS: Final = 4
+"""Polls in the time in which the process could use `FROZEN` seconds of CPU on all processors at once."""
 _log = logging.getLogger("ragmon.server")
 
 
@@ -40,8 +41,8 @@ class Watchdog:
     """Ends this process where it cannot end itself.
 
     Args:
-        stuck: The exit code where a request takes too long: the process is to be started again.
-        leave: Ends the process with an exit code at once.
+        stuck: The exit code when a request takes too long; the process should be restarted.
+        leave: Ends the process at once with an exit code.
     """
 
     def __init__(self, stuck: int, leave: Callable[[int], object] = os._exit) -> None:
@@ -49,49 +50,49 @@ class Watchdog:
         self._leave = leave
         self._attempts: Attempts | None = None
         self._leave_at: float | None = None
-        self._seen = (-1, 0, 0.0)
+        self._last_poll = (-1, 0, 0.0)
         self._ended = Event()
-        # Threads in libraries that let go of Python's lock may use all processors, and are not frozen.
-        self._pause = min(LOOK, FROZEN / (_LOOKS * len(os.sched_getaffinity(0))))
+        # Threads in libraries that release the GIL may use all processors; the process is not frozen then.
+        self._pause = min(LOOK, FROZEN / (_POLLS * len(os.sched_getaffinity(0))))
         self._thread = Thread(target=self._run, name="ragmon-watchdog", daemon=True)
-        self._has_timer = signal.getsignal(signal.SIGPROF) == signal.SIG_DFL  # no profiler uses it
+        self._has_timer = signal.getsignal(signal.SIGPROF) == signal.SIG_DFL  # no profiler uses the signal
 
     def watch(self, attempts: Attempts) -> None:
-        """See that what is begun there ends."""
+        """Watch that each attempt noted there ends."""
         self._attempts = attempts
 
     def hurry(self) -> None:
-        """Somebody asked the process to end; a handler of signals may call this."""
+        """Note that the process was asked to end; safe to call in a signal handler."""
         self._leave_at = self._leave_at or time.monotonic() + LEAVE
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the kernel timer and the thread."""
         if self._has_timer:
-            # It writes where every thread is, without Python's lock, and then lets the signal end the process.
+            # It writes the stack of every thread, without the GIL, and then lets the signal end the process.
             with suppress(OSError, ValueError, RuntimeError):  # there is no stderr
                 faulthandler.register(signal.SIGPROF, chain=True)
-            self._wind(FROZEN)
+            self._set_timer(FROZEN)
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End, and leave no timer behind."""
+        """Stop the thread and the timer."""
         self._ended.set()
         self._thread.join()
-        self._wind(0.0)
+        self._set_timer(0.0)
         if self._has_timer:
             faulthandler.unregister(signal.SIGPROF)
 
-    def _wind(self, seconds: float) -> None:
-        """Set the kernel's timer back; 0 stops it."""
+    def _set_timer(self, seconds: float) -> None:
+        """Reset the kernel timer; 0 stops it."""
         if self._has_timer:
             signal.setitimer(signal.ITIMER_PROF, seconds)
 
     def _run(self) -> None:
         while not self._ended.wait(self._pause):
-            self._wind(FROZEN)
+            self._set_timer(FROZEN)
             if self._leave_at is not None and time.monotonic() >= self._leave_at:
                 self._end(0, "the process was asked to end and is not done: it leaves; what was accepted is on disk")
             elif self._is_stuck():
@@ -101,25 +102,25 @@ class Watchdog:
         """Whether the same trace or line has been worked on for too long."""
         attempts = self._attempts
         if attempts is None or not attempts.busy:
-            self._seen = (-1, 0, 0.0)
+            self._last_poll = (-1, 0, 0.0)
             return False
-        begun, looks, since = self._seen
-        spent = _spent(attempts.thread)
+        begun, polls, cpu_at_start = self._last_poll
+        cpu_now = _cpu_seconds(attempts.thread)
         if begun != attempts.begun:
-            self._seen = (attempts.begun, 0, spent)
+            self._last_poll = (attempts.begun, 0, cpu_now)
             return False
-        self._seen = (begun, looks + 1, since)
-        return spent - since > STUCK or looks * self._pause > WAITING
+        self._last_poll = (begun, polls + 1, cpu_at_start)
+        return cpu_now - cpu_at_start > STUCK or polls * self._pause > WAITING
 
-    def _end(self, code: int, why: str) -> None:
-        _log.error("%s; this is where its threads are:", why)
+    def _end(self, code: int, message: str) -> None:
+        _log.error("%s; this is where its threads are:", message)
         with suppress(OSError, ValueError, RuntimeError):
             faulthandler.dump_traceback()
         self._leave(code)
 
 
-def _spent(thread: int) -> float:
-    """Seconds of CPU a thread of this process has used; 0 where it has ended."""
+def _cpu_seconds(thread: int) -> float:
+    """Seconds of CPU that a thread of this process has used; 0 where the thread has ended."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread))
     except OSError:

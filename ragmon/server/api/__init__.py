@@ -1,1 +1,1 @@
-"""What is shown: the admin port and its answers; nothing here changes anything."""
+"""The admin API: a read-only HTTP application, the query service and the status service."""

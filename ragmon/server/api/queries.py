@@ -1,4 +1,4 @@
-"""What somebody asks at three in the morning: which traces fail, what broke, whether a release is worse."""
+"""The query service: which requests fail a gate, what broke, and whether a release is worse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ragmon.server.pipeline.state import TRAITS
 from ragmon.server.pipeline.writer import JournalWriter
 
 TO_OPEN: Final = 5
-"""Failing traces that stand beside an explanation."""
+"""Failing traces that are listed with a diagnosis."""
 COMPARED: Final = 86_400.0
 """Seconds of records that two releases are compared on."""
 MAX_DROP: Final = 0.02
@@ -36,14 +36,14 @@ MAX_DROP: Final = 0.02
 
 
 class BusyError(RagmonError):
-    """A question that takes long, while another one is being answered."""
+    """A slow query was rejected because another one is running."""
 
 
 class QueryService:
-    """Answers questions.
+    """Answers queries about the state and the journal.
 
     Args:
-        views: What is kept, and where.
+        views: The status service, which has the writer and the journal's folder.
     """
 
     def __init__(self, views: StatusService) -> None:
@@ -57,48 +57,48 @@ class QueryService:
 
     @property
     def usual(self) -> str:
-        """The pipeline that is meant where none is named."""
+        """The default pipeline of a query."""
         return self._settings.pipeline
 
     def now(self) -> float:
-        """What time it is, seconds since the epoch."""
+        """The time of the server, seconds since the epoch."""
         return self._writer.clock.now()
 
     def known(self, pipeline: str) -> str:
-        """A pipeline that is configured or has had a record, by its name or as its series are labelled.
+        """The name of a pipeline that is configured or has records; the argument is its name or its series label.
 
         Raises:
-            UnknownNameError: It is neither.
+            UnknownNameError: There is no such pipeline.
         """
         with self._writer.lock:
             engine = self._writer.server_state.engine
-            counted = {key.pipeline for key in engine.scorer.state.series} - {constants.GONE}
-            pipelines = {*engine.settings.pipelines, *counted}
-        found = next((name for name in pipelines if pipeline in (name, label(name))), None)
-        if found is None:
+            with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.GONE}
+            pipelines = {*engine.settings.pipelines, *with_records}
+        match = next((name for name in pipelines if pipeline in (name, label(name))), None)
+        if match is None:
             raise UnknownNameError("pipeline", pipeline, pipelines)
-        return found
+        return match
 
     def records(self, query: FailureQuery) -> dict[str, Any]:
         """A page of requests that fail a gate, newest first."""
         with open_readonly(self._folder) as journal:
             page = journal.failures(query)
-        return {"records": [self._failure(found) for found in page.failures], "cursor": page.cursor}
+        return {"records": [self._failure(failure) for failure in page.failures], "cursor": page.cursor}
 
-    def _failure(self, found: Failure) -> dict[str, Any]:
-        link = self._settings.of(found.pipeline).links.trace
-        told = ("ts", "pipeline", "source", "trace_id", "build", "index_hash")
-        shown = {name: getattr(found, name) for name in told}
-        shown["scores"], shown[TRAITS] = dict(found.scores), list(found.facts.get(TRAITS, ()))
-        if link is not None and found.trace_id:
-            shown["link"] = str(link).replace("{trace_id}", found.trace_id)
-        return shown
+    def _failure(self, failure: Failure) -> dict[str, Any]:
+        link = self._settings.of(failure.pipeline).links.trace
+        fields = ("ts", "pipeline", "source", "trace_id", "build", "index_hash")
+        record = {name: getattr(failure, name) for name in fields}
+        record["scores"], record[TRAITS] = dict(failure.scores), list(failure.facts.get(TRAITS, ()))
+        if link is not None and failure.trace_id:
+            record["link"] = str(link).replace("{trace_id}", failure.trace_id)
+        return record
 
     def metric(self, name: str) -> str:
-        """A metric that is counted.
+        """Check that a metric is counted, and return its name.
 
         Raises:
-            UnknownNameError: There is none of that name.
+            UnknownNameError: There is no such metric.
         """
         metrics = self._writer.server_state.engine.scorer.table.metrics
         if name not in metrics:
@@ -106,65 +106,67 @@ class QueryService:
         return name
 
     def judged(self, pipeline: str, gate: str) -> FailureQuery:
-        """The requests that fail a gate.
+        """The query for the requests that fail a gate.
 
         Raises:
             UnknownNameError: There is no such gate.
-            RagmonError: It judges no request alone.
+            RagmonError: The gate does not judge single requests.
         """
         pipeline = self.known(pipeline)
-        gates = {one.name: one for one in self._settings.of(pipeline).gates}
+        gates = {candidate.name: candidate for candidate in self._settings.of(pipeline).gates}
         if gate not in gates:
             raise UnknownNameError("gate", gate, gates)
         if gates[gate].kind != "threshold":
-            what = f"no request alone fails {gate}"
-            raise RagmonError(what, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
-        found = gates[gate]
-        return FailureQuery(pipeline=pipeline, metric=found.metric, sources=_sources(found.source), where=found.where)
+            message = f"no request alone fails {gate}"
+            raise RagmonError(message, hint=f"it compares {gates[gate].metric} of a whole window: /api/why says more")
+        target = gates[gate]
+        return FailureQuery(
+            pipeline=pipeline, metric=target.metric, sources=_sources(target.source), where=target.where
+        )
 
     def why(self, pipeline: str, gate: str, since: float | None) -> dict[str, Any]:
-        """What broke.
+        """The diagnosis of a gate, with a few failing traces.
 
         Args:
-            pipeline: Whose gate.
-            gate: Which.
-            since: How many seconds back to look; None for the usual.
+            pipeline: The gate's pipeline.
+            gate: The gate.
+            since: How many seconds back to look; None for the default.
 
         Raises:
-            UnknownNameError: There is no such gate, or the pipeline has had no record.
+            UnknownNameError: There is no such gate, or the pipeline has no record.
         """
         writer, pipeline = self._writer, self.known(pipeline)
         with writer.lock:
             engine, now = writer.server_state.engine, writer.clock.now()
             outcome = _outcome(engine.judge(engine.snapshot(now)), pipeline, gate)
-            states = [one for one in engine.alarms.states() if (one.pipeline, one.alert) == (pipeline, gate)]
-            firing = next((one.firing for one in states), None)
-            found = explain(engine.scorer.state, engine.scorer.table, outcome, now=now, since=since, firing=firing)
-        begin = found.begin if found.change.began is None else found.change.began
+            states = [state for state in engine.alarms.states() if (state.pipeline, state.alert) == (pipeline, gate)]
+            firing = next((state.firing for state in states), None)
+            diagnosis = explain(engine.scorer.state, engine.scorer.table, outcome, now=now, since=since, firing=firing)
+        begin = diagnosis.begin if diagnosis.change.began is None else diagnosis.change.began
         query = FailureQuery(
             pipeline=pipeline,
             metric=outcome.gate.metric,
             sources=_sources(outcome.source),
             where=outcome.gate.where,
             since=begin,
-            until=found.end,
+            until=diagnosis.end,
             limit=TO_OPEN,
         )
-        return {**plain(found), "traces": self.records(query)["records"]}
+        return {**plain(diagnosis), "traces": self.records(query)["records"]}
 
     def compare(self, pipeline: str, by: By, pair: tuple[str, str], max_drop: float) -> dict[str, Any]:
-        """Whether a release is worse than another, by the records of the last day.
+        """Compare two releases on the records of the last day.
 
         Args:
-            pipeline: Whose.
-            by: What tells them apart.
-            pair: The release that is known, and the one in question.
+            pipeline: The pipeline.
+            by: What identifies a release.
+            pair: The baseline and the candidate.
             max_drop: How much worse a metric may be.
 
         Raises:
-            UnknownNameError: There is no such pipeline, or no record carries one of them.
-            BusyError: Another comparison is being made.
-            RagmonError: They are the same, or no gate has a metric to compare.
+            UnknownNameError: There is no such pipeline, or no record of one of the releases.
+            BusyError: Another comparison is running.
+            RagmonError: The releases are the same, or no gate has a metric to compare.
         """
         baseline, candidate = pair
         if baseline == candidate:
@@ -173,23 +175,23 @@ class QueryService:
         pipeline = self.known(pipeline)
         policy = engine.settings.policy(pipeline)
         notes = compared.uncompared_gates(policy)
-        # The gold in force: the files may have changed, and be broken.
+        # Use the gold in force: its files may have changed since, and be broken.
         releases = ReleaseSplitter(ScorerPlan(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
-        with self._alone():
-            for record in releases.follow(self._lately(pipeline)):
+        with self._exclusive():
+            for record in releases.follow(self._recent_records(pipeline)):
                 if isinstance(record, Record):
                     releases.scorer.observe(record)
         scorer = releases.scorer
-        both = releases.release(baseline), releases.release(candidate)
-        found = canary.compare(*both, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
-        return compared.answer(Canary(by, baseline, candidate, max_drop, found, [*releases.notes(), *notes]))
+        both_releases = releases.release(baseline), releases.release(candidate)
+        comparison = canary.compare(*both_releases, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+        return compared.answer(Canary(by, baseline, candidate, max_drop, comparison, [*releases.notes(), *notes]))
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One at a time: each takes a core and memory from what must not wait.
+    def _exclusive(self) -> Iterator[None]:
+        """Allow one comparison at a time: each takes a core and memory.
 
         Raises:
-            BusyError: Another one is inside.
+            BusyError: Another comparison is running.
         """
         if not self._comparing.acquire(blocking=False):
             raise BusyError("another comparison is being made", hint="ask again when it is done")
@@ -198,7 +200,7 @@ class QueryService:
         finally:
             self._comparing.release()
 
-    def _lately(self, pipeline: str) -> Iterator[Record]:
+    def _recent_records(self, pipeline: str) -> Iterator[Record]:
         since = self._writer.clock.now() - COMPARED
         with open_readonly(self._folder) as journal:
             for row in journal.rows(after=journal.last_before(since)):
@@ -207,24 +209,24 @@ class QueryService:
                         yield entry
 
 
-def _outcome(found: Sequence[Outcome], pipeline: str, gate: str) -> Outcome:
-    """The gate as it stands.
+def _outcome(outcomes: Sequence[Outcome], pipeline: str, gate: str) -> Outcome:
+    """The outcome of a gate.
 
     Raises:
-        UnknownNameError: There is none.
+        UnknownNameError: There is no such pipeline or gate.
     """
-    pipelines = sorted({outcome.gate.pipeline for outcome in found})
+    pipelines = sorted({outcome.gate.pipeline for outcome in outcomes})
     if pipeline not in pipelines:
         raise UnknownNameError("pipeline", pipeline, pipelines)
-    mine = {outcome.gate.name: outcome for outcome in found if outcome.gate.pipeline == pipeline}
-    if gate not in mine:
-        raise UnknownNameError("gate", gate, mine)
-    return mine[gate]
+    by_gate = {outcome.gate.name: outcome for outcome in outcomes if outcome.gate.pipeline == pipeline}
+    if gate not in by_gate:
+        raise UnknownNameError("gate", gate, by_gate)
+    return by_gate[gate]
 
 
 def _sources(source: str | None) -> tuple[str, ...]:
-    """Under which sources the requests are listed that a gate of a source judges; none stands for all."""
+    """The sources under which the requests that a gate judges are listed; an empty tuple stands for all."""
     if not source:
         return ()
-    # A user's request whose question is a gold one is listed as a match, and judged as a user's as well.
+    # A live request whose question is in the gold is listed as a match, and is judged as live traffic as well.
     return (constants.LIVE, constants.MATCH) if source == constants.LIVE else (source,)

@@ -1,6 +1,6 @@
-"""What somebody wants to know first: what is wrong, since when, and why not to believe the numbers.
+"""The status service of the admin port: current problems, reasons to doubt the numbers, gates, metrics and counts.
 
-What the admin port shows of this moment: metrics and status. Never content.
+It never shows the content of requests.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ragmon.server.pipeline.writer import JournalWriter
 from ragmon.server.reload import ConfigReloader
 
 FEW: Final = 0.01
-"""Share of records whose loss is no reason for doubt: some are always on their way."""
+"""Share of records whose loss causes no warning: some are always in flight."""
 OLD: Final = 600.0
-"""Seconds without a scored record after which the numbers are those of another time."""
+"""Seconds without a scored record after which the numbers are reported as old."""
 SHOWN: Final = 20
-"""Findings of a kind that are shown."""
+"""Findings of one kind that are shown."""
 _URGENT: Final = (constants.PAGE, constants.LOOK, constants.TICKET)
 
 
 class StatusFinding(NamedTuple):
-    """One thing somebody should know.
+    """One problem or warning.
 
     Attributes:
-        what: The thing, in one line.
-        since: Since when, seconds since the epoch; None where nobody knows.
+        what: The problem, in one line.
+        since: Since when, seconds since the epoch; None where that is unknown.
         hint: What to do about it.
     """
 
@@ -51,69 +51,73 @@ class StatusFinding(NamedTuple):
 
 
 def firing(states: Sequence[AlarmState]) -> list[AlarmState]:
-    """The alarms that fire: the most urgent first, and of those the one that began it."""
-    found = [state for state in states if state.firing is not None]
-    return sorted(found, key=lambda state: (_URGENT.index(state.severity), state.firing, state.pipeline, state.alert))
+    """The alarms that fire, the most urgent first; among equals, the one that started first."""
+    firing_alarms = [state for state in states if state.firing is not None]
+    return sorted(
+        firing_alarms, key=lambda state: (_URGENT.index(state.severity), state.firing, state.pipeline, state.alert)
+    )
 
 
 def problems(reading: MonitorSnapshot) -> list[StatusFinding]:
-    """The alarms that fire, then the gates that fail without one."""
-    gates = {(one.gate.pipeline, one.gate.name): one for one in reading.outcomes}
-    found = []
+    """The alarms that fire, then the gates that fail without an alarm."""
+    gates = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in reading.outcomes}
+    findings = []
     for state in firing(reading.alarms):
         gate = gates.pop((state.pipeline, state.alert), None)
         name = printable(f"{state.pipeline}/{state.alert}")
-        told = f"{name} fires ({state.severity})" + (f": {_stands(gate)}" if gate else "")
-        found.append(StatusFinding(told, state.firing, f"ragmon why {name}" if gate else ""))
+        text = f"{name} fires ({state.severity})" + (f": {_gate_text(gate)}" if gate else "")
+        findings.append(StatusFinding(text, state.firing, f"ragmon why {name}" if gate else ""))
     for gate in gates.values():
         if gate.verdict == "fail":
             name = printable(f"{gate.gate.pipeline}/{gate.gate.name}")
-            found.append(StatusFinding(f"{name} fails: {_stands(gate)}", hint=f"ragmon why {name}"))
-    return _cut(found)
+            findings.append(StatusFinding(f"{name} fails: {_gate_text(gate)}", hint=f"ragmon why {name}"))
+    return _truncated(findings)
 
 
-def _stands(outcome: Outcome) -> str:
+def _gate_text(outcome: Outcome) -> str:
     gate = outcome.gate
-    asked = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
+    limit = percent(gate.threshold) if gate.kind == "threshold" else f"{gate.threshold:g}"
     bounds = "" if outcome.lower is None else f" ({between(outcome)})"
-    return f"{value(outcome)}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {asked}"
+    return f"{value(outcome)}{bounds} of {outcome.n}, asked for {'>=' if gate.at_least else '<='} {limit}"
 
 
 def warnings(reading: MonitorSnapshot) -> list[StatusFinding]:
-    """Why the numbers may not be what they seem, as far as the books tell."""
-    return _cut([*_books(reading), *_lost(reading), *_age(reading)])
+    """Data-quality warnings: why the numbers may be incomplete or old."""
+    return _truncated([*_stage_warnings(reading), *_loss_warnings(reading), *_age_warnings(reading)])
 
 
-def _books(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
-    for stage, books in sorted(reading.books.items()):
-        if books.residual:
+def _stage_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
+    for stage, counters in sorted(reading.books.items()):
+        if counters.residual:
             hint = "a bug in ragmon: ragmon verify says where"
-            yield StatusFinding(f"{stage}: {books.residual} records are not accounted for", hint=hint)
-        yield from _many(f"{stage}: {{}} of {books.received} records dropped", books.dropped, books.received)
+            yield StatusFinding(f"{stage}: {counters.residual} records are not accounted for", hint=hint)
+        yield from _loss_warning(
+            f"{stage}: {{}} of {counters.received} records dropped", counters.dropped, counters.received
+        )
 
 
-def _lost(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
+def _loss_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
     served = reading.served
     if served is None:
         return
     if served.resets:
         yield StatusFinding(f"the journal was damaged and begun anew: {served.resets}", hint="the log says where it is")
-    received = sum(books.received for books in reading.books.values())
+    received = sum(counters.received for counters in reading.books.values())
     if served.missing > FEW * received:
         hint = "a network, another server that takes some of them, or they are on their way"
         yield StatusFinding(f"{served.missing} records that producers sent have not come", hint=hint)
-    yield from _many("producers lost {} records themselves", served.lost, received)
+    yield from _loss_warning("producers lost {} records themselves", served.lost, received)
 
 
-def _many(what: str, reasons: Mapping[str, int], of: int) -> Iterator[StatusFinding]:
-    """A loss that is more than a few, by reason."""
-    n = sum(reasons.values())
-    if n > FEW * of:
-        told = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
-        yield StatusFinding(f"{what.format(n)}: {told}")
+def _loss_warning(template: str, reasons: Mapping[str, int], total: int) -> Iterator[StatusFinding]:
+    """A warning about a loss that is more than a few records, by reason."""
+    lost = sum(reasons.values())
+    if lost > FEW * total:
+        by_reason = ", ".join(f"{printable(reason)} {count}" for reason, count in sorted(reasons.items()))
+        yield StatusFinding(f"{template.format(lost)}: {by_reason}")
 
 
-def _age(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
+def _age_warnings(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
     last, now = reading.last_scored, reading.snapshot.now
     if last is None:
         yield StatusFinding("nothing was scored yet")
@@ -121,22 +125,24 @@ def _age(reading: MonitorSnapshot) -> Iterator[StatusFinding]:
         yield StatusFinding("nothing was scored lately: the numbers are old", last)
 
 
-def _cut(found: list[StatusFinding]) -> list[StatusFinding]:
-    more = len(found) - SHOWN
-    return found if more <= 0 else [*found[:SHOWN], StatusFinding(f"and {more} more", hint="/metrics has them all")]
+def _truncated(findings: list[StatusFinding]) -> list[StatusFinding]:
+    more = len(findings) - SHOWN
+    return (
+        findings if more <= 0 else [*findings[:SHOWN], StatusFinding(f"and {more} more", hint="/metrics has them all")]
+    )
 
 
 OTHERS: Final = 100
-"""Gates of pipelines nobody configured that are shown, those that fail first."""
+"""Gates of unconfigured pipelines that are shown, failing ones first."""
 
 
 class StatusService:
-    """Reads what the keeper keeps.
+    """Reads the state of the journal writer.
 
     Args:
-        writer: Whose books are read.
-        folder: Where its journal lies.
-        reloading: Knows whether the configuration on disk is the one in force.
+        writer: The journal writer.
+        folder: The folder of the journal.
+        reloading: Reports whether the configuration on disk is in force.
     """
 
     def __init__(self, writer: JournalWriter, folder: Path, reloading: ConfigReloader) -> None:
@@ -147,24 +153,24 @@ class StatusService:
         self._began = writer.clock.now()
 
     def reading(self) -> MonitorSnapshot:
-        """Everything Prometheus is told."""
+        """Everything that is exported to Prometheus."""
         writer = self.writer
         with writer.lock:
-            found = writer.server_state.reading(writer.clock.now(), writer.waiting.pending)
-            captured = replace(found.captured, judged=self._reloading.probing.judged())
-            return replace(found, served=self._served(), captured=captured)
+            snapshot = writer.server_state.reading(writer.clock.now(), writer.waiting.pending)
+            captured = replace(snapshot.captured, judged=self._reloading.probing.judged())
+            return replace(snapshot, served=self._served(), captured=captured)
 
     def moment(self) -> object:
-        """What `reading` depends on: rows of the journal, edges of windows, minutes that ended, the server itself."""
+        """A key of everything `reading` depends on: journal rows, window edges, closed minutes, the server itself."""
         writer, reloading = self.writer, self._reloading
         with writer.lock:
             server_state, labels = writer.server_state, writer.server_state.engine.labels.book
-            counted = (server_state, server_state.seq, server_state.engine.alarms.steps.closed, writer.waiting.pending)
-            said = (labels.results.total(), labels.waiting)
-            served = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
-            return int(writer.clock.now()) // STEP, counted, said, served, self._probed()
+            scoring = (server_state, server_state.seq, server_state.engine.alarms.steps.closed, writer.waiting.pending)
+            label_counts = (labels.results.total(), labels.waiting)
+            server = (dict(writer.refused), self.trouble(), writer.resets, writer.clock.jumps, reloading.broken)
+            return int(writer.clock.now()) // STEP, scoring, label_counts, server, self._probe_counts()
 
-    def _probed(self) -> object:
+    def _probe_counts(self) -> object:
         probing = self._reloading.probing
         return dict(probing.counts()), dict(probing.judged())
 
@@ -186,7 +192,7 @@ class StatusService:
         )
 
     def trouble(self) -> str:
-        """Why requests cannot be taken; "" where they can."""
+        """Why requests cannot be accepted; "" where they can."""
         if self.stopping:
             return "the server is being stopped"
         if not self.writer.alive:
@@ -194,29 +200,29 @@ class StatusService:
         return f"the journal cannot be written ({self.writer.trouble})" if self.writer.trouble else ""
 
     def quarantine(self) -> str:
-        """What is set aside, in a sentence; "" where nothing is."""
+        """What is quarantined, in a sentence; "" where nothing is."""
         n = self.writer.quarantined
-        what = "1 request is" if n == 1 else f"{n} requests are"
-        return f"{what} quarantined: twice the process ended or froze over each of them" if n else ""
+        subject = "1 request is" if n == 1 else f"{n} requests are"
+        return f"{subject} quarantined: twice the process ended or froze over each of them" if n else ""
 
     def status(self) -> dict[str, Any]:
-        """What is wrong, since when, whether that can be believed, and then the gates and the books."""
+        """The whole status: problems, warnings, gates, alarms, gold and counts, as plain JSON data."""
         reading, trouble, reloading = self.reading(), self.trouble(), self._reloading
         served, settings = reading.served or ServerStats(), self.writer.server_state.engine.settings
-        stuck = (
+        not_writing = (
             [StatusFinding(trouble, self.writer.trouble_since, "requests are refused until it can")] if trouble else []
         )
-        idle = [
+        idle_probes = [
             StatusFinding(f"probe {name} does not run: {error}", hint=error.hint)
             for name, error in reloading.probing.troubles.items()
         ]
-        stale = [StatusFinding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
+        stale_config = [StatusFinding(reloading.broken, reloading.since, reloading.hint)] if reloading.broken else []
         quarantined = self._quarantined()
         since = quarantined[-1]["arrival"] if quarantined else None
-        aside = [StatusFinding(told, since, "ragmon doctor names them")] if (told := self.quarantine()) else []
+        set_aside = [StatusFinding(text, since, "ragmon doctor names them")] if (text := self.quarantine()) else []
         return {
-            "wrong": [found._asdict() for found in (*stuck, *problems(reading))],
-            "doubts": [found._asdict() for found in (*stale, *aside, *idle, *warnings(reading))],
+            "wrong": [item._asdict() for item in (*not_writing, *problems(reading))],
+            "doubts": [item._asdict() for item in (*stale_config, *set_aside, *idle_probes, *warnings(reading))],
             "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
             "version": current(),
             "started": self._began,
@@ -227,7 +233,7 @@ class StatusService:
             "alarms": [alarm(state) for state in firing(reading.alarms)],
             "gates": gates(reading.outcomes, settings.pipelines, reading.alarms),
             "gold": gold(reading.snapshot, list(settings.windows)),
-            "books": {stage: books(found) for stage, found in reading.books.items()},
+            "books": {stage: books(item) for stage, item in reading.books.items()},
             "spans_dropped": dict(reading.captured.spans),
             "unknown": {f"{field}: {reason}": n for (field, reason), n in served.unknown.items()},
             "producers": {"missing": served.missing, "dropped": dict(served.lost)},
@@ -235,22 +241,22 @@ class StatusService:
             "quarantined": quarantined,
             "labels": {**reading.labels, "waiting": reading.labels_waiting},
             "journal": {"bytes": served.size, **self._journal(), "resets": served.resets},
-            "builds": [list(found) for found in reading.builds],
+            "builds": [list(item) for item in reading.builds],
         }
 
     def _quarantined(self) -> list[dict[str, Any]]:
-        """What is set aside, without what it says."""
+        """The quarantined requests, without their content."""
         if not self.writer.quarantined:
             return []
-        told = ("arrival", "step", "trace_id", "size")
+        fields = ("arrival", "step", "trace_id", "size")
         try:
             with open_readonly(self.folder) as journal:
-                return [{name: getattr(found, name) for name in told} for found in journal.quarantined()]
+                return [{name: getattr(item, name) for name in fields} for item in journal.quarantined()]
         except RagmonError:  # `trouble` says why
             return []
 
     def _journal(self) -> dict[str, Any]:
-        """How much it may take, how far it goes back, and when a row was written last."""
+        """The size limit of the journal, its oldest row, and when the newest row was written."""
         limit, row = self.writer.journal.limits.size, self.writer.server_state.seq
         try:
             with open_readonly(self.folder) as journal:
@@ -267,56 +273,56 @@ def gates(
     """The gates as the status shows them, those of configured pipelines first.
 
     Args:
-        outcomes: All of them.
-        configured: The pipelines somebody configured.
-        alarms: Every alarm.
+        outcomes: The outcomes of all gates.
+        configured: The configured pipelines.
+        alarms: All alarms.
     """
     since = {(state.pipeline, state.alert): state.firing for state in alarms}
-    mine = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
+    configured_outcomes = [outcome for outcome in outcomes if outcome.gate.pipeline in configured]
     others = [outcome for outcome in outcomes if outcome.gate.pipeline not in configured]
     others.sort(key=lambda outcome: ORDER.index(outcome.verdict))
-    shown = (*mine, *others[:OTHERS])
-    return [{**gate(one), "firing": since.get((one.gate.pipeline, one.gate.name))} for one in shown]
+    shown = (*configured_outcomes, *others[:OTHERS])
+    return [{**gate(outcome), "firing": since.get((outcome.gate.pipeline, outcome.gate.name))} for outcome in shown]
 
 
 def gate(outcome: Outcome) -> dict[str, Any]:
     """A gate as the status shows it."""
-    told = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
-    which = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}
-    limit = {"threshold": outcome.gate.threshold, "direction": outcome.gate.direction, "window": outcome.gate.window}
-    return {**which, **limit, **{name: getattr(outcome, name) for name in told}}
+    fields = ("source", "gold", "estimand", "value", "lower", "upper", "n", "verdict", "reason", "of")
+    labels = {"pipeline": outcome.gate.pipeline, "gate": outcome.gate.name, "metric": outcome.gate.metric}
+    bounds = {"threshold": outcome.gate.threshold, "direction": outcome.gate.direction, "window": outcome.gate.window}
+    return {**labels, **bounds, **{name: getattr(outcome, name) for name in fields}}
 
 
 def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
     """How much of the traffic the gold covers, and how much of the gold was asked.
 
     Args:
-        snapshot: What was counted.
-        windows: The windows shown, by name.
+        snapshot: The current snapshot.
+        windows: The names of the windows to show.
     """
     return {
-        "sets": [found._asdict() for window in windows for found in coverage.covered(snapshot, window)],
-        "traffic": [found._asdict() for window in windows for found in coverage.matched(snapshot, window)],
+        "sets": [row._asdict() for window in windows for row in coverage.covered(snapshot, window)],
+        "traffic": [row._asdict() for window in windows for row in coverage.matched(snapshot, window)],
         "ways": coverage.ways(snapshot),
         "note": coverage.HEAD,
     }
 
 
 def alarm(state: AlarmState) -> dict[str, Any]:
-    """An alarm that fires."""
-    told = ("pipeline", "alert", "metric", "severity", "firing", "level", "evidence")
-    return {name: getattr(state, name) for name in told}
+    """A firing alarm as the status shows it."""
+    fields = ("pipeline", "alert", "metric", "severity", "firing", "level", "evidence")
+    return {name: getattr(state, name) for name in fields}
 
 
 def books(found: StageCounters) -> dict[str, Any]:
-    """The books of a stage, and what nobody can account for."""
-    told = ("received", "scored", "duplicate", "pending", "residual")
+    """The counters of a stage, with the residual that is not accounted for."""
+    fields = ("received", "scored", "duplicate", "pending", "residual")
     by_reason = {"ignored": dict(found.ignored), "dropped": dict(found.dropped)}
-    return {**{name: getattr(found, name) for name in told}, **by_reason}
+    return {**{name: getattr(found, name) for name in fields}, **by_reason}
 
 
 def _size(folder: Path) -> int:
-    """Bytes a journal takes; a file of it may go while it is looked at."""
+    """The size of a journal in bytes; a file may disappear while it is read."""
     total = 0
     for path in folder.glob("journal.db*"):
         with suppress(OSError):
@@ -325,4 +331,4 @@ def _size(folder: Path) -> int:
 
 
 def _split(counts: Mapping[str, int]) -> list[tuple[tuple[str, str, str], int]]:
-    return [(told.partition("|"), n) for told, n in counts.items()]
+    return [(key.partition("|"), n) for key, n in counts.items()]
