@@ -106,8 +106,8 @@ class TraceBuffer:
         self.traces: dict[bytes, OpenTrace] = {}
         self.size = 0
         self._due_heap: list[tuple[float, bytes]] = []
-        self._references: Counter[int] = Counter()
-        self._open_references: Counter[int] = Counter()
+        self._held: Counter[int] = Counter()
+        self._open_held: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
 
     def add(self, pieces: Sequence[RawSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
@@ -147,8 +147,8 @@ class TraceBuffer:
             heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
         if request not in open_trace.requests:
             open_trace.requests.add(request)
-            self._references[request] += 1
-            self._open_references[request] += 1
+            self._held[request] += 1
+            self._open_held[request] += 1
             if request not in self._sizes:
                 self._sizes[request] = size
                 self.size += size
@@ -192,17 +192,17 @@ class TraceBuffer:
         """Make a trace wait for a journalled request whose spans were not read."""
         trace = self.traces.setdefault(trace_id, OpenTrace(0, now, now))
         trace.requests.add(request)
-        self._references[request] += 1
-        self._open_references[request] += 1
+        self._held[request] += 1
+        self._open_held[request] += 1
         self._sizes.setdefault(request, 0)
 
     def take(self, trace_id: bytes) -> OpenTrace:
         """Remove and return a trace."""
         trace = self.traces.pop(trace_id)
         for request in trace.requests:
-            self._open_references[request] -= 1
-            if not self._open_references[request]:
-                del self._open_references[request]
+            self._open_held[request] -= 1
+            if not self._open_held[request]:
+                del self._open_held[request]
                 self.size -= self._sizes.pop(request)
         return trace
 
@@ -210,19 +210,19 @@ class TraceBuffer:
         """The journalled requests that no trace needs any more, now that this trace is done."""
         done = []
         for request in trace.requests:
-            self._references[request] -= 1
-            if not self._references[request]:
-                del self._references[request]
+            self._held[request] -= 1
+            if not self._held[request]:
+                del self._held[request]
                 done.append(request)
         return done
 
     def holds(self, request: int) -> bool:
         """Whether an open trace has spans of a journalled request."""
-        return request in self._references
+        return request in self._held
 
     def forget_requests(self) -> None:
         """Drop all references to journalled requests."""
-        self._references.clear()
+        self._held.clear()
 
 
 UNSAMPLED: Final = "unsampled"
