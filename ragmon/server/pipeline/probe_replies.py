@@ -219,9 +219,9 @@ class PendingProbeRecords:
     def __contains__(self, trace_id: object) -> bool:
         return trace_id in self._waiting
 
-    def add(self, records: Iterable[PendingProbeRecord]) -> None:
+    def add(self, found: Iterable[PendingProbeRecord]) -> None:
         """Add records."""
-        self._waiting.update((record.trace_id, record) for record in records)
+        self._waiting.update((record.trace_id, record) for record in found)
 
     def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
         """The records that wait no longer, each with its reply; None where the reply is overdue.
