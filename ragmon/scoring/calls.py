@@ -213,12 +213,12 @@ class CallTotals:
 
     def _sum_silent(self, oldest: float) -> None:
         """Sum up producers that have reported nothing for long: processes come and go, and memory must stay bounded."""
-        silent = [p for p, keys in self._series.items() if all(max(told.steps) < oldest for told in keys.values())]
+        silent = [p for p, keys in self._series.items() if all(max(series.steps) < oldest for series in keys.values())]
         for producer in silent:
             if producer != GONE:
-                for key, told in self._series.pop(producer).items():
-                    held = self._series.setdefault(GONE, {}).get(key)
-                    count = told.at(oldest).plus(NOTHING if held is None else held.steps[0])
+                for key, series in self._series.pop(producer).items():
+                    gone_series = self._series.setdefault(GONE, {}).get(key)
+                    count = series.at(oldest).plus(NOTHING if gone_series is None else gone_series.steps[0])
                     self._series[GONE][key] = CounterSeries(0, count)
 
     def merge(self, other: CallTotals) -> None:

@@ -98,9 +98,9 @@ class Processes:
 
 
 PAIRS: Final = 32
-"""Builds with their indexes that a configured pipeline may have, and how many new ones it may add per hour."""
+"""Builds with their indexes that a configured pipeline may have, and how many new ones any pipeline may add per hour."""
 FEW_PAIRS: Final = 8
-"""The same limit for an unconfigured pipeline: as many as are shown."""
+"""Builds with their indexes that an unconfigured pipeline may have: as many as are shown."""
 LONGEST: Final = 1 << 16
 """Maximum characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024
