@@ -98,7 +98,7 @@ class Processes:
 
 
 PAIRS: Final = 32
-"""Builds with their indexes that a configured pipeline may have, and how many new ones any pipeline may add per hour."""
+"""Builds with their indexes that a configured pipeline may have, and how many any pipeline may add per hour."""
 FEW_PAIRS: Final = 8
 """Builds with their indexes that an unconfigured pipeline may have: as many as are shown."""
 LONGEST: Final = 1 << 16

@@ -141,7 +141,7 @@ class Scorer:
             measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
         if stream.source == constants.LIVE and item is not None:
-            # A matched live request counts as live traffic without its gold item, and as a match in a series of its own.
+            # A matched live request counts twice: as live traffic without its gold item, and as a match.
             key_without_gold = stream.rules.facts.read(record, None, grounded)
             is_counted = self._count(stream, constants.LIVE, record, None, key_without_gold, measured) and self._count(
                 stream, constants.MATCH, record, item, key, measured

@@ -271,7 +271,7 @@ class _Reader:
             traffic = _traffic(group, strata, calls, since, self._table)
             results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, self._gated, traffic))))
         self._cache[group] = results
-        return [series for _, stats in results for series in stats]
+        return [series for _, window_series in results for series in window_series]
 
     def _parts(
         self, group: _Group, keys: Sequence[SeriesKey], window: Window, rows: Rows
