@@ -102,7 +102,10 @@ class Step:
         return {
             "minute": self.minute,
             "facts": [
-                [*place, {cluster: {key_text(key): n for key, n in held.items()} for cluster, held in clusters.items()}]
+                [
+                    *place,
+                    {cluster: {key_text(key): n for key, n in cells.items()} for cluster, cells in clusters.items()},
+                ]
                 for place, clusters in self.facts.items()
             ],
             "measures": [[*place, name, clusters] for (place, name), clusters in self.measures.items()],
@@ -118,7 +121,7 @@ class Step:
             data["minute"],
             {
                 CountedRecord(*place): {
-                    c: {text_key(key): n for key, n in held.items()} for c, held in clusters.items()
+                    c: {text_key(key): n for key, n in cells.items()} for c, cells in clusters.items()
                 }
                 for *place, clusters in data["facts"]
             },

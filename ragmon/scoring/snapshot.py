@@ -313,7 +313,7 @@ class _Reader:
 
 
 class _Traffic(NamedTuple):
-    """What is known of the calls behind a group's records."""
+    """The population of a group's numbers, and the estimates over all calls."""
 
     of: str = ""
     estimates: Mapping[str, Estimate] = MappingProxyType({})

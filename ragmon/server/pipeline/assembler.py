@@ -258,8 +258,8 @@ class AssembledTrace(NamedTuple):
         trace_id: The trace.
         waiting: Its spans, kept until the result is on disk.
         made: Its records: several where several requests share the trace, none where it makes no record.
-        counts: Requests that make no record, fields that spans do not tell, and requests besides the one that was
-            counted when the trace began.
+        counts: Requests that make no record, fields missing in spans, and requests besides the one that was counted
+            when the trace began.
         labels: Ratings on its spans, for its own request or for one that they link to.
         aside: The step at which the process ended twice, where its spans are quarantined; "" otherwise, and where they
             are quarantined with another trace.
@@ -427,7 +427,7 @@ def _check_deadline(deadline: Deadline) -> None:
     """Check the deadline.
 
     Raises:
-        _DeadlineError: It has passed.
+        _DeadlineError: The deadline has passed.
     """
     if deadline.passed:
         raise _DeadlineError

@@ -45,7 +45,7 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         ignored: Requests that are not RAG, by reason.
         dropped: Requests that were lost, by reason.
         spans: Spans that belong to no record, by reason.
-        unknown: Fields that a request's spans do not tell, by `field|reason`.
+        unknown: Fields that are missing in a request's spans, by `field|reason`.
         labels: Labels, by result.
         probed: Applications' own records of probes of this server, by result.
         own: Native records that producers sent; compared with the totals that producers report.

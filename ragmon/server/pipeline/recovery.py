@@ -86,7 +86,7 @@ def entries(lines: bytes) -> list[Entry]:
     """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them.
 
     Raises:
-        msgspec.DecodeError: One of them is none.
+        msgspec.DecodeError: A line is invalid.
     """
     decoded = [decode_entry(line) for line in lines.split(b"\n") if line]
     answers: dict[str, Record] = {}

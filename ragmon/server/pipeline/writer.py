@@ -130,7 +130,7 @@ class Housekeeping:
             self._retry_at = now
         if due:
             self._due = now + EVERY
-            self._journal.wipe_log()  # users' words are in it, of requests that wait for nothing any more
+            self._journal.wipe_log()  # the WAL still holds users' text of released requests
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
         self._make_room()
