@@ -373,7 +373,7 @@ class JournalWriter:
             with self._changed:
                 if not (self._queue or self._tasks or self._stopping or self.waiting.behind):
                     self._changed.wait(TICK)
-                requests, tasks = self._next_batch(), list(self._tasks)
+                requests, tasks = self._together(), list(self._tasks)
                 self._tasks.clear()
                 last = self._stopping and not requests
             for task, done in tasks:
@@ -394,7 +394,7 @@ class JournalWriter:
             if last:
                 return
 
-    def _next_batch(self) -> list[QueuedRequest]:
+    def _together(self) -> list[QueuedRequest]:
         """Take the next requests from the queue that are written together."""
         requests: list[QueuedRequest] = []
         size = records = 0
