@@ -1,1 +1,1 @@
-"""From facts to numbers: the scorer, its windows, counts and snapshots, the calls producers report, and labels."""
+"""From facts to numbers: the scorer, windows, counts, snapshots, producers' call totals, and labels."""

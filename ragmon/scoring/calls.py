@@ -1,6 +1,7 @@
-"""The newest trace of every latency series that the application's own tracer kept: one a person can open.
+"""The totals of all calls that producers report, by time step, and exemplars for latency series.
 
-How many calls there were, sampled or not: what producers tell of all their calls, by time.
+Totals count all calls, sampled or not. An exemplar is the newest trace of a series that the application's own tracer
+kept, so that it can be opened.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class Exemplar(NamedTuple):
-    """A trace that stands for a point of a series.
+    """An exemplar of a latency series.
 
     Attributes:
         trace_id: 32 hex digits.
-        seconds: How long its call took.
-        ts: When it came, seconds since the epoch.
+        seconds: The latency of its call.
+        ts: When it arrived, seconds since the epoch.
     """
 
     trace_id: str
@@ -34,17 +35,17 @@ class Exemplar(NamedTuple):
 
 
 class Exemplars:
-    """Remembers one trace by pipeline and source."""
+    """The newest exemplar by pipeline and source."""
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], Exemplar] = {}
 
     def see(self, record: Record, now: float) -> None:
-        """Remember a record's trace, if it was kept and took a known time.
+        """Keep a record's trace, if it was exported and its latency is known.
 
         Args:
-            record: The record, counted already.
-            now: When it came, seconds since the epoch.
+            record: The record, already counted.
+            now: When it arrived, seconds since the epoch.
         """
         trace = record.trace_id or ""
         total = None if record.latency_ms is None else record.latency_ms.total
@@ -53,11 +54,11 @@ class Exemplars:
             self._newest[key] = Exemplar(trace, total / 1000, now)
 
     def forget(self, pipeline: str) -> None:
-        """Forget the traces of a pipeline."""
-        self._newest = {key: found for key, found in self._newest.items() if key[0] != pipeline}
+        """Remove the exemplars of a pipeline."""
+        self._newest = {key: exemplar for key, exemplar in self._newest.items() if key[0] != pipeline}
 
     def newest(self) -> dict[tuple[str, str], Exemplar]:
-        """The traces by pipeline and source."""
+        """The exemplars by pipeline and source."""
         return dict(self._newest)
 
 
@@ -66,7 +67,7 @@ FOLDED: Final = 300
 
 
 class Producer(NamedTuple):
-    """A process that counts its calls: its counts only grow."""
+    """A process that counts its calls; its counts only grow."""
 
     instance: str
     started: float
@@ -77,7 +78,7 @@ GONE: Final = Producer("", 0.0)
 
 
 class CallKey(NamedTuple):
-    """Which calls."""
+    """The key of a call counter."""
 
     pipeline: str
     source: str
@@ -91,15 +92,15 @@ class Count(NamedTuple):
     kept: int = 0
 
     def plus(self, other: Count) -> Count:
-        """Both together."""
+        """The sum of both counts."""
         return Count(self.calls + other.calls, self.kept + other.kept)
 
     def minus(self, other: Count) -> Count:
-        """What came since."""
+        """The increase since another count."""
         return Count(max(0, self.calls - other.calls), max(0, self.kept - other.kept))
 
     def larger(self, other: Count | None) -> Count:
-        """Counts only grow: the larger one is the later one."""
+        """The larger of two counts, which is the later one because counts only grow."""
         return self if other is None else Count(max(self.calls, other.calls), max(self.kept, other.kept))
 
 
@@ -107,10 +108,10 @@ NOTHING: Final = Count()
 
 
 class CounterSeries:
-    """What one producer told of one key.
+    """The counter series of one producer and one key.
 
     Attributes:
-        first: The step it was told of first, and the count then.
+        first: The first reported step, and the count then.
         steps: The last count of each step of ten seconds.
     """
 
@@ -137,122 +138,127 @@ class CounterSeries:
         return self._counts[place - 1] if place else NOTHING
 
     def thin(self, fresh: float, oldest: float | None) -> None:
-        """Keep the last count of every five minutes of what is old, and of what is older still one."""
+        """Thin out old counts: one per five minutes, and a single one of those that are older still."""
         kept: dict[int, Count] = {}
         for step, count in self.steps.items():
-            place = step if step >= fresh else step // FOLDED * FOLDED
-            place = place if oldest is None or step >= oldest else 0
-            kept[place] = count.larger(kept.get(place))
+            slot = step if step >= fresh else step // FOLDED * FOLDED
+            slot = slot if oldest is None or step >= oldest else 0
+            kept[slot] = count.larger(kept.get(slot))
         self.steps = kept
         self._times.clear()
 
 
 class CallTotals:
-    """Cumulative counts of calls, by producer and time step; two of them merge by taking the larger count."""
+    """Cumulative call counts by producer and time step; merging two takes the larger count."""
 
     def __init__(self) -> None:
-        self._told: dict[Producer, dict[CallKey, CounterSeries]] = {}
+        self._series: dict[Producer, dict[CallKey, CounterSeries]] = {}
 
     def see(self, line: Totals) -> None:
-        """Take in what a producer tells; a line about losses alone counts no calls."""
+        """Add totals of a producer; a line that only reports losses counts no calls."""
         if line.calls:
             key = CallKey(line.pipeline, line.source, line.stratum)
             count = Count(line.calls, line.kept)
             self._put(Producer(line.instance, line.started), key, int(line.ts) // STEP * STEP, count)
 
     def _put(self, producer: Producer, key: CallKey, step: int, count: Count) -> None:
-        keys = self._told.setdefault(producer, {})
-        told = keys.get(key)
-        if told is None:
+        keys = self._series.setdefault(producer, {})
+        series = keys.get(key)
+        if series is None:
             keys[key] = CounterSeries(step, count)
         else:
-            told.put(step, count)
+            series.put(step, count)
 
     def since(self, begin: float | None, end: float) -> dict[CallKey, Count]:
-        """The calls of a window, to the ten seconds between two reports.
+        """The calls of a window, with the resolution of ten seconds between two reports.
 
-        Of a producer that was heard of before the window, a key it had not told of had no calls. Of one that had been
-        running for long when it was first heard of, only what it counted since is known.
+        A key that a producer did not report before the window had no calls then, if the producer had reported anything.
+        For a producer that had run long before its first report, only the calls since that report are known.
 
         Args:
-            begin: Where it begins, seconds since the epoch; None: with each producer's first report.
-            end: Where it ends, exclusive.
+            begin: The start of the window, seconds since the epoch; None starts with each producer's first report.
+            end: The end of the window, exclusive.
         """
-        found: dict[CallKey, Count] = {}
-        for producer, keys in self._told.items():
-            heard = min(told.first[0] for told in keys.values())
-            unknown = begin is None or (heard >= begin and producer.started < begin)
-            for key, told in keys.items():
-                base = NOTHING if begin is None else told.at(begin)
-                if unknown and told.first[0] == heard:
-                    base = told.first[1]
-                found[key] = told.at(end).minus(base).plus(found.get(key, NOTHING))
-        return found
+        counts: dict[CallKey, Count] = {}
+        for producer, keys in self._series.items():
+            first_report = min(series.first[0] for series in keys.values())
+            is_start_unknown = begin is None or (first_report >= begin and producer.started < begin)
+            for key, series in keys.items():
+                base = NOTHING if begin is None else series.at(begin)
+                if is_start_unknown and series.first[0] == first_report:
+                    base = series.first[1]
+                counts[key] = series.at(end).minus(base).plus(counts.get(key, NOTHING))
+        return counts
 
     def whole(self) -> dict[CallKey, Count]:
         """All calls of every producer since it started."""
-        found: dict[CallKey, Count] = {}
-        for keys in self._told.values():
-            for key, told in keys.items():
-                found[key] = told.at(float("inf")).plus(found.get(key, NOTHING))
-        return found
+        counts: dict[CallKey, Count] = {}
+        for keys in self._series.values():
+            for key, series in keys.items():
+                counts[key] = series.at(float("inf")).plus(counts.get(key, NOTHING))
+        return counts
 
     def fold(self, fresh: float, oldest: float | None) -> None:
         """Thin out old counts.
 
         Args:
-            fresh: Of what is older, the last count of every five minutes is kept.
-            oldest: Of what is older, the last count; None keeps all.
+            fresh: Of older counts, the last of every five minutes is kept.
+            oldest: Of still older counts, only the last is kept; None keeps all.
         """
-        for keys in self._told.values():
-            for told in keys.values():
-                told.thin(fresh, oldest)
+        for keys in self._series.values():
+            for series in keys.values():
+                series.thin(fresh, oldest)
         if oldest is not None:
-            self._bury(oldest)
+            self._sum_silent(oldest)
 
-    def _bury(self, oldest: float) -> None:
-        """Add up the producers that have told nothing for long: processes come and go, memory is bounded."""
-        silent = [p for p, keys in self._told.items() if all(max(told.steps) < oldest for told in keys.values())]
+    def _sum_silent(self, oldest: float) -> None:
+        """Sum up producers that have reported nothing for long: processes come and go, and memory must stay bounded."""
+        silent = [p for p, keys in self._series.items() if all(max(series.steps) < oldest for series in keys.values())]
         for producer in silent:
             if producer != GONE:
-                for key, told in self._told.pop(producer).items():
-                    held = self._told.setdefault(GONE, {}).get(key)
-                    count = told.at(oldest).plus(NOTHING if held is None else held.steps[0])
-                    self._told[GONE][key] = CounterSeries(0, count)
+                for key, series in self._series.pop(producer).items():
+                    gone_series = self._series.setdefault(GONE, {}).get(key)
+                    count = series.at(oldest).plus(NOTHING if gone_series is None else gone_series.steps[0])
+                    self._series[GONE][key] = CounterSeries(0, count)
 
     def merge(self, other: CallTotals) -> None:
-        """Add what was told elsewhere."""
-        for producer, key, told in other:
-            mine = self._told.setdefault(producer, {}).setdefault(key, CounterSeries(*told.first))
-            mine.first = min(mine.first, told.first)
-            for step, count in told.steps.items():
-                mine.put(step, count)
+        """Add the totals of another instance."""
+        for producer, key, series in other:
+            own_series = self._series.setdefault(producer, {}).setdefault(key, CounterSeries(*series.first))
+            own_series.first = min(own_series.first, series.first)
+            for step, count in series.steps.items():
+                own_series.put(step, count)
 
     def __iter__(self) -> Iterator[tuple[Producer, CallKey, CounterSeries]]:
-        for producer, keys in self._told.items():
-            for key, told in keys.items():
-                yield producer, key, told
+        for producer, keys in self._series.items():
+            for key, series in keys.items():
+                yield producer, key, series
 
     def dump(self) -> list[Any]:
-        """Plain JSON data."""
+        """The totals as plain JSON data."""
         return [
-            [*producer, *key, [told.first[0], *told.first[1]], {str(step): count for step, count in told.steps.items()}]
-            for producer, key, told in self
+            [
+                *producer,
+                *key,
+                [series.first[0], *series.first[1]],
+                {str(step): count for step, count in series.steps.items()},
+            ]
+            for producer, key, series in self
         ]
 
     @classmethod
     def load(cls, data: list[Any]) -> CallTotals:
-        """What `dump` wrote."""
+        """The totals that `dump` wrote."""
         calls = cls()
         for instance, started, pipeline, source, stratum, (first, *count), steps in data:
-            told = CounterSeries(first, Count(*count))
-            told.steps = {int(step): Count(*held) for step, held in steps.items()}
-            calls._told.setdefault(Producer(instance, started), {})[CallKey(pipeline, source, stratum)] = told
+            series = CounterSeries(first, Count(*count))
+            series.steps = {int(step): Count(*values) for step, values in steps.items()}
+            calls._series.setdefault(Producer(instance, started), {})[CallKey(pipeline, source, stratum)] = series
         return calls
 
 
 def by_stratum(calls: Mapping[CallKey, Count], pipeline: str, source: str) -> dict[str, Count]:
-    """The calls of each stratum of one pipeline and source; calls of unknown weight stand for nothing."""
+    """The calls of one pipeline and source by stratum, without those of unknown weight."""
     return {
         key.stratum: count
         for key, count in calls.items()

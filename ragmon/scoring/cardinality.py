@@ -1,9 +1,8 @@
-"""Which processes may tell of all their calls: so many that every scrape can add them up.
+"""Limits of cardinality: which names become series, and which processes may report totals.
 
-What becomes a series: names come from outside, and a mistake in one application must not fill the memory.
-
-Nothing is refused: what comes past a cap is counted under `__other__`, and how often that happened is counted as well.
-Which names are kept apart follows from what came and when, and from nothing else: a replay keeps the same ones.
+Names come from outside, and a mistake in one application must not exhaust the memory. Nothing is rejected: a name above
+a limit is counted under `__other__`, and the overflow is counted as well. Which names are admitted depends only on what
+arrived and when, so that a replay admits the same ones.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from ragmon.core.constants import GONE, OTHER
 from ragmon.core.record import Record, Totals
 
 PRODUCERS: Final = 5000
-"""Pipelines, sources and strata of all processes whose totals are kept apart, from which on there is no new process."""
+"""Limit of (pipeline, source, stratum) counters over all processes, above which no new process is admitted."""
 SILENT: Final = 86_400.0
-"""Seconds after which a process may be gone."""
+"""Seconds without a report after which a process may be gone."""
 _FRESH: Final = 60.0
-"""Seconds between two looks for those that are."""
+"""Seconds between two searches for processes that are gone."""
 
 
 @dataclass
 class _Producer:
-    """A process whose totals are taken.
+    """A process whose totals are accepted.
 
     Attributes:
-        last: When they came last, seconds since the epoch.
-        series: Of which pipelines, sources and strata they are.
+        last: When totals arrived last, seconds since the epoch.
+        series: The pipelines, sources and strata that it reports.
     """
 
     last: float
@@ -42,71 +41,73 @@ class _Producer:
 
 
 class Processes:
-    """Whose totals are taken.
+    """The processes whose totals are accepted.
 
     Attributes:
-        full_until: Until when nobody looks for room again, seconds since the epoch.
+        full_until: Until when no search for free space is made, seconds since the epoch.
     """
 
     def __init__(self) -> None:
         self.full_until = 0.0
         self._held: dict[tuple[str, float], _Producer] = {}
-        self._told = 0
+        self._series_count = 0
 
     def take(self, line: Totals, now: float) -> bool:
-        """Whether a process' counts are taken: there are not too many.
+        """Whether a process' totals are accepted.
 
         Args:
-            line: The counts.
-            now: When they came, seconds since the epoch.
+            line: The totals.
+            now: When they arrived, seconds since the epoch.
         """
-        held = self._held.get((line.instance, line.started))
-        if held is None and not self._has_room(now):
+        process = self._held.get((line.instance, line.started))
+        if process is None and not self._has_room(now):
             return False
-        held = held or self._held.setdefault((line.instance, line.started), _Producer(now))
+        process = process or self._held.setdefault((line.instance, line.started), _Producer(now))
         series = (line.pipeline, line.source, line.stratum)
-        if series not in held.series:
-            if self._told >= 2 * PRODUCERS:  # a process that is known may tell of more, within bounds
+        if series not in process.series:
+            if self._series_count >= 2 * PRODUCERS:  # a known process may report more series, within a limit
                 return False
-            held.series.add(series)
-            self._told += 1
-        held.last = now
+            process.series.add(series)
+            self._series_count += 1
+        process.last = now
         return True
 
     def _has_room(self, now: float) -> bool:
-        """Whether another process may tell its totals; those that were silent for a day make room."""
-        if self._told >= PRODUCERS and now >= self.full_until:
+        """Whether another process can be admitted; those that were silent for a day are removed."""
+        if self._series_count >= PRODUCERS and now >= self.full_until:
             self.full_until = now + _FRESH
-            self._held = {key: held for key, held in self._held.items() if held.last > now - SILENT}
-            self._told = sum(len(held.series) for held in self._held.values())
-        return self._told < PRODUCERS
+            self._held = {key: process for key, process in self._held.items() if process.last > now - SILENT}
+            self._series_count = sum(len(process.series) for process in self._held.values())
+        return self._series_count < PRODUCERS
 
     def dump(self) -> list[Any]:
-        """Plain JSON data."""
-        return [[*key, held.last, sorted(held.series)] for key, held in self._held.items()]
+        """The processes as plain JSON data."""
+        return [[*key, process.last, sorted(process.series)] for key, process in self._held.items()]
 
     def load(self, data: Sequence[Any], full_until: float) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.full_until = full_until
         self._held = {
-            (instance, started): _Producer(last, {(pipeline, source, stratum) for pipeline, source, stratum in told})
+            (instance, started): _Producer(
+                last, {(pipeline, source, stratum) for pipeline, source, stratum in series_keys}
+            )
             for instance, started, last, *rest in data
-            for told in rest or [[]]  # an older ragmon wrote no series
+            for series_keys in rest or [[]]  # older versions of ragmon wrote no series
         }
-        self._told = sum(len(held.series) for held in self._held.values())
+        self._series_count = sum(len(process.series) for process in self._held.values())
 
 
 PAIRS: Final = 32
-"""Builds with their indexes that are kept apart in a pipeline, and how many new ones it may bring in an hour."""
+"""Builds with their indexes that a configured pipeline may have, and how many any pipeline may add per hour."""
 FEW_PAIRS: Final = 8
-"""Those that are kept apart in a pipeline nobody configured: as many as are shown."""
+"""Builds with their indexes that an unconfigured pipeline may have: as many as are shown."""
 LONGEST: Final = 1 << 16
-"""Characters of a pipeline's name."""
+"""Maximum characters of a pipeline's name."""
 LONGEST_BUILD: Final = 1024
-"""Characters of a build's and an index's."""
+"""Maximum characters of the name of a build or an index."""
 _HOUR: Final = 3600.0
 _USUAL: Final = (constants.LIVE, constants.MATCH, constants.LABEL, constants.PROBE)
-"""Sources under which a configured pipeline always has its series."""
+"""Sources for which a configured pipeline always has series."""
 
 Pair = tuple[str, str]
 """A build and its index."""
@@ -114,12 +115,12 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class SeriesBudget:
-    """How many Prometheus series there may be of what nobody configured.
+    """How many Prometheus series unconfigured pipelines may have.
 
     Attributes:
-        room: What is left beside the pipelines that are configured, and `__other__`.
-        pipeline: What a pipeline takes, whatever its sources.
-        sources: What each source of a pipeline takes beside that.
+        room: Series that are left beside configured pipelines and `__other__`.
+        pipeline: Series per pipeline, whatever its sources.
+        sources: Further series per source of a pipeline.
     """
 
     room: int
@@ -128,12 +129,12 @@ class SeriesBudget:
 
 
 @dataclass
-class _Held:
-    """A pipeline that has series of its own.
+class _AdmittedPipeline:
+    """A pipeline that has its own series.
 
     Attributes:
-        last: When it was heard of last, to the minute, seconds since the epoch.
-        sources: Those it has series for.
+        last: When its last record arrived, seconds since the epoch, to the minute.
+        sources: The sources it has series for.
     """
 
     last: float
@@ -145,11 +146,11 @@ class CardinalityLimiter:
 
     Args:
         configured: Pipelines that are always admitted.
-        budget: What all others share.
+        budget: The series budget of all others.
 
     Attributes:
-        retired: `(pipeline, build, index_hash)` that made room for newer ones since somebody took them away.
-        overflow: How often a name came that is not kept apart, by kind (`ragmon.core.constants.NAME_KINDS`).
+        retired: `(pipeline, build, index_hash)` that were replaced by newer ones since the list was last taken.
+        overflow: How often a name was not admitted, by kind (`ragmon.core.constants.NAME_KINDS`).
     """
 
     def __init__(self, configured: Collection[str], budget: SeriesBudget) -> None:
@@ -159,189 +160,196 @@ class CardinalityLimiter:
         self._budget = budget
         self._used = 0
         self._due = inf
-        self._pipelines: dict[str, _Held] = {}
+        self._pipelines: dict[str, _AdmittedPipeline] = {}
         self._pairs: dict[str, dict[Pair, float]] = {}
-        self._new: dict[str, list[float]] = {}
+        self._recent_pairs: dict[str, list[float]] = {}
         self._processes = Processes()
-        self._as_they_are: set[tuple[str | None, ...]] = set()
-        self._until = 0.0
+        self._unchanged_names: set[tuple[str | None, ...]] = set()
+        self._unchanged_until = 0.0
 
     def record(self, record: Record, now: float) -> Record:
-        """The record under the names it is counted under; the same one where they are its own.
+        """The record under the names it is counted under; the same object where they do not change.
 
         Args:
             record: The record.
-            now: When it came, seconds since the epoch.
+            now: When it arrived, seconds since the epoch.
         """
         sampling = record.sampling
         stratum = None if sampling is None else sampling.stratum
-        names_of = (record.pipeline, record.source, record.build, record.index_hash, stratum)
-        if names_of in self._as_they_are and now < self._until:
+        names = (record.pipeline, record.source, record.build, record.index_hash, stratum)
+        if names in self._unchanged_names and now < self._unchanged_until:
             return record
-        found = self._renamed(record, now)
-        if now >= self._until:
-            self._as_they_are.clear()
-            self._until = now + _FRESH
-        if found is record:
-            self._as_they_are.add(names_of)
-        return found
+        renamed = self._renamed(record, now)
+        if now >= self._unchanged_until:
+            self._unchanged_names.clear()
+            self._unchanged_until = now + _FRESH
+        if renamed is record:
+            self._unchanged_names.add(names)
+        return renamed
 
     def known(self, record: Record) -> Record:
-        """An answer under the names a label on it is counted under by now; nobody is admitted for it, or makes room."""
+        """An answer under the names that a label on it is counted under now; this admits and retires nothing."""
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
-        held = self._pipelines.get(pipeline)
-        if pipeline not in self._configured and (held is None or constants.LABEL not in held.sources):
+        admitted = self._pipelines.get(pipeline)
+        if pipeline not in self._configured and (admitted is None or constants.LABEL not in admitted.sources):
             pipeline = OTHER
         pair = (record.build or "", record.index_hash or "")
-        return _under(record, pipeline, pair if pair in self._pairs.get(pipeline, {}) else (OTHER, OTHER))
+        return _renamed_to(record, pipeline, pair if pair in self._pairs.get(pipeline, {}) else (OTHER, OTHER))
 
     def _renamed(self, record: Record, now: float) -> Record:
         source = record.source or constants.REPLAY
         pipeline, pair = self._pipeline(record.pipeline or constants.DEFAULT_PIPELINE, source, now), (OTHER, OTHER)
         if record.build or record.index_hash:
             pair = self._pair(pipeline, (record.build or "", record.index_hash or ""), now)
-        return _under(record, pipeline, pair)
+        return _renamed_to(record, pipeline, pair)
 
     def totals(self, line: Totals, now: float) -> bool:
-        """Whether a producer's counts are taken: its pipeline has a name of its own, and it is one of not too many."""
-        told = line.source in constants.SOURCES and line.stratum in constants.CALL_STRATA
-        if not told or len(line.instance) > LONGEST_BUILD:
+        """Whether a producer's totals are accepted: its pipeline is admitted, and so is the process."""
+        is_valid = line.source in constants.SOURCES and line.stratum in constants.CALL_STRATA
+        if not is_valid or len(line.instance) > LONGEST_BUILD:
             return False
         if self._pipeline(line.pipeline, line.source, now) != line.pipeline:
             return False
-        taken = self._processes.take(line, now)
-        self.overflow[constants.PRODUCER_NAMES] += not taken
-        return taken
+        is_admitted = self._processes.take(line, now)
+        self.overflow[constants.PRODUCER_NAMES] += not is_admitted
+        return is_admitted
 
     def silent(self, now: float) -> list[str]:
-        """Take away the places of pipelines nobody configured and nobody heard of for a day; returns their names.
+        """Remove unconfigured pipelines without data for a day; returns their names.
 
         Args:
-            now: When something came, seconds since the epoch.
+            now: The current arrival time, seconds since the epoch.
         """
         if now < self._due:
             return []
-        gone = [name for name, held in self._pipelines.items() if self._due_at(name, held) <= now]
-        for name in gone:
+        silent_names = [name for name, admitted in self._pipelines.items() if self._due_at(name, admitted) <= now]
+        for name in silent_names:
             del self._pipelines[name]
             self._pairs.pop(name, None)
-            self._new.pop(name, None)
+            self._recent_pairs.pop(name, None)
         self._count()
-        if gone:
-            self._as_they_are.clear()
-        return gone
+        if silent_names:
+            self._unchanged_names.clear()
+        return silent_names
 
     def shows(self, pipeline: str) -> bool:
-        """Whether a pipeline has series of its own: it is configured, or was heard of and not given up."""
-        return pipeline in self._pipelines or self._stays(pipeline)
+        """Whether a pipeline has its own series: it is configured, or admitted and not removed."""
+        return pipeline in self._pipelines or self._is_permanent(pipeline)
 
     def shown(self, pipelines: Iterable[str]) -> set[str]:
-        """Of some pipelines those that have series, and of those that were never heard of as many as there is room for.
+        """The pipelines that have series, and as many of the others as the budget allows.
 
         Args:
             pipelines: Their names.
         """
-        asked = sorted(set(pipelines))
+        names = sorted(set(pipelines))
         free = (self._budget.room - self._used) // (self._budget.pipeline + self._budget.sources[constants.LIVE])
-        new = [name for name in asked if not self.shows(name)]
-        return {name for name in asked if self.shows(name)} | set(new[: max(0, free)])
+        others = [name for name in names if not self.shows(name)]
+        return {name for name in names if self.shows(name)} | set(others[: max(0, free)])
 
     def _pipeline(self, name: str, source: str, now: float) -> str:
-        """The name a pipeline is counted under; it has its place from now on, where there is one."""
+        """The name a pipeline is counted under; it is admitted if the budget allows."""
         name = OTHER if name == GONE else name
-        held = self._pipelines.get(name)
-        if held is None or source not in held.sources:
-            cost = self._cost(name, source, new=held is None)
+        admitted = self._pipelines.get(name)
+        if admitted is None or source not in admitted.sources:
+            cost = self._cost(name, source, new=admitted is None)
             if cost and name != OTHER and (self._used + cost > self._budget.room or len(name) > LONGEST):
-                self.overflow[constants.PIPELINE_NAMES if held is None else constants.SOURCE_NAMES] += 1
+                self.overflow[constants.PIPELINE_NAMES if admitted is None else constants.SOURCE_NAMES] += 1
                 return self._pipeline(OTHER, source, now)
-            held = self._pipelines.setdefault(name, _Held(now))
-            held.sources.add(source)
+            admitted = self._pipelines.setdefault(name, _AdmittedPipeline(now))
+            admitted.sources.add(source)
             self._used += cost
-            self._due = min(self._due, self._due_at(name, held))
-        held.last = now
+            self._due = min(self._due, self._due_at(name, admitted))
+        admitted.last = now
         return name
 
     def _cost(self, name: str, source: str, *, new: bool) -> int:
-        """How many series a source of a pipeline takes from what all share."""
+        """How many series of the shared budget a source of a pipeline takes."""
         reserved = (constants.LIVE,) if name == OTHER else _USUAL
-        stays = self._stays(name)
-        if stays and source in reserved:
+        is_permanent = self._is_permanent(name)
+        if is_permanent and source in reserved:
             return 0
-        return self._budget.sources.get(source, 0) + (self._budget.pipeline if new and not stays else 0)
+        return self._budget.sources.get(source, 0) + (self._budget.pipeline if new and not is_permanent else 0)
 
-    def _stays(self, name: str) -> bool:
-        """Whether a pipeline has its place whatever happens."""
+    def _is_permanent(self, name: str) -> bool:
+        """Whether a pipeline is never removed."""
         return name == OTHER or name in self._configured
 
-    def _due_at(self, name: str, held: _Held) -> float:
-        """When a pipeline gives its place back if nothing comes of it."""
-        return inf if self._stays(name) else held.last + SILENT
+    def _due_at(self, name: str, admitted: _AdmittedPipeline) -> float:
+        """When a pipeline is removed if no more data of it arrives."""
+        return inf if self._is_permanent(name) else admitted.last + SILENT
 
     def _count(self) -> None:
-        """What is taken of the budget, and when the first place may be given back."""
+        """Recompute the used budget, and when the first pipeline may be removed."""
         self._used, self._due = 0, inf
-        for name, held in self._pipelines.items():
-            for place, source in enumerate(sorted(held.sources)):
+        for name, admitted in self._pipelines.items():
+            for place, source in enumerate(sorted(admitted.sources)):
                 self._used += self._cost(name, source, new=place == 0)
-            self._due = min(self._due, self._due_at(name, held))
+            self._due = min(self._due, self._due_at(name, admitted))
 
     def _pair(self, pipeline: str, pair: Pair, now: float) -> Pair:
-        known = self._pairs.setdefault(pipeline, {})
-        if pair in known:
-            known[pair] = now
+        pairs = self._pairs.setdefault(pipeline, {})
+        if pair in pairs:
+            pairs[pair] = now
             return pair
-        lately = self._new[pipeline] = [at for at in self._new.get(pipeline, []) if at > now - _HOUR]
-        if len(lately) >= PAIRS or max(map(len, pair)) > LONGEST_BUILD:
+        recent = self._recent_pairs[pipeline] = [at for at in self._recent_pairs.get(pipeline, []) if at > now - _HOUR]
+        if len(recent) >= PAIRS or max(map(len, pair)) > LONGEST_BUILD:
             self.overflow[constants.BUILD_NAMES] += 1
             return OTHER, OTHER
-        lately.append(now)
-        if len(known) >= (PAIRS if pipeline in self._configured else FEW_PAIRS):
-            oldest = min(known, key=known.__getitem__)
-            del known[oldest]
-            self._as_they_are.clear()
+        recent.append(now)
+        if len(pairs) >= (PAIRS if pipeline in self._configured else FEW_PAIRS):
+            oldest = min(pairs, key=pairs.__getitem__)
+            del pairs[oldest]
+            self._unchanged_names.clear()
             self.retired.append((pipeline, *oldest))
-        known[pair] = now
+        pairs[pair] = now
         return pair
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The limiter as plain JSON data."""
         return {
-            "pipelines": {name: [held.last, sorted(held.sources)] for name, held in self._pipelines.items()},
+            "pipelines": {
+                name: [admitted.last, sorted(admitted.sources)] for name, admitted in self._pipelines.items()
+            },
             "overflow": self.overflow,
             "pairs": {name: [[*pair, at] for pair, at in pairs.items()] for name, pairs in self._pairs.items()},
-            "new": self._new,
+            "new": self._recent_pairs,
             "producers": self._processes.dump(),
-            "fresh": [self._until, self._processes.full_until, [list(one) for one in self._as_they_are]],
+            "fresh": [
+                self._unchanged_until,
+                self._processes.full_until,
+                [list(names) for names in self._unchanged_names],
+            ],
         }
 
     def load(self, data: Mapping[str, Any], heard: float) -> None:
-        """Go on from what `dump` wrote.
+        """Restore what `dump` wrote.
 
         Args:
-            data: What it wrote.
-            heard: When a record came last, seconds since the epoch: an older ragmon did not say it of each pipeline.
+            data: The dumped data.
+            heard: When the last record arrived, seconds since the epoch; older versions of ragmon did not store it per
+                pipeline.
         """
         self.overflow = Counter(data.get("overflow", {}))
         self._pairs = {name: {(b, i): at for b, i, at in pairs} for name, pairs in data["pairs"].items()}
-        self._new = {name: list(found) for name, found in data["new"].items()}
-        self._until, full_until, names_of = data["fresh"]
+        self._recent_pairs = {name: list(times) for name, times in data["new"].items()}
+        self._unchanged_until, full_until, unchanged_names = data["fresh"]
         self._processes.load(data["producers"], full_until)
-        self._as_they_are = {tuple(one) for one in names_of}
-        told = data["pipelines"]
-        if not isinstance(told, dict):  # an older ragmon wrote their names alone
-            told = {name: [heard, [constants.LIVE]] for name in told}
-        self._pipelines = {name: _Held(last, set(sources)) for name, (last, sources) in told.items()}
+        self._unchanged_names = {tuple(names) for names in unchanged_names}
+        pipelines = data["pipelines"]
+        if not isinstance(pipelines, dict):  # older versions of ragmon wrote only names
+            pipelines = {name: [heard, [constants.LIVE]] for name in pipelines}
+        self._pipelines = {name: _AdmittedPipeline(last, set(sources)) for name, (last, sources) in pipelines.items()}
         self._count()
 
 
-def _under(record: Record, pipeline: str, pair: Pair) -> Record:
-    """A record under other names, and in a stratum there is; the same one where they are its own.
+def _renamed_to(record: Record, pipeline: str, pair: Pair) -> Record:
+    """A record under other names, and in a known stratum; the same object where nothing changes.
 
     Args:
         record: The record.
-        pipeline: That of its pipeline.
-        pair: That of its build and its index, where it names any.
+        pipeline: The pipeline's name.
+        pair: The names of build and index, used where the record has any.
     """
     sampling = record.sampling
     if record.pipeline is not None and pipeline != record.pipeline:

@@ -1,6 +1,6 @@
-"""The cells of one time step: how often each tuple of facts was seen, and what was measured with it.
+"""The counts of one time step (how often each tuple of facts was seen, and what was measured), and of each gold item.
 
-What each gold item did: facts per item, by step while it is fresh, by the hour later, as one table in a replay.
+Counts of gold items are kept by step while fresh, by hour later, and as one table in a replay.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ragmon.metrics.facts import Key
 from ragmon.stats import buckets
 
 CELLS: Final = 4096
-"""Distinct facts a row keeps; what comes after goes into the spill."""
+"""Distinct facts that a row keeps; further ones go into the spill."""
 
 _BATCH: Final = 64
-"""Latencies that wait before they are sorted into buckets."""
+"""Latencies that are collected before they are put into buckets."""
 _stages = attrgetter(*STAGES)
 
 T = TypeVar("T")
@@ -27,13 +27,13 @@ Sums = list[int]
 
 
 class WindowBucket:
-    """Counts of one time step of one series; two rows add up in any order.
+    """The counts of one time step of one series; rows can be added in any order.
 
     Attributes:
         cells: Requests by facts.
         measures: By metric name and facts, the sums of a measured score.
-        spill: Per metric key the sums of requests past the cap on cells, and their unassessed reasons.
-        spilled: How many requests went there.
+        spill: Sums of requests above the limit on cells, by metric key, and their counts by reason where unassessed.
+        spilled: How many requests went into the spill.
     """
 
     __slots__ = ("_latency", "_pending", "cells", "measures", "spill", "spilled")
@@ -55,17 +55,17 @@ class WindowBucket:
         pending = self._pending
         pending.append(latency)
         if len(pending) >= _BATCH:
-            self._flush()
+            self._fill_histograms()
 
     @property
     def latency(self) -> dict[str, dict[int, int]]:
         """By stage, a log-bucket histogram of milliseconds."""
         if self._pending:
-            self._flush()
+            self._fill_histograms()
         return self._latency
 
-    def _flush(self) -> None:
-        """Sort what waits into buckets, a batch at a time: one by one it would be a sixth of a replay's work."""
+    def _fill_histograms(self) -> None:
+        """Put collected latencies into buckets; one by one this would be a sixth of the work of a replay."""
         for stage, values in zip(STAGES, zip(*map(_stages, self._pending), strict=True), strict=True):
             known = [ms for ms in values if ms is not None] if None in values else values
             if known:
@@ -74,23 +74,23 @@ class WindowBucket:
 
     def merge(self, other: WindowBucket) -> None:
         """Add another row's counts to this one."""
-        # Readers add up tens of thousands of rows of a few entries: a call for each of their parts is half of the work.
+        # Readers merge tens of thousands of small rows: function calls for each part would double the cost.
         cells = self.cells
         for key, n in other.cells.items():
             cells[key] = cells.get(key, 0) + n
-        for name, held in other.measures.items():
-            mine = self.measures.setdefault(name, {})
-            for key, sums in held.items():
-                add_sums(mine, key, sums)
+        for name, other_cells in other.measures.items():
+            own_cells = self.measures.setdefault(name, {})
+            for key, sums in other_cells.items():
+                add_sums(own_cells, key, sums)
         if other._pending:
-            other._flush()
+            other._fill_histograms()
         for stage, histogram in other._latency.items():
             counts = self._latency.get(stage)
             if counts is None:
                 self._latency[stage] = dict(histogram)
                 continue
-            for place, n in histogram.items():
-                counts[place] = counts.get(place, 0) + n
+            for bucket, n in histogram.items():
+                counts[bucket] = counts.get(bucket, 0) + n
         for metric, sums in other.spill.items():
             add_sums(self.spill, metric, sums)
         self.spilled += other.spilled
@@ -101,7 +101,7 @@ class WindowBucket:
         return sum(self.cells.values()) + self.spilled
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data; empty parts are left out."""
+        """The row as plain JSON data, without empty parts."""
         parts = {
             "cells": {key_text(key): n for key, n in self.cells.items()},
             "measures": {
@@ -141,26 +141,26 @@ def key_text(key: Key) -> str:
 
 
 def text_key(text: str) -> Key:
-    """The facts that `key_text` wrote."""
+    """Parse what `key_text` wrote."""
     *numbers, ranks = text.split(":")
-    flags, wanted, retrieved, found, candidates, verdicts = (int(number, 16) for number in numbers)
-    return flags, wanted, retrieved, found, candidates, verdicts, tuple(int(r) for r in ranks.split(",") if r)
+    flags, relevant, retrieved, found, candidates, verdicts = (int(number, 16) for number in numbers)
+    return flags, relevant, retrieved, found, candidates, verdicts, tuple(int(r) for r in ranks.split(",") if r)
 
 
 def add_counts(mine: dict[T, int], other: Mapping[T, int]) -> None:
-    """Add counts into a dictionary of counts."""
+    """Add counts to a dictionary of counts."""
     for key, n in other.items():
         mine[key] = mine.get(key, 0) + n
 
 
 def add_sums(mine: dict[T, Sums], key: T, sums: Iterable[int]) -> None:
-    """Add `(n, sum, squares)` to what a key holds."""
-    held = mine.get(key)
-    if held is None:
+    """Add `(n, sum, squares)` to the sums of a key."""
+    own_sums = mine.get(key)
+    if own_sums is None:
         mine[key] = list(sums)
     else:
         for i, x in enumerate(sums):
-            held[i] += x
+            own_sums[i] += x
 
 
 Table = dict[str, dict[Key, int]]
@@ -171,9 +171,9 @@ class ItemCounts:
     """The item tables of one series.
 
     Attributes:
-        steps: Tables by the start of their step, as long as rows of that age are fresh.
+        steps: Tables by the start of their step, while rows of that age are fresh.
         hours: Tables by hour since the epoch.
-        whole: What is not kept by time.
+        whole: Counts that are not kept by time.
     """
 
     __slots__ = ("hours", "steps", "whole")
@@ -195,24 +195,24 @@ class ItemCounts:
             add_table(self.hours.setdefault(start // HOUR, {}), self.steps.pop(start))
 
     def expire(self, before: float) -> None:
-        """Forget the hours that ended before a time."""
+        """Delete the hours that ended before a time."""
         for hour in [h for h in self.hours if (h + 1) * HOUR < before]:
             del self.hours[hour]
 
     def merge(self, other: ItemCounts) -> None:
         """Add another series' tables."""
-        for mine, theirs in ((self.steps, other.steps), (self.hours, other.hours)):
-            for place, table in theirs.items():
-                add_table(mine.setdefault(place, {}), table)
+        for own_tables, other_tables in ((self.steps, other.steps), (self.hours, other.hours)):
+            for start, table in other_tables.items():
+                add_table(own_tables.setdefault(start, {}), table)
         add_table(self.whole, other.whole)
 
     def window(self, start: float | None, end: float, *, hours: bool = True) -> Iterator[Table]:
-        """The tables of a window: exact steps; of older hours those that reach into it; without a start, all.
+        """The tables of a window: exact steps, and all older hours that overlap it; without a start, all tables.
 
         Args:
             start: Seconds since the epoch; None for everything.
-            end: Where it ends, exclusive.
-            hours: The window is long enough to reach into what is no longer fresh.
+            end: The end of the window, exclusive.
+            hours: Whether the window is long enough to include tables that are no longer fresh.
         """
         for step, table in self.steps.items():
             if start is None or start <= step < end:
@@ -228,7 +228,7 @@ class ItemCounts:
         return self.window(None, 0)
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The tables as plain JSON data."""
         return {
             "steps": {str(start): _dump(table) for start, table in self.steps.items()},
             "hours": {str(hour): _dump(table) for hour, table in self.hours.items()},
@@ -237,7 +237,7 @@ class ItemCounts:
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> ItemCounts:
-        """The tables `dump` wrote."""
+        """The tables that `dump` wrote."""
         tables = cls()
         tables.steps = {int(start): _load(table) for start, table in data["steps"].items()}
         tables.hours = {int(hour): _load(table) for hour, table in data["hours"].items()}
@@ -254,6 +254,6 @@ def _load(table: Mapping[str, Mapping[str, int]]) -> Table:
 
 
 def add_table(mine: Table, other: Mapping[str, Mapping[Key, int]]) -> None:
-    """Add a table's counts into another."""
+    """Add one table to another."""
     for qid, facts in other.items():
         add_counts(mine.setdefault(qid, {}), facts)

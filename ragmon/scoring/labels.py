@@ -1,10 +1,8 @@
-"""An answer and what is said of it become a record under the source `label`, and the gold item it is held against.
+"""Labels in the counts: a rated answer becomes a record of source `label`, with the gold item that the label implies.
 
-Labels on their way into the counts, minute by minute: live windows and alarms hear the first word on an answer.
-
-Counters cannot be taken back, and neither can alarms: later words on an answer, and changes of mind, count in reports.
-
-Labels in reports: at the time of the answers they are about, with the last word of each rater.
+Live, the first label of an answer counts in the minute it arrives, for windows and alarms. Counters and alarms cannot
+be undone, so later labels and corrections count only in reports. Reports count labels at the time of the answers, with
+the latest rating of each rater.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Rec
 
     Args:
         answer: The answer.
-        verdict: What is said of it.
-        ts: When it counts, seconds since the epoch: when the label came, or when the answer was given.
+        verdict: The consensus of its ratings.
+        ts: The time it counts at, seconds since the epoch: when the label arrived, or when the answer was given.
     """
     measures = dict(answer.measures or {})
     measures.pop(AnswerCorrect.name, None)
@@ -41,35 +39,35 @@ def labelled_record(answer: Record, verdict: Consensus, ts: float | None) -> Rec
 
 
 def gold_item(trace_id: str, verdict: Consensus) -> GoldItem | None:
-    """The gold that is in a verdict; None where it says neither whether nor where the answer is.
+    """The gold item that a consensus implies; None where it has neither answerability nor relevant documents.
 
-    A question of which somebody names documents has an answer, and one for which none is relevant has none, unless
-    somebody says otherwise.
+    A question with relevant documents is answerable, and one without any relevant document is not, unless a rater says
+    otherwise.
     """
-    answerable, relevant = verdict.answerable, verdict.relevant_ids
-    if answerable is None and relevant is None:
+    answerable, relevant_ids = verdict.answerable, verdict.relevant_ids
+    if answerable is None and relevant_ids is None:
         return None
-    has_answer = bool(relevant) if answerable is None else answerable
+    is_answerable = bool(relevant_ids) if answerable is None else answerable
     return GoldItem(
         qid=trace_id,
         question="",
-        answerable=has_answer,
-        citations=relevant or None,
+        answerable=is_answerable,
+        citations=relevant_ids or None,
         set_name=LABELS,
     )
 
 
 class LabelJoiner:
-    """Joins labels to answers, whichever comes first.
+    """Joins labels to answers, whichever arrives first.
 
     Args:
-        scorer: Where labelled answers are scored.
+        scorer: Scores the labelled answers.
         admit: Gives a record the names it is counted under.
-        answers: How many answers are remembered here; a server has them in its journal, and remembers none.
+        answers: How many answers are remembered here; a server remembers none, it has them in its journal.
 
     Attributes:
-        book: What was said so far.
-        heard: Told of every label whose answer is known, with the answer and when it came.
+        book: The label store.
+        heard: Called for every label whose answer is known, with the answer and the arrival time.
     """
 
     def __init__(self, scorer: Scorer, admit: Callable[[Record, float], Record], *, answers: int = 0) -> None:
@@ -77,30 +75,30 @@ class LabelJoiner:
         self.heard: Callable[[Label, Record, float], None] | None = None
         self._scorer = scorer
         self._admit = admit
-        self._most = answers
+        self._max_answers = answers
         self._answers: dict[str, Record] = {}
 
     def see(self, answer: Record, now: float) -> None:
-        """Take in an answer: labels may have waited for it.
+        """Add an answer, and join the labels that waited for it.
 
         Args:
             answer: The answer.
-            now: When it came, seconds since the epoch.
+            now: When it arrived, seconds since the epoch.
         """
-        if self._most and answer.trace_id is not None and joins(answer):
+        if self._max_answers and answer.trace_id is not None and joins(answer):
             self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
-            if len(self._answers) > self._most:
+            if len(self._answers) > self._max_answers:
                 del self._answers[next(iter(self._answers))]
         if self.book.waiting:
             self.book.expire(now)
             self._join_all(answer, now)
 
     def take(self, label: Label, now: float) -> None:
-        """Take in what a person says of an answer.
+        """Add a label.
 
         Args:
-            label: The label; where nobody has its answer, it waits for it.
-            now: When it came, seconds since the epoch. It counts now: windows of labels are of their arrival.
+            label: The label; it waits where its answer is unknown.
+            now: When it arrived, seconds since the epoch. It counts now: windows of labels use their arrival.
         """
         self.book.expire(now)
         answer = label.answer or self._answers.get(label.trace_id)
@@ -110,18 +108,18 @@ class LabelJoiner:
             self._join(label, answer, now)
 
     def _join_all(self, answer: Record, now: float) -> None:
-        """Score an answer with every label that waited for it, also where a metric raises on one of them."""
+        """Score an answer with every label that waited for it, even if a metric raises on one of them."""
         failed: Exception | None = None
         for label in self.book.take(answer.trace_id):
             try:
                 self._join(label, answer, now)
-            except Exception as error:  # noqa: BLE001 - a metric is foreign code and may raise anything
+            except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
                 failed = failed or error
         if failed is not None:
             raise failed
 
     def _join(self, label: Label, answer: Record, now: float) -> None:
-        """Score an answer with what is said of it."""
+        """Score an answer with a label."""
         if self.heard is not None:
             self.heard(label, answer, now)
         if not joins(answer):
@@ -134,17 +132,17 @@ class LabelJoiner:
 
 
 class Labelled(NamedTuple):
-    """What a report says of its labels.
+    """Summary of the labels in a report.
 
     Attributes:
-        labels: How many there are.
-        answers: Answers they are about.
-        raters: Who gave them.
-        conflicts: Answers of which raters say different things.
-        orphans: Answers that were labelled and are not here.
-        probes: Answers to gold questions that were labelled: gold says what is right.
-        maturity: The share of the labels these answers will get that is here, of all pipelines together; None where
-            there are too few to say.
+        labels: Labels.
+        answers: Answers with labels.
+        raters: Raters.
+        conflicts: Answers on which raters disagree.
+        orphans: Labelled answers that are missing.
+        probes: Labelled answers to probes, which the gold already judges.
+        maturity: The share of the labels to be expected for these answers that has arrived, over all pipelines; None
+            where there are too few to estimate it.
     """
 
     labels: int
@@ -157,14 +155,14 @@ class Labelled(NamedTuple):
 
 
 @dataclass
-class _Said:
-    """What was said of one answer.
+class _LabelledAnswer:
+    """One answer with its labels.
 
     Attributes:
         answer: The answer, as soon as it is known.
         first: When the first label was given, seconds since the epoch.
-        labels: How many labels there are.
-        raters: The last words of each.
+        labels: The number of labels.
+        raters: The latest rating of each rater.
     """
 
     answer: Record | None = None
@@ -174,101 +172,111 @@ class _Said:
 
     @property
     def at_odds(self) -> bool:
-        """Whether raters say different things."""
-        told = ({said[1] for one in self.raters.values() if (said := getattr(one, name))} for name in FIELDS)
-        return any(len(values) > 1 for values in told)
+        """Whether raters disagree."""
+        values_by_field = (
+            {value[1] for rating in self.raters.values() if (value := getattr(rating, name))} for name in FIELDS
+        )
+        return any(len(values) > 1 for values in values_by_field)
 
 
 class FinalLabels:
-    """What people say of answers once nobody changes their mind any more: the order of labels plays no part.
+    """The labels of a report, with the latest rating of each rater; their order does not matter.
 
     Attributes:
-        maturity: Once they are settled, the share of the labels to come that is here, by pipeline; pipelines with too
-            few to say are not among them.
+        maturity: After `finalise`, the share of the expected labels that has arrived, by pipeline; without pipelines
+            that have too few.
     """
 
     def __init__(self) -> None:
         self.maturity: dict[str, float] = {}
-        self._said: dict[str, _Said] = {}
+        self._answers_by_trace: dict[str, _LabelledAnswer] = {}
         self._now = time()
 
     def hear(self, label: Label, answer: Record | None = None, came: float | None = None) -> None:
-        """Take in a label.
+        """Add a label.
 
         Args:
             label: The label.
-            answer: What it is about, where that is known already.
-            came: When it came, seconds since the epoch; where nobody knows, a label whose time is none, or is yet to
-                come, is older than all others.
+            answer: Its answer, where that is known already.
+            came: When it arrived, seconds since the epoch; where that is unknown, a label without a time, or with one
+                in the future, is older than all others.
         """
-        said = self._said.setdefault(label.trace_id, _Said())
-        at = given_at(label, self._now if came is None else came)
-        at = came or 0.0 if at is None else at
-        said.labels += 1
-        said.raters.setdefault(label.rater, Rating()).hear(label, at)
-        said.first = at if said.first is None else min(said.first, at)
-        said.answer = answer or said.answer
+        labelled = self._answers_by_trace.setdefault(label.trace_id, _LabelledAnswer())
+        given = given_at(label, self._now if came is None else came)
+        given = came or 0.0 if given is None else given
+        labelled.labels += 1
+        labelled.raters.setdefault(label.rater, Rating()).hear(label, given)
+        labelled.first = given if labelled.first is None else min(labelled.first, given)
+        labelled.answer = answer or labelled.answer
 
     def meet(self, lines: Iterable[Line]) -> None:
-        """Look for answers; the newest of a trace is the one that is meant."""
+        """Find the answers in lines; the newest answer of a trace is used."""
         for line in lines:
-            if isinstance(line, Record) and line.trace_id and (said := self._said.get(line.trace_id.lower())):
-                said.answer = line
+            if (
+                isinstance(line, Record)
+                and line.trace_id
+                and (labelled := self._answers_by_trace.get(line.trace_id.lower()))
+            ):
+                labelled.answer = line
 
     def __bool__(self) -> bool:
-        return bool(self._said)
+        return bool(self._answers_by_trace)
 
     def rename(self, known: Callable[[Record], Record]) -> None:
-        """Let answers stand under the names they were counted under, which need not be their own."""
-        for said in self._said.values():
-            said.answer = None if said.answer is None else known(said.answer)
+        """Rename answers to the names they were counted under."""
+        for labelled in self._answers_by_trace.values():
+            labelled.answer = None if labelled.answer is None else known(labelled.answer)
 
     def finalise(self, scorer: Scorer) -> Labelled:
-        """Count what was said, in place of all labels that were counted before; alarms have heard them already."""
+        """Count these labels in place of all labels counted before; alarms have already processed those."""
         for key in [key for key in scorer.state.series if key.source == LABEL]:
             del scorer.state.series[key]
         scorer.forget_streams()
         scorer.steps = scorer.watch = None
-        scorer.state.retention = None  # windows end, a report does not
-        found = [(trace_id, said, said.answer) for trace_id, said in sorted(self._said.items()) if said.answer]
-        about = [(trace_id, said, answer) for trace_id, said, answer in found if joins(answer)]
-        for trace_id, said, answer in about:
-            verdict = consensus(said.raters.values())
+        scorer.state.retention = None  # windows expire, a report does not
+        with_answer = [
+            (trace_id, labelled, labelled.answer)
+            for trace_id, labelled in sorted(self._answers_by_trace.items())
+            if labelled.answer
+        ]
+        rated = [(trace_id, labelled, answer) for trace_id, labelled, answer in with_answer if joins(answer)]
+        for trace_id, labelled, answer in rated:
+            verdict = consensus(labelled.raters.values())
             scorer.observe_label(labelled_record(answer, verdict, answer.ts), gold_item(trace_id, verdict))
-        maturity, self.maturity = _maturity(about)
-        mine = [said for _, said, _ in about]
+        maturity, self.maturity = _maturity(rated)
+        rated_answers = [labelled for _, labelled, _ in rated]
         return Labelled(
-            labels=sum(said.labels for said in self._said.values()),
-            answers=len(about),
-            raters=len({rater for said in mine for rater in said.raters}),
-            conflicts=sum(said.at_odds for said in mine),
-            orphans=len(self._said) - len(found),
-            probes=len(found) - len(about),
+            labels=sum(labelled.labels for labelled in self._answers_by_trace.values()),
+            answers=len(rated),
+            raters=len({rater for labelled in rated_answers for rater in labelled.raters}),
+            conflicts=sum(labelled.at_odds for labelled in rated_answers),
+            orphans=len(self._answers_by_trace) - len(with_answer),
+            probes=len(with_answer) - len(rated),
             maturity=maturity,
         )
 
 
-def _maturity(about: Iterable[tuple[str, _Said, Record]]) -> tuple[float | None, dict[str, float]]:
-    """How much of what will be said is here, by how long labels take; it is as late as the last label.
+def _maturity(about: Iterable[tuple[str, _LabelledAnswer, Record]]) -> tuple[float | None, dict[str, float]]:
+    """The share of the expected labels that has arrived, estimated from delays until the last label.
 
-    People who label one pipeline may take days, and minutes for another: one that is labelled fast does not vouch for
-    one that is labelled slowly.
+    Delays differ between pipelines, from minutes to days, so each pipeline is estimated on its own.
 
     Args:
-        about: Answers, and what was said of them.
+        about: Answers with their labels.
 
     Returns:
-        The share of all pipelines together, None where there are too few to say, and that of each that has enough.
+        The share over all pipelines, None where there are too few labels, and the share of each pipeline that has
+        enough.
     """
-    told = [
-        (answer.pipeline or DEFAULT_PIPELINE, answer.ts, said.first)
-        for _, said, answer in about
-        if answer.ts is not None and said.first
+    times = [
+        (answer.pipeline or DEFAULT_PIPELINE, answer.ts, labelled.first)
+        for _, labelled, answer in about
+        if answer.ts is not None and labelled.first
     ]
-    until = max((first for *_, first in told), default=0.0)
-    each: dict[str, list[tuple[float, float]]] = {}
-    for pipeline, asked, first in told:
-        each.setdefault(pipeline, []).append((first - asked, until - asked))
-    found = ((pipeline, Delays(mine).maturity) for pipeline, mine in each.items())
-    of_all = Delays([one for mine in each.values() for one in mine]).maturity
-    return of_all, {pipeline: share for pipeline, share in found if share is not None}
+    until = max((first for *_, first in times), default=0.0)
+    delays_by_pipeline: dict[str, list[tuple[float, float]]] = {}
+    for pipeline, answered, first in times:
+        delays_by_pipeline.setdefault(pipeline, []).append((first - answered, until - answered))
+    shares = ((pipeline, Delays(delays).maturity) for pipeline, delays in delays_by_pipeline.items())
+    overall = Delays([delay for delays in delays_by_pipeline.values() for delay in delays]).maturity
+    return overall, {pipeline: share for pipeline, share in shares if share is not None}

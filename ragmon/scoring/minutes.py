@@ -1,4 +1,4 @@
-"""One minute of records: what alarms need of them and windows do not keep, which is what belongs together."""
+"""The records of one minute, for alarms: what windows do not keep, above all which records belong to one cluster."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ragmon.stats import buckets
 STEP: Final = 60
 """Seconds of a step."""
 CLUSTER: Final = ("session", "question")
-"""What makes one observation of several requests, the first that is known."""
+"""What makes one observation of several requests; the first known property is used."""
 TOGETHER: Final = 1024
 """Values that are put into log buckets at once."""
 SHAPES: Final = ("latency", "question_length", "answer_length", "top_score")
-"""Label-free properties whose distribution is watched."""
+"""Label-free properties whose distribution is monitored."""
 
 
 _NONE: Final[Counter[int]] = Counter()
 
 
 class CountedRecord(NamedTuple):
-    """Where a record was counted."""
+    """The key under which a record was counted."""
 
     source: str
     gold: str = ""
@@ -44,11 +44,11 @@ class Step:
 
     Attributes:
         minute: Minutes since the epoch.
-        facts: By place and cluster, how often each tuple of facts was seen.
-        measures: By place and metric, by cluster, `(n, sum in micro-units)` of what was measured on text.
+        facts: By key and cluster, how often each tuple of facts was seen.
+        measures: By key and metric, by cluster, `(n, sum in micro-units)` of what was measured on text.
         latency: By source and cluster, the total latencies in milliseconds.
-        shapes: By source and property, how many of its values fall into each log bucket.
-        values: Those that are not in a bucket yet: many are put there at once.
+        shapes: By source and property, the number of values in each log bucket.
+        values: Values that are not in buckets yet; they are added in batches.
         indexes: `(build, index_hash)` seen.
     """
 
@@ -61,24 +61,24 @@ class Step:
     indexes: set[tuple[str, str]] = field(default_factory=set)
 
     def count(self, place: CountedRecord, cluster: str, key: Key, measured: Mapping[str, int]) -> None:
-        """Add one request where it was counted."""
+        """Add one request under its key."""
         clusters = self.facts.get(place)
         if clusters is None:
             clusters = self.facts[place] = {}
-        held = clusters.setdefault(cluster, {})
-        held[key] = held.get(key, 0) + 1
+        counts = clusters.setdefault(cluster, {})
+        counts[key] = counts.get(key, 0) + 1
         for name, score in measured.items():
             sums = self.measures.setdefault((place, name), {}).setdefault(cluster, [0, 0])
             sums[0] += 1
             sums[1] += score
 
     def look(self, source: str, cluster: str, record: Record) -> None:
-        """Add what is watched of a request whatever its facts."""
+        """Add the monitored properties of a request that do not depend on its facts."""
         if record.index_hash:
             self.indexes.add((record.build or "", record.index_hash))
-        told = record.latency_ms
-        if told is not None and told.total is not None:
-            self.latency.setdefault(source, {}).setdefault(cluster, []).append(told.total)
+        latency = record.latency_ms
+        if latency is not None and latency.total is not None:
+            self.latency.setdefault(source, {}).setdefault(cluster, []).append(latency.total)
         for name, value in _shapes(record):
             values = self.values.setdefault((source, name), [])
             values.append(value)
@@ -86,23 +86,26 @@ class Step:
                 self.flush()
 
     def shape(self, source: str, name: str) -> Counter[int]:
-        """How many values of a property fall into each log bucket."""
+        """The number of values of a property in each log bucket."""
         self.flush()
         return self.shapes.get((source, name), _NONE)
 
     def flush(self) -> None:
-        """Put values into their buckets: a busy minute must not be kept, and saved, value by value."""
+        """Put values into their buckets, so that a busy minute is not kept and saved value by value."""
         for key, values in self.values.items():
             self.shapes.setdefault(key, Counter()).update(buckets(values))
         self.values.clear()
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The step as plain JSON data."""
         self.flush()
         return {
             "minute": self.minute,
             "facts": [
-                [*place, {cluster: {key_text(key): n for key, n in held.items()} for cluster, held in clusters.items()}]
+                [
+                    *place,
+                    {cluster: {key_text(key): n for key, n in cells.items()} for cluster, cells in clusters.items()},
+                ]
                 for place, clusters in self.facts.items()
             ],
             "measures": [[*place, name, clusters] for (place, name), clusters in self.measures.items()],
@@ -113,12 +116,12 @@ class Step:
 
     @classmethod
     def load(cls, data: Mapping[str, Any]) -> Step:
-        """The step `dump` wrote."""
+        """The step that `dump` wrote."""
         return cls(
             data["minute"],
             {
                 CountedRecord(*place): {
-                    c: {text_key(key): n for key, n in held.items()} for c, held in clusters.items()
+                    c: {text_key(key): n for key, n in cells.items()} for c, cells in clusters.items()
                 }
                 for *place, clusters in data["facts"]
             },
@@ -130,38 +133,38 @@ class Step:
 
 
 def _counter(counts: Mapping[str, int] | list[float]) -> Counter[int]:
-    """Counts whose keys became text, as those of JSON are; older states hold each value."""
+    """Counts with integer keys, from JSON whose keys are text; older states have a list of values."""
     if isinstance(counts, list):
         return Counter(buckets(counts))
     return Counter({int(key): n for key, n in counts.items()})
 
 
 def _shapes(record: Record) -> Iterator[tuple[str, float]]:
-    """Latency, lengths in characters and the best retrieval score, as far as they were captured."""
-    told, answer, took = record.facts, record.answer_json, record.latency_ms
-    if took is not None and took.total is not None:
-        yield "latency", took.total
+    """The captured ones of: latency, lengths in characters, and the best retrieval score."""
+    facts, answer, latency = record.facts, record.answer_json, record.latency_ms
+    if latency is not None and latency.total is not None:
+        yield "latency", latency.total
     if record.q is not None and not redacted(record, "q"):
         yield "question_length", float(len(record.q))
-    elif told is not None and told.question_chars is not None:
-        yield "question_length", float(told.question_chars)
+    elif facts is not None and facts.question_chars is not None:
+        yield "question_length", float(facts.question_chars)
     if answer is not None and answer.claim is not None and not redacted(record, "claim"):
         yield "answer_length", float(len(answer.claim))
-    elif told is not None and told.claim_chars is not None:
-        yield "answer_length", float(told.claim_chars)
+    elif facts is not None and facts.claim_chars is not None:
+        yield "answer_length", float(facts.claim_chars)
     if record.scores:
         yield "top_score", record.scores[0]
 
 
 def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUSTER) -> str:
-    """What a record shares its fate with: its gold item, its session, or everybody who asked the same question.
+    """The cluster of a record: its gold item, its session, or all requests with the same question.
 
-    Sessions and questions are hashed: a checkpoint holds no text.
+    Sessions and questions are hashed, because a checkpoint holds no text.
 
     Args:
         record: The record.
         item: Its gold item.
-        by: Which of `session` and `question` count.
+        by: Which of `session` and `question` are used.
     """
     if item is not None:
         return item.qid
@@ -180,15 +183,15 @@ def _digest(kind: str, text: str) -> str:
 
 
 class MinuteBatches:
-    """Steps that are still open, of all pipelines.
+    """The open steps of all pipelines.
 
     Args:
-        slices: Slices that alarms guard; others are not collected.
+        slices: Slices that alarms watch; others are not collected.
         cluster: What makes a cluster, by pipeline.
 
     Attributes:
-        closed: The last minute that had records and was handed out.
-        late: Records that came after their minute was, and count in a later one.
+        closed: The last minute with records that was closed.
+        late: Records that arrived after their minute was closed, and count in a later one.
     """
 
     def __init__(
@@ -211,12 +214,12 @@ class MinuteBatches:
         measured: Mapping[str, int],
         slices: Iterable[str],
     ) -> None:
-        """Keep what a record says with the others of its minute, if it won the uniform draw at a known rate.
+        """Add a record to the step of its minute, if the uniform sampler kept it at a known rate.
 
         Args:
-            pipeline: Whose record it is.
-            arrival: When it came, seconds since the epoch.
-            source: Where it was counted.
+            pipeline: Its pipeline.
+            arrival: When it arrived, seconds since the epoch.
+            source: The source it is counted under.
             record: The record.
             item: Its gold item.
             key: Its facts.
@@ -225,7 +228,7 @@ class MinuteBatches:
         """
         if record.sampling is not None and not record.sampling.drawn:
             return
-        if source not in AGAIN:  # what is matched or labelled was counted as user traffic
+        if source not in AGAIN:  # matched and labelled records were already counted as live traffic
             self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
@@ -237,7 +240,7 @@ class MinuteBatches:
             step.look(source, cluster, record)
 
     def _at(self, pipeline: str, arrival: float) -> Step:
-        """The step a record belongs to; one that comes after its minute was handed out counts in a later one."""
+        """The step of an arrival; a record that arrives after its minute was closed counts in a later one."""
         minute = max(int(arrival) // STEP, self.closed + 1)
         steps = self._open.setdefault(minute, {})
         step = steps.get(pipeline)
@@ -246,22 +249,22 @@ class MinuteBatches:
         return step
 
     def close(self, before: float) -> list[tuple[str, Step]]:
-        """Hand out every step that ended before a time, in order."""
-        found = []
+        """Close and return every step that ended before a time, in order."""
+        closed_steps = []
         for minute in sorted(minute for minute in self._open if (minute + 1) * STEP <= before):
-            found += sorted(self._open.pop(minute).items(), key=lambda entry: entry[0])
-            for _, step in found:
+            closed_steps += sorted(self._open.pop(minute).items(), key=lambda entry: entry[0])
+            for _, step in closed_steps:
                 step.flush()
             self.closed = minute
-        return found
+        return closed_steps
 
     def dump(self) -> dict[str, Any]:
-        """Plain JSON data."""
+        """The open steps as plain JSON data."""
         steps = [(pipeline, step.dump()) for steps in self._open.values() for pipeline, step in steps.items()]
         return {"closed": self.closed, "late": self.late, "open": steps}
 
     def restore(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.closed, self.late = data["closed"], data["late"]
         self._open = {}
         for pipeline, step in data["open"]:

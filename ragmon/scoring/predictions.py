@@ -1,6 +1,7 @@
-"""A label and a cheap score of the same answer: three measures whose sums add up as all others do.
+"""Prediction-powered estimates from labels and a cheap proxy score of the same answers.
 
-From the sums of y, f and y + f, and of their squares, follows the sum of y f to the last bit.
+Three measures are kept per proxy, whose sums add up as all others do: y (label), f (proxy) and y + f. From their sums
+and sums of squares follows the sum of y f to the last bit.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from ragmon.scoring.windows import State
 from ragmon.stats.prediction import FEWEST, Predicted, Stratified, StratumSample, Sums, predicted, stratified
 
 METRIC: Final = AnswerCorrect.name
-"""The metric whose labels are made more certain."""
+"""The metric whose estimates are made more precise."""
 _SOURCES: Final = (constants.LIVE, constants.LABEL)
 _LABEL, _PROXY, _BOTH = (f"~{METRIC}", f"~{METRIC}~proxy", f"~{METRIC}~both")
 
 
 class Prediction(NamedTuple):
-    """What labels and proxies say together.
+    """The estimate from labels and a proxy.
 
     Attributes:
-        pipeline: Whose answers.
-        window: Over which window.
+        pipeline: The pipeline of the answers.
+        window: The window.
         proxy: The score that every answer has.
-        told: The mean of the labels all answers would have; of several strata, put together.
+        told: The estimated mean of the labels that all answers would have; combined over strata where there are
+            several.
     """
 
     pipeline: str
@@ -39,25 +41,25 @@ class Prediction(NamedTuple):
 
 
 def pairs(measured: Mapping[str, int]) -> dict[str, int]:
-    """What is measured of a labelled answer for each score it has, in micro-units."""
+    """The measures of a labelled answer for each of its proxies, in micro-units."""
     label = measured.get(METRIC)
     if label is None:
         return {}
-    found: dict[str, int] = {}
+    measures: dict[str, int] = {}
     for name, proxy in measured.items():
         if name != METRIC:
-            found |= {name + _LABEL: label, name + _PROXY: proxy, name + _BOTH: label + proxy}
-    return found
+            measures |= {name + _LABEL: label, name + _PROXY: proxy, name + _BOTH: label + proxy}
+    return measures
 
 
 def sums_of(labelled: WindowBucket, answers: WindowBucket, proxy: str, table: ScoreTable) -> Sums:
-    """Labels and proxies of labelled answers, and the proxies of all.
+    """The sums of labels and proxies over labelled answers, and of the proxy over all answers.
 
     Args:
         labelled: Labelled answers.
         answers: All answers, labelled or not.
-        proxy: The score.
-        table: Says which answers are in its denominator.
+        proxy: The proxy score.
+        table: Decides which answers are in its denominator.
     """
     n, y, yy = _sums(labelled, proxy + _LABEL)
     _, f, ff = _sums(labelled, proxy + _PROXY)
@@ -68,54 +70,56 @@ def sums_of(labelled: WindowBucket, answers: WindowBucket, proxy: str, table: Sc
 
 
 def _sums(row: WindowBucket, name: str) -> tuple[int, int, int]:
-    found = [0, 0, 0]
-    for held in row.measures.get(name, {}).values():
-        found = [mine + other for mine, other in zip(found, held, strict=True)]
-    n, total, squares = found
+    sums = [0, 0, 0]
+    for cell in row.measures.get(name, {}).values():
+        sums = [own + other for own, other in zip(sums, cell, strict=True)]
+    n, total, squares = sums
     return n, total, squares
 
 
 def predictions(
     state: State, table: ScoreTable, windows: Mapping[str, int | None], now: float, proxy: Callable[[str], str]
 ) -> list[Prediction]:
-    """What labels and proxies say together, of the audit members of every pipeline that has labels.
+    """The estimates of every pipeline that has labels, for the audit members.
 
-    Each stratum is estimated on its own and weighs what it holds of them: whoever labels may prefer some answers.
-    Labels of a window are those that came in it, answers those that were given in it: what a proxy's score says of an
-    answer is taken to be the same for both.
+    Each stratum is estimated on its own and weighted by its share of the audit members, because raters may prefer some
+    answers. Labels of a window are those that arrived in it, answers those given in it: the relation between proxy and
+    label is assumed to be the same for both.
 
     Args:
-        state: What was counted.
+        state: The counts.
         table: The metrics.
         windows: Spans in seconds by name; None is everything.
         now: Seconds since the epoch.
-        proxy: The score to go by, by pipeline.
+        proxy: The proxy score of each pipeline.
     """
-    found = []
-    labelled = sorted({key.pipeline for key in state.series if key.source == constants.LABEL} - {constants.GONE})
-    for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled):
+    estimates = []
+    labelled_pipelines = sorted(
+        {key.pipeline for key in state.series if key.source == constants.LABEL} - {constants.GONE}
+    )
+    for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled_pipelines):
         for window, span in windows.items():
             parts = _parts(state, table, pipeline, name, span, now)
             if sum(part.sums.labels for part in parts) >= FEWEST:
-                told = predicted(parts[0].sums) if len(parts) == 1 else stratified(parts)
-                found.append(Prediction(pipeline, window, name, told))
-    return found
+                estimate = predicted(parts[0].sums) if len(parts) == 1 else stratified(parts)
+                estimates.append(Prediction(pipeline, window, name, estimate))
+    return estimates
 
 
 def _parts(
     state: State, table: ScoreTable, pipeline: str, proxy: str, span: int | None, now: float
 ) -> list[StratumSample]:
-    """What is known of each stratum in one window."""
+    """The sample of each stratum in one window."""
     rows: dict[str, dict[str, WindowBucket]] = {}
     for key, series in state.series.items():
         if key.pipeline == pipeline and key.source in _SOURCES and key.drawn and not key.slice:
             row = rows.setdefault(key.stratum, {source: WindowBucket() for source in _SOURCES})[key.source]
-            for found in state.window(series, span, now):
-                row.merge(found)
-    parts = []
+            for bucket in state.window(series, span, now):
+                row.merge(bucket)
+    samples = []
     for stratum, by_source in sorted(rows.items()):
         answers = by_source[constants.LIVE]
         sums = sums_of(by_source[constants.LABEL], answers, proxy, table)
         known = sum(n for facts, n in answers.cells.items() if not facts[0] & OUTCOME_UNKNOWN)
-        parts.append(StratumSample(stratum, answers.count, max(known, sums.records, sums.labels), sums))
-    return [part for part in parts if part.total or part.sums.labels]
+        samples.append(StratumSample(stratum, answers.count, max(known, sums.records, sums.labels), sums))
+    return [sample for sample in samples if sample.total or sample.sums.labels]

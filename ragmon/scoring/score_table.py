@@ -1,6 +1,7 @@
-"""From counts to means: the score of every metric for every tuple of facts, computed once.
+"""Means from counts: the score of every metric for each tuple of facts, computed once.
 
-Means over all traffic from records kept at different rates: every stratum weighs what it holds of all calls.
+`weighted` estimates means over all traffic from records kept at different rates: every stratum is weighted by its
+calls.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from ragmon.scoring.counts import WindowBucket
 from ragmon.stats.strata import Estimate, Stratum, post_stratified
 
 MEMORY: Final = 65_536
-"""Tuples of facts whose scores are remembered."""
+"""Tuples of facts whose scores are cached."""
 
 Score = int | str | None
-"""Micro-units, the reason it is unknown, or None: not in the denominator."""
+"""Micro-units, the reason why it is unknown, or None for a request outside the denominator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A mean and what stands behind it.
+    """A mean with its counts.
 
     Attributes:
         n: Requests in the denominator.
         sum: Sum of their scores in micro-units.
         squares: Sum of the squares.
-        unassessed: Requests that belong in it but could not be scored, by reason.
+        unassessed: Requests in the denominator that could not be scored, by reason.
     """
 
     n: int = 0
@@ -42,19 +43,19 @@ class Stat:
 
     @property
     def value(self) -> float | None:
-        """The mean; None where nothing was scored: an empty denominator is no data, never 0 or 1."""
+        """The mean; None where nothing was scored: an empty denominator means no data, never 0 or 1."""
         return self.sum / (self.n * stats.MICRO) if self.n else None
 
     @property
     def estimate(self) -> Estimate:
-        """The mean of these requests with its 95 % interval, as a sample in which all were drawn alike."""
+        """The mean with its 95 % interval, for a sample in which all requests had the same probability."""
         total = self.sum / stats.MICRO
         lower, upper = stats.graded(self.n, total, self.squares / stats.MICRO**2)
         return Estimate(self.value, lower, upper, self.n, float(self.n), 0.0, float(self.n), ())
 
 
-class _Tally:
-    """A statistic that is being added up."""
+class _StatBuilder:
+    """A `Stat` under construction."""
 
     __slots__ = ("n", "squares", "sum", "unassessed")
 
@@ -75,75 +76,75 @@ class _Tally:
 
 
 class ScoreTable:
-    """The scores of facts.
+    """The scores of every metric for each tuple of facts.
 
     Args:
-        metrics: By key.
+        metrics: The metrics by key.
     """
 
     def __init__(self, metrics: Mapping[str, Metric]) -> None:
         self.metrics = dict(metrics)
-        self._memory: dict[Key, tuple[Score, ...]] = {}
-        self._keys: dict[Key, Key] = {}
+        self._cache: dict[Key, tuple[Score, ...]] = {}
+        self._shared_keys: dict[Key, Key] = {}
 
     def shared(self, key: Key) -> Key:
-        """The one tuple that stands for these facts wherever they are counted."""
-        if len(self._keys) >= MEMORY:
-            self._keys.clear()
-        return self._keys.setdefault(key, key)
+        """The single tuple object that represents these facts everywhere."""
+        if len(self._shared_keys) >= MEMORY:
+            self._shared_keys.clear()
+        return self._shared_keys.setdefault(key, key)
 
     def scores(self, key: Key) -> tuple[Score, ...]:
-        """One score per metric, in the order of `metrics`; measured ones say here only whether they apply."""
-        found = self._memory.get(key)
-        if found is None:
-            if len(self._memory) >= MEMORY:
-                self._memory.clear()
+        """One score per metric, in the order of `metrics`; for measured metrics, only whether they apply."""
+        scores = self._cache.get(key)
+        if scores is None:
+            if len(self._cache) >= MEMORY:
+                self._cache.clear()
             facts = Facts._make(key)
-            found = self._memory[key] = tuple(_score(metric, facts) for metric in self.metrics.values())
-        return found
+            scores = self._cache[key] = tuple(_score(metric, facts) for metric in self.metrics.values())
+        return scores
 
     def applying(self, key: Key, measured: Mapping[str, int]) -> dict[str, int]:
-        """Of scores that were measured, those of metrics in whose denominator a request with these facts is."""
+        """The measured scores of metrics that have a request with these facts in their denominator."""
         if not measured:
             return {}
-        found = zip(self.metrics, self.scores(key), strict=True)
-        return {name: measured[name] for name, score in found if name in measured and isinstance(score, int)}
+        scores = zip(self.metrics, self.scores(key), strict=True)
+        return {name: measured[name] for name, score in scores if name in measured and isinstance(score, int)}
 
     def of(self, row: WindowBucket) -> dict[str, Stat]:
-        """Every metric of one row."""
-        tallies = {name: _Tally() for name in self.metrics}
+        """The statistics of every metric for one row."""
+        builders = {name: _StatBuilder() for name in self.metrics}
         measured = [row.measures.get(name, {}) if metric.measured else None for name, metric in self.metrics.items()]
-        places = list(zip(tallies.values(), measured, strict=True))
+        columns = list(zip(builders.values(), measured, strict=True))
         for key, count in row.cells.items():
-            for (tally, cells), score in zip(places, self.scores(key), strict=True):
+            for (builder, cells), score in zip(columns, self.scores(key), strict=True):
                 if score is None:
                     continue
                 if isinstance(score, str):
-                    tally.miss(score, count)
+                    builder.miss(score, count)
                 elif cells is None:
-                    tally.add(count, count * score, count * score * score)
+                    builder.add(count, count * score, count * score * score)
                 elif key in cells:
-                    tally.add(*cells[key])
-        for spilled, sums in row.spill.items():
-            name, _, reason = spilled.partition("|")
-            if name in tallies and reason:
-                tallies[name].miss(reason, sums[0])
-            elif name in tallies:
-                tallies[name].add(*sums)
-        return {name: tally.stat() for name, tally in tallies.items()}
+                    builder.add(*cells[key])
+        for spill_key, sums in row.spill.items():
+            name, _, reason = spill_key.partition("|")
+            if name in builders and reason:
+                builders[name].miss(reason, sums[0])
+            elif name in builders:
+                builders[name].add(*sums)
+        return {name: builder.stat() for name, builder in builders.items()}
 
     def spill(self, row: WindowBucket, key: Key, measured: Mapping[str, int]) -> None:
-        """Add a request to a row that is full: its scores are kept, its facts are not."""
+        """Add a request to a full row: its scores are kept, its facts are not."""
         row.spilled += 1
         for (name, metric), score in zip(self.metrics.items(), self.scores(key), strict=True):
             value = measured.get(name) if metric.measured and isinstance(score, int) else score
             if isinstance(value, str):
                 row.spill.setdefault(f"{name}|{value}", [0, 0, 0])[0] += 1
             elif value is not None:
-                held = row.spill.setdefault(name, [0, 0, 0])
-                held[0] += 1
-                held[1] += value
-                held[2] += value * value
+                sums = row.spill.setdefault(name, [0, 0, 0])
+                sums[0] += 1
+                sums[1] += value
+                sums[2] += value * value
 
 
 def _score(metric: Metric, facts: Facts) -> Score:
@@ -160,25 +161,27 @@ def weighted(rows: Mapping[str, WindowBucket], calls: Mapping[str, int], table: 
     """Every metric over all calls.
 
     Args:
-        rows: By stratum, what was kept of it, for whatever reason: within a stratum both draws are random.
-        calls: By stratum, all calls.
+        rows: The kept records of each stratum, whatever they were kept for: within a stratum both samples are random.
+        calls: The number of all calls of each stratum.
         table: The metrics.
     """
     rows = {name: row for name, row in rows.items() if name != constants.UNKNOWN_WEIGHT}
-    known = {name: (table.of(row), row.count) for name, row in rows.items()}
+    stats_by_stratum = {name: (table.of(row), row.count) for name, row in rows.items()}
     strata = sorted({*rows, *calls})
     return {
-        key: post_stratified([_stratum(name, key, metric, known.get(name), calls.get(name, 0)) for name in strata])
+        key: post_stratified(
+            [_stratum(name, key, metric, stats_by_stratum.get(name), calls.get(name, 0)) for name in strata]
+        )
         for key, metric in table.metrics.items()
     }
 
 
-def _stratum(name: str, key: str, metric: Metric, known: tuple[Mapping[str, Stat], int] | None, calls: int) -> Stratum:
-    """What is known of one metric in one stratum."""
-    if known is None:
+def _stratum(name: str, key: str, metric: Metric, sample: tuple[Mapping[str, Stat], int] | None, calls: int) -> Stratum:
+    """The sample of one metric in one stratum."""
+    if sample is None:
         return Stratum(name, calls, 0, 0, 0.0, 0.0)
-    found, count = known
-    stat = found[key]
-    # Of a score that is measured on text it is not known which of the other records would have had one.
+    stats_by_metric, count = sample
+    stat = stats_by_metric[key]
+    # For a score measured on text it is unknown which of the other records would have had one.
     assessed = stat.n if metric.measured else count - sum(stat.unassessed.values())
     return Stratum(name, calls, assessed, stat.n, stat.sum / stats.MICRO, stat.squares / stats.MICRO**2)

@@ -1,6 +1,6 @@
-"""How the records of a pipeline are reduced, and the streams that are reduced alike.
+"""The scorer: counts each record in its series, from the record, its gold item and the metrics.
 
-The only place where record, gold item, metrics and windows meet: one call per record, live and offline alike.
+This is the only place where record, gold item, metrics and windows meet: one call per record, live and offline alike.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ragmon.scoring.windows import SeriesKey, State, WindowSeries
 
 @dataclass(frozen=True)
 class ReductionRules:
-    """How the records of a pipeline are reduced.
+    """How the records of a pipeline are reduced to facts.
 
     Args:
         facts: The refusal rule and the latency bound.
-        grounded_threshold: From which groundedness an answer counts as grounded.
+        grounded_threshold: The groundedness from which an answer counts as grounded.
         slices: Tags that become series: allowed values by tag name.
     """
 
@@ -44,7 +44,7 @@ class ReductionRules:
 
 @dataclass
 class StreamCache:
-    """Records that share pipeline, source, build and index, and everything that follows from those.
+    """What follows from the pipeline, source, build and index of a record; cached for all records that share them.
 
     Attributes:
         series: By source, gold version, slice, audit and stratum.
@@ -61,29 +61,29 @@ class StreamCache:
 
 _KEPT_ALL = Sampling()
 _NOTHING: Mapping[str, int] = MappingProxyType({})
-_WHOLE = ("",)
+_NO_SLICE = ("",)
 Watch = Callable[[str, str, Record, Key, Mapping[str, int], Sequence[str]], None]
-"""Told of every request that is counted: its pipeline, source, facts, what was measured on it, and its slices."""
+"""Called for every counted request: pipeline, source, record, facts, measured scores and slices."""
 FUTURE = 300.0
-"""Seconds a record's time may lie ahead of the clock."""
+"""Seconds that a record's time may be ahead of the clock."""
 STREAMS = 4096
-"""Streams that are remembered; builds and indexes come and go."""
+"""Stream caches that are kept; builds and indexes change over time."""
 
 
 class Scorer:
     """Scores records into a state.
 
     Args:
-        gold: The gold items records are matched with; None scores only what needs no gold.
+        gold: The gold items that records are matched with; with None, only metrics that need no gold are scored.
         metrics: By key; default: every registered metric with k = 1, 3, 5, 10.
         rules: How records are reduced.
-        by_pipeline: Other rules for some pipelines.
-        state: Where to count; default: a new state that keeps everything.
-        clock: Seconds since the epoch, to refuse records from the future; None trusts their time (replay).
-        steps: Where records of one minute are kept together, for alarms; None where nobody asks.
+        by_pipeline: Other rules for single pipelines.
+        state: The state to count in; default: a new state that keeps everything.
+        clock: Seconds since the epoch, to drop records from the future; None trusts their time (replay).
+        steps: Collects the records of each minute for alarms; None where there are no alarms.
 
     Attributes:
-        watch: Told of every request that is counted.
+        watch: Called for every counted request.
 
     Example:
         >>> from ragmon.core.record import Answer, Record
@@ -135,22 +135,22 @@ class Scorer:
         item = stream.items.by_qid.get(record.qid)
         if item is None and (record.q is not None or record.facts is not None):
             item = stream.items.by_text(record)
-        told = record.facts
-        measured, grounded = _NOTHING, told.grounded if told is not None else None
+        facts = record.facts
+        measured, grounded = _NOTHING, facts.grounded if facts is not None else None
         if record.contexts is not None or record.measures is not None or self._always:
             measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
         if stream.source == constants.LIVE and item is not None:
-            # A matched user question stays user traffic without its gold, and is a gold draw in a series of its own.
-            plain = stream.rules.facts.read(record, None, grounded)
-            counted = self._count(stream, constants.LIVE, record, None, plain, measured) and self._count(
+            # A matched live request counts twice: as live traffic without its gold item, and as a match.
+            key_without_gold = stream.rules.facts.read(record, None, grounded)
+            is_counted = self._count(stream, constants.LIVE, record, None, key_without_gold, measured) and self._count(
                 stream, constants.MATCH, record, item, key, measured
             )
-            if counted and (record.sampling is None or record.sampling.drawn):
+            if is_counted and (record.sampling is None or record.sampling.drawn):
                 self.state.matched[stream.pipeline, stream.items.how(record)] += 1
         else:
-            counted = self._count(stream, stream.source, record, item, key, measured)
-        if not counted:
+            is_counted = self._count(stream, stream.source, record, item, key, measured)
+        if not is_counted:
             return self._drop(constants.TOO_OLD)
         self.scored += 1
         if item is None:
@@ -158,33 +158,33 @@ class Scorer:
         return True
 
     def observe_label(self, record: Record, item: GoldItem | None) -> bool:
-        """Score an answer that somebody labelled; it counted as a request when it came, and is none here.
+        """Score a labelled answer; the answer was already counted as a request when it arrived.
 
         Args:
-            record: The answer with what is said of it, of source `label`.
-            item: What is said of its question, in place of a gold item.
+            record: The answer with its label, of source `label`.
+            item: The gold item that the label implies.
 
         Returns:
-            True when it was scored; False when it is older than anything that is kept.
+            True when it was scored; False when it is older than the retention.
         """
         stream = self._stream(record)
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        beside = pairs(measured) if key[0] & SHIPPED else {}
-        return self._count(stream, constants.LABEL, record, item, key, {**measured, **beside})
+        proxy_measures = pairs(measured) if key[0] & SHIPPED else {}
+        return self._count(stream, constants.LABEL, record, item, key, {**measured, **proxy_measures})
 
     def scores(self, record: Record) -> dict[str, float]:
-        """What each metric says of one record, by metric; nothing is counted."""
+        """The score of each metric for one record; nothing is counted."""
         stream = self._stream(record)
         item = self.gold.match(record)
         measured, grounded = self._measure(record, item, stream.rules.grounded_threshold)
         key = stream.rules.facts.read(record, item, grounded)
-        found = zip(self.table.metrics.items(), self.table.scores(key), strict=True)
-        told = {name: measured.get(name) if metric.measured else score for (name, metric), score in found}
-        return {name: score / stats.MICRO for name, score in told.items() if isinstance(score, int)}
+        table_scores = zip(self.table.metrics.items(), self.table.scores(key), strict=True)
+        scores = {name: measured.get(name) if metric.measured else score for (name, metric), score in table_scores}
+        return {name: score / stats.MICRO for name, score in scores.items() if isinstance(score, int)}
 
     def _stream(self, record: Record) -> StreamCache:
-        """The stream a record belongs to, opened when it is the first of it."""
+        """A new stream cache for a record."""
         rules = self._by_pipeline.get(record.pipeline or constants.DEFAULT_PIPELINE, self._rules)
         stream = StreamCache(
             pipeline=record.pipeline or constants.DEFAULT_PIPELINE,
@@ -200,7 +200,7 @@ class Scorer:
         return stream
 
     def forget_streams(self) -> None:
-        """Look series up again: some were added to others."""
+        """Clear the stream caches, because series were merged or removed."""
         self._streams.clear()
 
     def _drop(self, reason: str) -> bool:
@@ -212,15 +212,15 @@ class Scorer:
     ) -> tuple[Mapping[str, int], bool | None]:
         """The measured scores in micro-units, and whether the answer is grounded, where text was captured.
 
-        A score that travelled with the record was measured where the text was, and counts as it stands. Text that
-        redaction changed is not measured.
+        A score that the record carries was measured where the text was, and is used as it is. Text that redaction
+        changed is not measured.
         """
-        told, facts = record.measures or {}, record.facts
+        carried, facts = record.measures or {}, record.facts
         measured: dict[str, int] = {}
         grounded = facts.grounded if facts is not None else None
-        changed = facts is not None and facts.redacted
+        is_redacted = facts is not None and facts.redacted
         for metric in self._measured:
-            score = told.get(metric.key) if changed or metric.key in told else metric.measure(record, item)
+            score = carried.get(metric.key) if is_redacted or metric.key in carried else metric.measure(record, item)
             if score is None or not math.isfinite(score):
                 continue
             measured[metric.key] = stats.micro(min(1.0, max(0.0, score)))
@@ -237,24 +237,24 @@ class Scorer:
         key: Key,
         measured: Mapping[str, int],
     ) -> bool:
-        """Count one request in its series, and again in each of its slices; False when it is too old."""
-        self.table.scores(key)  # a metric that raises does so before anything of the request is counted
+        """Count a request in its series and in each of its slices; False when it is too old."""
+        self.table.scores(key)  # a metric that raises must do so before anything is counted
         if not self._add(stream, source, "", record, item, key, measured):
             return False
         slices = stream.rules.slices
-        found = _slices_of(record, item, slices) if slices else ()
+        request_slices = _slices_of(record, item, slices) if slices else ()
         if self.watch is not None:
-            self.watch(stream.pipeline, source, record, key, measured, found)
-        for where in found:
-            self._add(stream, source, where, record, item, key, measured)
+            self.watch(stream.pipeline, source, record, key, measured, request_slices)
+        for request_slice in request_slices:
+            self._add(stream, source, request_slice, record, item, key, measured)
         if self.steps is not None:
             arrival = record.ts if self._clock is None else self._clock()
             if arrival is not None:
-                told = self.table.applying(key, measured)
-                self.steps.collect(stream.pipeline, arrival, source, record, item, key, told, found)
+                applying = self.table.applying(key, measured)
+                self.steps.collect(stream.pipeline, arrival, source, record, item, key, applying, request_slices)
         return True
 
-    def _add(  # one place for everything a request adds to a series
+    def _add(  # everything that a request adds to a series
         self,
         stream: StreamCache,
         source: str,
@@ -264,7 +264,7 @@ class Scorer:
         key: Key,
         measured: Mapping[str, int],
     ) -> bool:
-        """Count one request in one series; False when it is too old."""
+        """Count a request in one series; False when it is too old."""
         sampling, ts = record.sampling or _KEPT_ALL, record.ts
         version = "" if item is None else item.set_version
         series = stream.series.get((source, version, where, sampling.audit, sampling.stratum))
@@ -274,11 +274,11 @@ class Scorer:
         if row is None:
             return False
         cells = row.cells
-        seen = cells.get(key)
-        if seen is not None:
-            cells[key] = seen + 1
+        cell_count = cells.get(key)
+        if cell_count is not None:
+            cells[key] = cell_count + 1
         elif len(cells) < CELLS:
-            # Rows and item tables hold the same few facts: one tuple for all of them is half the memory.
+            # Rows and item tables hold the same few facts: sharing the tuples halves the memory.
             key = self.table.shared(key)
             cells[key] = 1
         else:
@@ -295,7 +295,7 @@ class Scorer:
     def _series(
         self, stream: StreamCache, source: str, item: GoldItem | None, where: str, sampling: Sampling
     ) -> WindowSeries:
-        """The series of a stream that a record is counted in, found for the first time."""
+        """The series that a record is counted in; cached in the stream."""
         name, version = ("", "") if item is None else (item.set_name, item.set_version)
         audit, stratum = sampling.audit, sampling.stratum
         series = self.state.at(
@@ -311,12 +311,12 @@ class Scorer:
         windows: Mapping[str, int | None] | None = None,
         gated: Sequence[str] = (),
     ) -> Snapshot:
-        """What has been counted, ready to be read.
+        """An immutable snapshot of the counts.
 
         Args:
-            now: Where the windows end, seconds since the epoch; default: the newest record.
+            now: The end of the windows, seconds since the epoch; default: the newest record.
             windows: Spans in seconds by name; default: everything as one window.
-            gated: Gold metrics whose per-item sums gates need.
+            gated: Gold metrics whose sums per item are needed by gates.
         """
         return take_snapshot(
             self.state,
@@ -329,7 +329,7 @@ class Scorer:
 
 
 def _slices_of(record: Record, item: GoldItem | None, slices: Mapping[str, Collection[str]]) -> list[str]:
-    """The slices a record belongs to, by its own tags and its gold item's."""
+    """The slices of a record, from its own tags and those of its gold item."""
     tags = {**(item.tags if item is not None else {}), **(record.tags or {})}
     return [
         f"{tag}={tags[tag] if tags[tag] in allowed else constants.OTHER}"

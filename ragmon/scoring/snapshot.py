@@ -1,6 +1,6 @@
-"""What readers read: the metrics of every series and window at one moment, immutable.
+"""Snapshots: the metrics of every series and window at one moment, immutable.
 
-From a state to a snapshot: its series are read group by group, and nothing is read again that did not change.
+Series are read group by group, and what did not change since the last snapshot is not read again.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ from ragmon.scoring.windows import (
 from ragmon.stats.strata import Estimate
 
 ALL: Final = "all"
-"""The window that holds everything counted so far."""
+"""The name of the window that holds everything counted so far."""
 
 
 @dataclass(frozen=True)
 class SeriesStats:
-    """One series over one window.
+    """The statistics of one series over one window.
 
     Attributes:
-        pipeline, source, slice: Which requests.
+        pipeline, source, slice: The key of the series.
         gold, gold_version: Which gold set; "" for all requests.
-        window: Its name, `all` for everything.
-        metrics: By metric key.
+        window: The name of the window, `all` for everything.
+        metrics: The statistics by metric key.
         latency: By stage, log-bucket counts of milliseconds.
-        clusters: For gated metrics of a gold set, `(n, sum of scores)` of every gold item; those that are measured on
-            the text are not kept item by item.
+        clusters: For gated metrics of a gold set, `(n, sum of scores)` of every gold item; scores measured on text are
+            not kept per item.
         traced: How many distinct gold items were seen.
         records: How many records were counted.
-        end: Where the window ends, seconds since the epoch, when windows at several moments stand side by side.
-        estimates: For user traffic whose calls were all counted, the metrics over all of them, weighted by stratum;
-            elsewhere empty. `metrics` counts audit members alone.
-        of: For user traffic, what its numbers are of: all calls, or exported traffic where nobody counted all.
+        end: The end of the window, seconds since the epoch, where windows of several moments are compared.
+        estimates: For live traffic whose calls were all counted, the metrics over all calls, weighted by stratum; empty
+            otherwise. `metrics` covers audit members only.
+        of: For live traffic, the population of the numbers: all calls, or exported traffic where calls were not all
+            counted.
     """
 
     pipeline: str
@@ -73,25 +74,24 @@ class SeriesStats:
     of: str = ""
 
     def estimate(self, metric: str) -> Estimate:
-        """A metric with its interval: over all calls where they are known, else over the audit members."""
-        weighted = self.estimates.get(metric)
-        return weighted if weighted is not None else self.metrics[metric].estimate
+        """A metric with its interval: over all calls where known, else over the audit members."""
+        estimate = self.estimates.get(metric)
+        return estimate if estimate is not None else self.metrics[metric].estimate
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything readers may ask at one moment.
+    """All series in all windows at one moment.
 
     Attributes:
         now: When it was taken, seconds since the epoch.
         series: All series in all windows.
         golds: The gold sets in use.
-        builds: `(pipeline, build, index_hash)` seen, in the order of their names.
+        builds: The known `(pipeline, build, index_hash)`, sorted.
         gold_metrics: The metrics that need a gold item.
-        maturity: Of labels by the time of their answers, by pipeline: the share of those to come that is here, where
-            it is known.
-        matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
-        gone: Over all time, the series of pipelines that were given up, together: for sums that name no pipeline.
+        maturity: By pipeline, the share of the expected labels that has arrived, where known.
+        matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
+        gone: The series of removed pipelines, summed over all time, for totals that name no pipeline.
     """
 
     now: float
@@ -109,40 +109,40 @@ class Snapshot:
         """The series with these labels.
 
         Args:
-            pipeline: Whose requests.
-            source: Of which source.
+            pipeline: The pipeline.
+            source: The source.
             window: The window's name.
-            gold: The gold set; "" for all requests, None for the gold set that has the most records.
+            gold: The gold set; "" for all requests, None for the gold set with the most records.
             where: The slice.
 
         Returns:
-            The series, None where there is none; of a gold set that is in use only its present version.
+            The series, None where there is none; for a gold set in use, only its current version.
         """
         versions = {gold.name: gold.version for gold in self.golds}
-        found = [
+        candidates = [
             s
-            for s in self._places.get((pipeline, source, window, where), ())
+            for s in self._by_labels.get((pipeline, source, window, where), ())
             if (s.gold == gold if gold is not None else s.gold != "")
             and s.gold_version == versions.get(s.gold, s.gold_version)
         ]
-        return max(found, key=lambda s: s.records, default=None)
+        return max(candidates, key=lambda s: s.records, default=None)
 
     @cached_property
-    def _places(self) -> Mapping[tuple[str, str, str, str], Sequence[SeriesStats]]:
+    def _by_labels(self) -> Mapping[tuple[str, str, str, str], Sequence[SeriesStats]]:
         """The series by pipeline, source, window and slice."""
-        found: dict[tuple[str, str, str, str], list[SeriesStats]] = {}
-        for one in self.series:
-            found.setdefault((one.pipeline, one.source, one.window, one.slice), []).append(one)
-        return found
+        by_labels: dict[tuple[str, str, str, str], list[SeriesStats]] = {}
+        for series in self.series:
+            by_labels.setdefault((series.pipeline, series.source, series.window, series.slice), []).append(series)
+        return by_labels
 
 
 def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> tuple[int, int]:
-    """How often an item is in a metric's denominator, and the sum of its scores there, in micro-units.
+    """How often a gold item is in a metric's denominator, and the sum of its scores, in micro-units.
 
     Args:
         table: The metrics.
-        facts: What was seen of the item.
-        place: The metric's place in the table.
+        facts: The facts counted for the item.
+        place: The index of the metric in the table.
     """
     scored = [(score, n) for key, n in facts.items() if isinstance(score := table.scores(key)[place], int)]
     return sum(n for _, n in scored), sum(score * n for score, n in scored)
@@ -150,7 +150,7 @@ def item_sums(table: ScoreTable, facts: Mapping[Key, int], place: int) -> tuple[
 
 SLACK: Final = 1.25
 FEW: Final = 20
-"""Records and what their producers say they kept may differ by a quarter and twenty: reports are ten seconds late."""
+"""Records may differ from the number that producers report as kept by 25 % and 20: reports are ten seconds late."""
 
 
 def take_snapshot(
@@ -162,32 +162,32 @@ def take_snapshot(
     golds: Sequence[GoldInfo] = (),
     gated: Collection[str] = (),
 ) -> Snapshot:
-    """Read a state.
+    """Take a snapshot of a state.
 
     Args:
-        state: What was counted.
+        state: The state.
         table: The metrics.
         now: Seconds since the epoch.
         windows: Spans in seconds by name; None is everything.
         golds: The gold sets in use.
-        gated: Metric keys whose per-item sums gates need.
+        gated: Metrics whose sums per item are needed by gates.
     """
     reader = _reader(state, table, tuple(gated))
-    places = [Window(name, span, now) for name, span in windows.items()]
+    all_windows = [Window(name, span, now) for name, span in windows.items()]
     totals = [_totals(state, span, now) for span in windows.values()]
-    found: list[SeriesStats] = []
+    series: list[SeriesStats] = []
     gone: list[SeriesStats] = []
     for group, keys in reader.groups.items():
-        read = gone if group.pipeline == GONE else found
-        read += reader.read(group, keys, places, totals)
+        target = gone if group.pipeline == GONE else series
+        target += reader.read(group, keys, all_windows, totals)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
     matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != GONE}
-    return Snapshot(now, tuple(found), tuple(golds), tuple(builds), needs_gold, matched=matched, gone=tuple(gone))
+    return Snapshot(now, tuple(series), tuple(golds), tuple(builds), needs_gold, matched=matched, gone=tuple(gone))
 
 
 class _Group(NamedTuple):
-    """Series that are read together: those of all gold sets, builds and strata."""
+    """The key of series that are read together: all gold sets, builds and strata."""
 
     pipeline: str
     source: str
@@ -196,37 +196,39 @@ class _Group(NamedTuple):
 
 @dataclass
 class _Part:
-    """What was counted for one gold set of a group, or without any."""
+    """The counts of one gold set of a group, or of requests without gold."""
 
     row: WindowBucket = field(default_factory=WindowBucket)
     items: Table = field(default_factory=dict)
 
 
 def _reader(state: State, table: ScoreTable, gated: tuple[str, ...]) -> _Reader:
-    """What reads a state, and remembers what it read."""
-    asked = (id(table), gated)
-    held = state.remembered.get(_Reader)
-    if held is None or held[0] != asked:
-        held = state.remembered[_Reader] = (asked, _Reader(state, table, gated))
-    reader: _Reader = held[1]
+    """The cached reader of a state."""
+    cache_key = (id(table), gated)
+    cached = state.remembered.get(_Reader)
+    if cached is None or cached[0] != cache_key:
+        cached = state.remembered[_Reader] = (cache_key, _Reader(state, table, gated))
+    reader: _Reader = cached[1]
     reader.look()
     return reader
 
 
 _Totals = tuple[Mapping[CallKey, Count], Mapping[CallKey, Count]]
-"""All calls of a window, and of everything those since each first report as well."""
+"""All calls of a window; and the same since each producer's first report, which differs only for the window of
+everything.
+"""
 
 
 class _Reader:
-    """Reads the groups of a state; what did not change since is not read again.
+    """Reads the groups of a state; caches what did not change.
 
     Args:
-        state: What was counted.
+        state: The state.
         table: The metrics.
-        gated: Metric keys whose per-item sums gates need.
+        gated: Metrics whose sums per item are needed by gates.
 
     Attributes:
-        groups: The series that are read together.
+        groups: The keys of the series, by group.
     """
 
     def __init__(self, state: State, table: ScoreTable, gated: tuple[str, ...]) -> None:
@@ -235,48 +237,49 @@ class _Reader:
         self._state = state
         self._table = table
         self._gated = gated
-        self._read: dict[_Group, list[tuple[object, list[SeriesStats]]]] = {}
-        self._old: dict[_Group, tuple[object, Sums]] = {}
+        self._cache: dict[_Group, list[tuple[object, list[SeriesStats]]]] = {}
+        self._folded: dict[_Group, tuple[object, Sums]] = {}
 
     def look(self) -> None:
-        """Find out which series there are; what was read of those that are gone is forgotten."""
+        """Update the groups; what was cached of removed series is dropped."""
         if self._keys == self._state.series.keys():
             return
         self._keys = frozenset(self._state.series)
         self.groups = {}
         for key in sorted(self._keys):
             self.groups.setdefault(_Group(key.pipeline, key.source, key.slice), []).append(key)
-        self._read = {group: held for group, held in self._read.items() if group in self.groups}
-        self._old = {group: held for group, held in self._old.items() if group in self.groups}
+        self._cache = {group: cached for group, cached in self._cache.items() if group in self.groups}
+        self._folded = {group: folded for group, folded in self._folded.items() if group in self.groups}
 
     def read(
         self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[Window], totals: Sequence[_Totals]
     ) -> list[SeriesStats]:
-        """The series of a group in every window, by what all calls of each window are."""
+        """The statistics of a group in every window, given all calls of each window."""
         changed = max(self._state.series[key].changed for key in keys)
-        held = self._read.get(group, [])
-        found: list[tuple[object, list[SeriesStats]]] = []
+        cached = self._cache.get(group, [])
+        results: list[tuple[object, list[SeriesStats]]] = []
         sums: Sums | None = None
-        for place, (window, told) in enumerate(zip(windows, totals, strict=True)):
-            calls, since = (_by_stratum(part, group) for part in told)
-            seen = (changed, window.name, window.begin, window.end, calls, since)
-            if place < len(held) and held[place][0] == seen:
-                found.append(held[place])
+        for place, (window, window_totals) in enumerate(zip(windows, totals, strict=True)):
+            calls, since = (_by_stratum(part, group) for part in window_totals)
+            cache_key = (changed, window.name, window.begin, window.end, calls, since)
+            if place < len(cached) and cached[place][0] == cache_key:
+                results.append(cached[place])
                 continue
             if sums is None:
                 sums = self._sums(group, keys, windows)
             parts, strata = self._parts(group, keys, window, rows_of_window(sums, place))
             traffic = _traffic(group, strata, calls, since, self._table)
-            found.append((seen, list(_read(parts, self._table, group, window.name, self._gated, traffic))))
-        self._read[group] = found
-        return [series for _, read in found for series in read]
+            results.append((cache_key, list(_stats_of(parts, self._table, group, window.name, self._gated, traffic))))
+        self._cache[group] = results
+        return [series for _, window_series in results for series in window_series]
 
     def _parts(
         self, group: _Group, keys: Sequence[SeriesKey], window: Window, rows: Rows
     ) -> tuple[dict[tuple[str, str], _Part], dict[str, WindowBucket]]:
-        """What one window holds, by gold set and version, and by stratum.
+        """The counts of one window by gold set and version, and by stratum.
 
-        Parts are of audit members alone: a call kept for its outcome says nothing about how common the outcome is.
+        Parts hold audit members only: a call that was kept for its outcome says nothing about the frequency of the
+        outcome.
         """
         parts, strata = {("", ""): _Part()}, dict[str, WindowBucket]()
         for kind in dict.fromkeys(map(kind_of, keys)):
@@ -294,20 +297,23 @@ class _Reader:
         return parts, strata
 
     def _sums(self, group: _Group, keys: Sequence[SeriesKey], windows: Sequence[Window]) -> Sums:
-        """The rows of a group, each added once, by the windows it is in and its kind.
+        """The rows of a group, each added once, by window and kind.
 
-        What is no longer fresh was added up before, as long as it is the same and windows have the same edges.
+        The sums of folded rows are cached while the rows and the edges of the windows stay the same.
         """
         series = [(kind_of(key), self._state.series[key]) for key in keys]
-        seen = (max(one.old_changed for _, one in series), [(window.begin, window.end) for window in windows])
-        held = self._old.get(group)
-        if held is None or held[0] != seen:
-            held = self._old[group] = (seen, folded_sums(series, windows))
-        return with_fresh_rows(held[1], series, windows)
+        cache_key = (
+            max(window_series.old_changed for _, window_series in series),
+            [(window.begin, window.end) for window in windows],
+        )
+        cached = self._folded.get(group)
+        if cached is None or cached[0] != cache_key:
+            cached = self._folded[group] = (cache_key, folded_sums(series, windows))
+        return with_fresh_rows(cached[1], series, windows)
 
 
 class _Traffic(NamedTuple):
-    """What is known of the calls behind a group's records."""
+    """The population of a group's numbers, and the estimates over all calls."""
 
     of: str = ""
     estimates: Mapping[str, Estimate] = MappingProxyType({})
@@ -320,16 +326,17 @@ def _traffic(
     since: Mapping[str, Count],
     table: ScoreTable,
 ) -> _Traffic:
-    """What is known of all calls of user traffic: no estimates where nobody counted them, or all were drawn alike.
+    """What is known of all calls of live traffic.
 
-    A trace log that was cut holds fewer records than its producers kept by then: what they counted before its first
-    report belongs to an earlier one.
+    There are no estimates where the calls were not all counted, or all had the same sampling probability. A truncated
+    trace log holds fewer records than its producers had kept by then: their counts before the first report belong to an
+    earlier log.
 
     Args:
-        group: Whose records.
-        rows: They, by stratum.
-        calls: All calls behind them, by stratum.
-        since: Those since the first report of each producer; of a window they are the same.
+        group: The group.
+        rows: Its records by stratum.
+        calls: All its calls by stratum.
+        since: Its calls since the first report of each producer; the same as `calls` for a bounded window.
         table: The metrics.
     """
     if group.source != LIVE:
@@ -338,7 +345,7 @@ def _traffic(
     if not group.slice and sum(count.kept for count in calls.values()) > SLACK * records + FEW:
         calls = since
     kept = sum(count.kept for count in calls.values())
-    if not calls or records > SLACK * kept + FEW:  # the rest comes from producers that tell nothing
+    if not calls or records > SLACK * kept + FEW:  # other records come from producers that report no totals
         return _Traffic(EXPORTED_TRAFFIC)
     if group.slice or len({*calls, *rows}) == 1:
         return _Traffic(ALL_CALLS)
@@ -346,19 +353,19 @@ def _traffic(
 
 
 def _by_stratum(calls: Mapping[CallKey, Count], group: _Group) -> Mapping[str, Count]:
-    """The calls behind the records of users; nobody counts others."""
+    """The calls behind live records by stratum; calls of other sources are not counted."""
     return by_stratum(calls, group.pipeline, group.source) if group.source == LIVE else {}
 
 
 def _totals(state: State, span: int | None, now: float) -> _Totals:
-    """All calls of a window, and of everything those since each producer's first report as well."""
+    """All calls of a window, and those since each producer's first report."""
     if span is None:
         return state.calls.whole(), state.calls.since(None, inf)
-    found = state.totals(span, now)
-    return found, found
+    totals = state.totals(span, now)
+    return totals, totals
 
 
-def _read(
+def _stats_of(
     parts: Mapping[tuple[str, str], _Part],
     table: ScoreTable,
     group: _Group,
@@ -366,12 +373,12 @@ def _read(
     gated: Collection[str],
     traffic: _Traffic,
 ) -> Iterator[SeriesStats]:
-    """The series of a group: one over every request, and one per gold set version over its requests alone."""
-    whole = WindowBucket()
+    """The series of a group: one over all requests, and one per gold set version over its requests only."""
+    all_requests = WindowBucket()
     for part in parts.values():
-        whole.merge(part.row)
+        all_requests.merge(part.row)
     for (gold, version), part in sorted(parts.items()):
-        row = part.row if gold else whole
+        row = part.row if gold else all_requests
         if row.count or (traffic.estimates and not gold):
             yield SeriesStats(
                 pipeline=group.pipeline,
@@ -380,7 +387,7 @@ def _read(
                 gold_version=version,
                 window=window,
                 slice=group.slice,
-                metrics=MappingProxyType(table.of(row) if gold else _over_all(whole, part.row, table)),
+                metrics=MappingProxyType(table.of(row) if gold else _metrics_of_all(all_requests, part.row, table)),
                 latency=MappingProxyType(row.latency),
                 clusters=MappingProxyType(_clusters(table, part.items, gated) if gold else {}),
                 traced=len(part.items),
@@ -390,36 +397,42 @@ def _read(
             )
 
 
-def _over_all(whole: WindowBucket, without_gold: WindowBucket, table: ScoreTable) -> dict[str, Stat]:
-    """The metrics over all requests. Gold sets are never pooled: what needs gold counts those without a gold item."""
-    everything, rest = table.of(whole), table.of(without_gold)
-    return {name: rest[name] if metric.needs_gold else everything[name] for name, metric in table.metrics.items()}
+def _metrics_of_all(all_requests: WindowBucket, without_gold: WindowBucket, table: ScoreTable) -> dict[str, Stat]:
+    """The metrics over all requests.
+
+    Gold sets are never pooled: metrics that need gold count requests without a gold item.
+    """
+    stats_of_all, stats_without_gold = table.of(all_requests), table.of(without_gold)
+    return {
+        name: stats_without_gold[name] if metric.needs_gold else stats_of_all[name]
+        for name, metric in table.metrics.items()
+    }
 
 
 def _clusters(
     table: ScoreTable, items: Mapping[str, Mapping[Key, int]], gated: Collection[str]
 ) -> dict[str, list[tuple[int, float]]]:
-    """Per gated metric, `(n, sum of scores)` of every item that is in its denominator."""
-    wanted = [(i, m.key) for i, m in enumerate(table.metrics.values()) if m.key in gated and not m.measured]
-    found: dict[str, list[tuple[int, float]]] = {name: [] for _, name in wanted}
+    """Per gated metric, `(n, sum of scores)` of every gold item in its denominator."""
+    metrics = [(i, m.key) for i, m in enumerate(table.metrics.values()) if m.key in gated and not m.measured]
+    clusters: dict[str, list[tuple[int, float]]] = {name: [] for _, name in metrics}
     for facts in items.values():
-        for place, name in wanted:
+        for place, name in metrics:
             n, total = item_sums(table, facts, place)
             if n:
-                found[name].append((n, total / stats.MICRO))
-    return found
+                clusters[name].append((n, total / stats.MICRO))
+    return clusters
 
 
 def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
-    """How many audit members retrieved how many documents; matched and labelled ones are user traffic already."""
-    found: dict[tuple[str, str], Counter[int]] = {}
+    """How many audit members retrieved how many documents; matches and labels are skipped, as they repeat requests."""
+    by_source: dict[tuple[str, str], Counter[int]] = {}
     for key, series in state.series.items():
         if key.slice or not key.audit or key.source in AGAIN or key.pipeline == GONE:
             continue
-        counts = found.setdefault((key.pipeline, key.source), Counter())
+        counts = by_source.setdefault((key.pipeline, key.source), Counter())
         for row in state.window(series, None, 0):
             for facts, n in row.cells.items():
                 flags, _, length, *_ = facts
                 if flags & IDS:
                     counts[length] += n
-    return found
+    return by_source

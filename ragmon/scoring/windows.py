@@ -1,9 +1,8 @@
-"""The only accumulator: rows of counts per time step and series, and one table of gold items.
+"""The state: rows of counts per time step and series, the tables of gold items, and the windows over them.
 
-Everything here is addition of integers, so states merge in any order, on any machine, to the same bits. Time is the
-records' own; `now` comes from whoever asks.
-
-Rows of some series added up, each of them once, by the windows they are in: windows lie within one another.
+This is the only accumulator. Everything is addition of integers, so states merge in any order, on any machine, to the
+same bits. Time is the records' own time; the caller passes `now`. Where several windows are read, each row is added
+once, together with others that lie in the same windows.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from ragmon.scoring.calls import CallKey, CallTotals, Count
 from ragmon.scoring.counts import ItemCounts, Table, WindowBucket
 
 UNTIMED: Final = -1
-"""The step of records that carry no time: in the totals, in no window."""
+"""The step of records without a time: they are in the totals, but in no window."""
 
 
 class SeriesKey(NamedTuple):
-    """What keeps rows apart. Rows of different keys are added only where a reader says so."""
+    """The key of a series. Rows of different keys are added only where a reader does so explicitly."""
 
     pipeline: str
     source: str
@@ -40,19 +39,20 @@ class SeriesKey(NamedTuple):
 
     @property
     def drawn(self) -> bool:
-        """Its records won the uniform draw, at a rate that is known."""
+        """Whether its records were kept by the uniform sampler, at a known rate."""
         return self.audit and self.stratum != UNKNOWN_WEIGHT
 
 
 class WindowSeries:
-    """The rows of one series key.
+    """The rows of one series.
 
     Attributes:
         fresh: Rows of `STEP` seconds by their start.
         folded: Rows of `FOLDED` seconds by their start.
         past: The sum of rows older than the retention; counters must never fall.
-        items: What each gold item did.
-        changed, old_changed: At which change of its state any of it changed last, and what is no longer fresh did.
+        items: The counts of each gold item.
+        changed, old_changed: The change number of its state at the last change of the series, and of its folded or
+            older rows.
     """
 
     __slots__ = ("changed", "folded", "fresh", "items", "old_changed", "past")
@@ -65,24 +65,24 @@ class WindowSeries:
         self.items = ItemCounts()
 
     def merge(self, other: WindowSeries) -> None:
-        """Add another series' counts to this one."""
-        for mine, theirs in ((self.fresh, other.fresh), (self.folded, other.folded)):
-            for start, row in theirs.items():
-                mine.setdefault(start, WindowBucket()).merge(row)
+        """Add the counts of another series."""
+        for own_rows, other_rows in ((self.fresh, other.fresh), (self.folded, other.folded)):
+            for start, row in other_rows.items():
+                own_rows.setdefault(start, WindowBucket()).merge(row)
         self.past.merge(other.past)
         self.items.merge(other.items)
 
 
 class State:
-    """All rows of a scorer, and all calls its producers told of.
+    """All rows of a scorer, and all calls that producers report.
 
     Args:
         retention: Seconds a folded row is kept; None keeps all (replay).
-        timed_items: Keep what gold items did by time (live) instead of as one table (replay).
+        timed_items: Keep the counts of gold items by time (live) instead of in one table (replay).
 
     Attributes:
-        matched: Audit members of user traffic that have a gold item, by pipeline and how it was found.
-        remembered: What readers may use again; no part of the state.
+        matched: Audit members of live traffic that have a gold item, by pipeline and kind of match.
+        remembered: A cache for readers; not part of the state.
     """
 
     def __init__(self, *, retention: float | None = None, timed_items: bool = False) -> None:
@@ -97,17 +97,17 @@ class State:
         self._changes = 0
 
     def at(self, key: SeriesKey) -> WindowSeries:
-        """The series of a key, made when it is new."""
+        """The series of a key, created if it is new."""
         series = self.series.get(key)
         if series is None:
             series = self.series[key] = WindowSeries()
         return series
 
     def row(self, series: WindowSeries, ts: float | None) -> WindowBucket | None:
-        """The row an event time belongs to.
+        """The row of an event time.
 
         Args:
-            series: Where.
+            series: The series.
             ts: Event time in seconds since the epoch; None for a record without one.
 
         Returns:
@@ -134,7 +134,7 @@ class State:
         return row
 
     def count_item(self, series: WindowSeries, ts: float | None, qid: str, key: Key) -> None:
-        """Add one request to the tables of gold items."""
+        """Add one request to the table of a gold item."""
         items = series.items
         table = items.whole if not self.timed_items or ts is None else items.at(ts, fresh_from=self.newest - FRESH)
         facts = table.get(qid)
@@ -144,11 +144,11 @@ class State:
             facts[key] = facts.get(key, 0) + 1
 
     def _change(self, series: WindowSeries) -> None:
-        """Let readers know that what they remember of a series is of another time."""
+        """Mark a series as changed, so that readers drop what they cached of it."""
         self._changes = series.changed = series.old_changed = self._changes + 1
 
     def fold(self, now: float) -> None:
-        """Fold fresh rows that have grown old, and move rows past the retention out of the windows."""
+        """Fold rows that are no longer fresh, and move rows past the retention out of the windows."""
         self._fold_due = now + FOLDED
         self.calls.fold(now - FRESH, None if self.retention is None else now - self.retention)
         for series in self.series.values():
@@ -162,7 +162,7 @@ class State:
                 series.items.expire(now - self.retention)
 
     def merge(self, other: State) -> None:
-        """Add another state's counts; the order of merging does not matter."""
+        """Add another state; the order of merging does not matter."""
         for key, series in other.series.items():
             self.at(key).merge(series)
             self._change(self.at(key))
@@ -171,17 +171,17 @@ class State:
         self.newest = max(self.newest, other.newest)
 
     def retire(self, pipeline: str, build: str, index_hash: str) -> None:
-        """Add the series of a build and its index to those of the others."""
-        which = (pipeline, build, index_hash)
-        for key in [key for key in self.series if (key.pipeline, key.build, key.index_hash) == which]:
-            others = self.at(key._replace(build=OTHER, index_hash=OTHER))
-            others.merge(self.series.pop(key))
-            self._change(others)
+        """Merge the series of a build and its index into those of `other`."""
+        retired = (pipeline, build, index_hash)
+        for key in [key for key in self.series if (key.pipeline, key.build, key.index_hash) == retired]:
+            other_series = self.at(key._replace(build=OTHER, index_hash=OTHER))
+            other_series.merge(self.series.pop(key))
+            self._change(other_series)
 
     def give_up(self, pipeline: str) -> None:
-        """Add all that was ever counted of a pipeline to the sums of those whose series are gone, without its times.
+        """Merge all counts of a pipeline into the sums of removed pipelines, without their times.
 
-        Slices are not kept: they are counted a second time, and stand in no sum without a pipeline.
+        Slices are dropped: their requests are counted in the other series as well.
         """
         for key in [key for key in self.series if key.pipeline == pipeline]:
             series = self.series.pop(key)
@@ -190,15 +190,15 @@ class State:
                 for row in self.window(series, None, 0):
                     sums.past.merge(row)
                 self._change(sums)
-        for gone, how in [held for held in self.matched if held[0] == pipeline]:
-            self.matched[GONE, how] += self.matched.pop((gone, how))
+        for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
+            self.matched[GONE, how] += self.matched.pop((removed, how))
 
     def window(self, series: WindowSeries, span: int | None, now: float) -> Iterator[WindowBucket]:
         """The rows of a window that ends at the first step edge after now.
 
         Args:
-            series: Where.
-            span: Seconds; None is everything ever counted.
+            series: The series.
+            span: Seconds; None for everything ever counted.
             now: Seconds since the epoch.
         """
         if span is None:
@@ -212,18 +212,18 @@ class State:
         yield from (row for start, row in series.folded.items() if begin <= start < end)
 
     def totals(self, span: int, now: float) -> dict[CallKey, Count]:
-        """All calls of a window, sampled or not, as far as producers told, by the same edges."""
+        """All reported calls of a window, sampled or not, with the same edges."""
         return self.calls.since(*edges(span, now))
 
     def items(self, series: WindowSeries, span: int | None, now: float) -> Iterator[Table]:
-        """The item tables of a window, by the same edges; of a longer one, hours that reach into it count whole."""
+        """The item tables of a window, with the same edges; in longer windows, overlapping hours are counted whole."""
         if span is None:
             return series.items.all()
         _, end = grid(span, now)
         return series.items.window(max(0, end - span), end, hours=span > HOUR)
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Every row, folded, as plain data in canonical order; two equal states give equal lists."""
+        """Every row, folded, as plain data in canonical order; equal states give equal lists."""
         rows: list[dict[str, Any]] = []
         for key in sorted(self.series):
             series, folded = self.series[key], dict[int, WindowBucket]()
@@ -236,7 +236,7 @@ class State:
         return rows
 
     def digest(self) -> str:
-        """sha256 over the folded rows and how gold was found: the fingerprint by which live and replay are compared."""
+        """The sha256 of the folded rows and matches: the fingerprint by which live and replay are compared."""
         digest = hashlib.sha256()
         for row in self.to_rows():
             digest.update(json.dumps(row, sort_keys=True, separators=(",", ":")).encode())
@@ -276,7 +276,7 @@ def grid(span: int, now: float) -> tuple[int, int]:
 
 
 def edges(span: int, now: float) -> tuple[int, int]:
-    """Where a window begins and ends; records without a time stand before all times, and in none."""
+    """The start and the end of a window; records without a time lie in no window."""
     _, end = grid(span, now)
     return max(0, end - span), end
 
@@ -300,7 +300,7 @@ def _load(data: Mapping[str, Any]) -> WindowSeries:
 
 
 class Kind(NamedTuple):
-    """Which records of a group stand together."""
+    """The key by which the rows of a group are kept apart."""
 
     gold: str
     gold_version: str
@@ -310,19 +310,19 @@ class Kind(NamedTuple):
 
 Rows = dict[Kind, WindowBucket]
 Held = Sequence[tuple[Kind, WindowSeries]]
-"""Series and their kinds."""
+"""Series with their kinds."""
 
 
 @dataclass
 class Window:
-    """A window at a moment.
+    """A window that ends at a given moment.
 
     Attributes:
         name: Its name.
-        span: Seconds; None is everything.
+        span: Seconds; None for everything.
         now: Seconds since the epoch.
         begin, end: Its edges.
-        step: What they are a multiple of.
+        step: The grid that the edges lie on.
     """
 
     name: str
@@ -339,70 +339,70 @@ class Window:
 
 
 Sums = dict[int, Rows]
-"""Rows by the windows they are in, a bit for each, and by kind."""
+"""Rows by bit mask of the windows they are in, and by kind."""
 
 
-def _places(start: int, windows: Sequence[Window], *, fresh: bool = False) -> int:
-    """The windows a row is in, a bit for each."""
-    found = 0
+def _window_mask(start: int, windows: Sequence[Window], *, fresh: bool = False) -> int:
+    """The windows that a row is in, as a bit mask."""
+    mask = 0
     for place, window in enumerate(windows):
-        at = start // window.step * window.step if fresh else start
-        if window.begin <= at < window.end:
-            found |= 1 << place
-    return found
+        aligned = start // window.step * window.step if fresh else start
+        if window.begin <= aligned < window.end:
+            mask |= 1 << place
+    return mask
 
 
 def folded_sums(series: Held, windows: Sequence[Window]) -> Sums:
-    """What is no longer fresh of some series, each row added once."""
-    found: Sums = {}
-    everything = sum(1 << place for place, window in enumerate(windows) if window.span is None)
-    for kind, one in series:
-        if one.past.count:
-            _add(found, everything, kind, one.past)
-        for start, row in one.folded.items():
-            _add(found, _places(start, windows), kind, row)
-    return found
+    """The sums of folded and older rows of several series, each row added once."""
+    sums: Sums = {}
+    unbounded_mask = sum(1 << place for place, window in enumerate(windows) if window.span is None)
+    for kind, window_series in series:
+        if window_series.past.count:
+            _add(sums, unbounded_mask, kind, window_series.past)
+        for start, row in window_series.folded.items():
+            _add(sums, _window_mask(start, windows), kind, row)
+    return sums
 
 
 def with_fresh_rows(sums: Sums, series: Held, windows: Sequence[Window]) -> Sums:
-    """Those sums and what is fresh of the series; the sums stay as they are."""
-    found = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in sums.items()}
+    """A copy of the sums with the fresh rows of the series added."""
+    total = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in sums.items()}
     masks: dict[int, int] = {}
-    for kind, one in series:
-        for start, row in one.fresh.items():
+    for kind, window_series in series:
+        for start, row in window_series.fresh.items():
             mask = masks.get(start)
             if mask is None:
-                mask = masks[start] = _places(start, windows, fresh=True)
-            _add(found, mask, kind, row)
-    return found
+                mask = masks[start] = _window_mask(start, windows, fresh=True)
+            _add(total, mask, kind, row)
+    return total
 
 
 def _add(sums: Sums, mask: int, kind: Kind, row: WindowBucket) -> None:
     if mask:
         rows = sums.setdefault(mask, {})
-        held = rows.get(kind)
-        if held is None:
+        target = rows.get(kind)
+        if target is None:
             rows[kind] = _copied(row)
         else:
-            held.merge(row)
+            target.merge(row)
 
 
 def _copied(row: WindowBucket) -> WindowBucket:
-    found = WindowBucket()
-    found.merge(row)
-    return found
+    copy = WindowBucket()
+    copy.merge(row)
+    return copy
 
 
 def rows_of_window(sums: Sums, place: int) -> Rows:
     """The rows of one window by kind."""
-    found: Rows = {}
+    window_rows: Rows = {}
     for mask, rows in sums.items():
         if mask >> place & 1:
             for kind, row in rows.items():
-                found.setdefault(kind, WindowBucket()).merge(row)
-    return found
+                window_rows.setdefault(kind, WindowBucket()).merge(row)
+    return window_rows
 
 
 def kind_of(key: SeriesKey) -> Kind:
-    """With which others the records of a series stand together."""
+    """The kind of a series."""
     return Kind(key.gold, key.gold_version, key.stratum, key.drawn)

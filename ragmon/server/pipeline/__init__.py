@@ -1,1 +1,1 @@
-"""What is kept: requests put together, journalled, scored and counted, by one thread."""
+"""The processing pipeline of the server: one thread decodes, assembles, journals, scores and counts requests."""

@@ -1,9 +1,9 @@
-"""Traces that wait for the rest of their spans, which come in any order, from any process, in any request.
+"""The buffer of incomplete third-party traces, and the assembler that makes records of complete ones.
 
-A receiver is not told when a span begins, so it cannot count those that run. A trace is complete when its root has come
-and nothing of it for a while; one whose root does not come, when nothing came for longer.
-
-Complete traces become records: mapped, redacted, and with how likely they were to be kept.
+Spans of a trace come in any order, from any process, in any request. A receiver is not told when a span begins, so it
+cannot count open spans. A trace is complete when its root has arrived and nothing more for a while; without a root,
+when nothing arrived for longer. A complete trace is mapped to records, which are redacted and carry their sampling
+probability.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from ragmon.server.pipeline.decode import STEP_NS, BatchCounts, count
 LATE: Final = "late"
 TWICE: Final = "duplicate"
 TOO_MANY: Final = TOO_MANY_SPANS
-"""Why a span belongs to no record."""
+"""Reasons why a span belongs to no record."""
 
 
 class RawSpan(Protocol):
-    """A span as it came, not read yet."""
+    """A span that is not decoded yet."""
 
     trace_id: bytes
     span_id: bytes
@@ -44,20 +44,20 @@ class RawSpan(Protocol):
     build: str | None
 
     def span(self) -> Span:
-        """The span."""
+        """Decode the span."""
 
 
 @dataclass(frozen=True)
 class AssemblyLimits:
-    """How long and how much is waited for.
+    """Timeouts and limits of the trace buffer.
 
     Args:
-        idle: Seconds without a span after which a trace that has its root is complete.
-        rootless: Seconds without a span after which one without is taken as it is.
-        age: Seconds after its first span after which it is taken whatever comes.
-        spans: Spans of one trace.
-        traces: Traces at once.
-        size: Bytes of all that wait.
+        idle: Seconds without a new span after which a trace with its root is complete.
+        rootless: Seconds without a new span after which a trace without a root is assembled.
+        age: Seconds after its first span after which a trace is assembled in any case.
+        spans: Limit of spans per trace.
+        traces: Limit of open traces.
+        size: Limit of bytes of all open traces.
     """
 
     idle: float = 5.0
@@ -73,12 +73,12 @@ class OpenTrace:
     """A trace that may get more spans.
 
     Attributes:
-        lowest: The smallest draw that was kept when it began.
-        first, last: When its first and its last span came, seconds since the epoch.
-        pieces: Its spans by their ids.
-        requests: The journalled requests they came in.
-        rooted: Its root is among them.
-        complete: Nothing of it was left out, as far as anybody can know.
+        lowest: The sampling threshold when the trace began: the smallest random value that was kept.
+        first, last: Arrival of its first and its last span, seconds since the epoch.
+        pieces: Its spans by span id.
+        requests: The journalled requests that its spans came in.
+        rooted: Whether the root has arrived.
+        complete: Whether no span is known to be missing.
     """
 
     lowest: int
@@ -91,123 +91,123 @@ class OpenTrace:
 
 
 class TraceBuffer:
-    """Where traces wait.
+    """The buffer of open traces.
 
     Args:
-        limits: How long and how much is waited for.
+        limits: Timeouts and limits.
 
     Attributes:
-        traces: Those that wait, the one that came first standing first.
-        size: Bytes that the requests they came in take, as if each piece kept its whole request in memory.
+        traces: The open traces, in the order of their first spans.
+        size: Bytes of the requests that open traces came in, as if each span kept its whole request in memory.
     """
 
     def __init__(self, limits: AssemblyLimits | None = None) -> None:
         self.limits = limits or AssemblyLimits()
         self.traces: dict[bytes, OpenTrace] = {}
         self.size = 0
-        self._order: list[tuple[float, bytes]] = []
+        self._due_heap: list[tuple[float, bytes]] = []
         self._held: Counter[int] = Counter()
-        self._waits: Counter[int] = Counter()
+        self._open_held: Counter[int] = Counter()
         self._sizes: dict[int, int] = {}
 
     def add(self, pieces: Sequence[RawSpan], request: int, now: float, size: int, lowest: int = 0) -> Counter[str]:
-        """Take the spans of one request.
+        """Add the spans of one request.
 
         Args:
             pieces: Its spans.
             request: Its number in the journal.
-            now: When it came.
+            now: When it arrived.
             size: Bytes it takes in memory.
-            lowest: The smallest draw that was kept when it came.
+            lowest: The sampling threshold when it arrived.
 
         Returns:
             How many traces began (`new`), and how many spans belong to no record, by reason.
         """
-        found: Counter[str] = Counter()
-        for piece in pieces:
-            trace = self.traces.get(piece.trace_id)
-            if trace is None:
-                trace = self.traces[piece.trace_id] = OpenTrace(lowest, now, now)
-                heappush(self._order, (now, piece.trace_id))
-                found["new"] += 1
-            if piece.span_id in trace.pieces:
-                found[TWICE] += 1
-            elif len(trace.pieces) >= self.limits.spans and (trace.rooted or not piece.is_root):
-                found[TOO_MANY] += 1
-                trace.complete = False
+        counts: Counter[str] = Counter()
+        for span in pieces:
+            open_trace = self.traces.get(span.trace_id)
+            if open_trace is None:
+                open_trace = self.traces[span.trace_id] = OpenTrace(lowest, now, now)
+                heappush(self._due_heap, (now, span.trace_id))
+                counts["new"] += 1
+            if span.span_id in open_trace.pieces:
+                counts[TWICE] += 1
+            elif len(open_trace.pieces) >= self.limits.spans and (open_trace.rooted or not span.is_root):
+                counts[TOO_MANY] += 1
+                open_trace.complete = False
             else:
-                self._keep(trace, piece, request, size)
-            trace.last = now
-        return found
+                self._keep(open_trace, span, request, size)
+            open_trace.last = now
+        return counts
 
-    def _keep(self, trace: OpenTrace, piece: RawSpan, request: int, size: int) -> None:
-        trace.pieces[piece.span_id] = piece
-        if piece.is_root and not trace.rooted:
-            trace.rooted = True
-            heappush(self._order, (trace.last, piece.trace_id))  # it may be complete sooner than it was due
-        if request not in trace.requests:
-            trace.requests.add(request)
+    def _keep(self, open_trace: OpenTrace, span: RawSpan, request: int, size: int) -> None:
+        open_trace.pieces[span.span_id] = span
+        if span.is_root and not open_trace.rooted:
+            open_trace.rooted = True
+            heappush(self._due_heap, (open_trace.last, span.trace_id))  # with a root it is due sooner
+        if request not in open_trace.requests:
+            open_trace.requests.add(request)
             self._held[request] += 1
-            self._waits[request] += 1
+            self._open_held[request] += 1
             if request not in self._sizes:
                 self._sizes[request] = size
                 self.size += size
 
     @property
     def crowded(self) -> bool:
-        """Whether more wait than there is room for."""
+        """Whether a limit is exceeded."""
         return len(self.traces) > self.limits.traces or self.size > self.limits.size
 
     def due(self, now: float, *, everything: bool = False) -> Iterator[tuple[bytes, OpenTrace]]:
-        """Hand out the traces nothing more is to be waited for, each once.
+        """Remove and yield the traces that are complete or timed out.
 
         Args:
             now: Seconds since the epoch.
-            everything: Those as well that may get more spans.
+            everything: Yield the others as well.
         """
-        while self._order:
-            at, trace_id = self._order[0]
+        while self._due_heap:
+            due_at, trace_id = self._due_heap[0]
             trace = self.traces.get(trace_id)
             if trace is None:
-                heappop(self._order)
-            elif everything or self.crowded or (moment := self._moment(trace)) <= now:
-                heappop(self._order)
-                # Spans of it may still have come.
-                trace.complete = trace.complete and trace.last + self._idle(trace) <= now
+                heappop(self._due_heap)
+            elif everything or self.crowded or (complete_at := self._complete_at(trace)) <= now:
+                heappop(self._due_heap)
+                # A trace taken early may still miss spans.
+                trace.complete = trace.complete and trace.last + self._idle_timeout(trace) <= now
                 yield trace_id, self.take(trace_id)
-            elif at <= now:
-                heappop(self._order)
-                heappush(self._order, (moment, trace_id))
+            elif due_at <= now:
+                heappop(self._due_heap)
+                heappush(self._due_heap, (complete_at, trace_id))
             else:
                 return
 
-    def _moment(self, trace: OpenTrace) -> float:
-        """When a trace is complete, if nothing more of it comes."""
-        return min(trace.last + self._idle(trace), trace.first + self.limits.age)
+    def _complete_at(self, trace: OpenTrace) -> float:
+        """When a trace is complete if no more spans of it arrive."""
+        return min(trace.last + self._idle_timeout(trace), trace.first + self.limits.age)
 
-    def _idle(self, trace: OpenTrace) -> float:
+    def _idle_timeout(self, trace: OpenTrace) -> float:
         return self.limits.idle if trace.rooted else self.limits.rootless
 
     def hold(self, trace_id: bytes, request: int, now: float) -> None:
-        """Have a trace wait for a journalled request whose spans are not read."""
+        """Make a trace wait for a journalled request whose spans were not read."""
         trace = self.traces.setdefault(trace_id, OpenTrace(0, now, now))
         trace.requests.add(request)
         self._held[request] += 1
-        self._waits[request] += 1
+        self._open_held[request] += 1
         self._sizes.setdefault(request, 0)
 
     def take(self, trace_id: bytes) -> OpenTrace:
-        """Take a trace out."""
+        """Remove and return a trace."""
         trace = self.traces.pop(trace_id)
         for request in trace.requests:
-            self._waits[request] -= 1
-            if not self._waits[request]:
-                del self._waits[request]
+            self._open_held[request] -= 1
+            if not self._open_held[request]:
+                del self._open_held[request]
                 self.size -= self._sizes.pop(request)
         return trace
 
     def release(self, trace: OpenTrace) -> list[int]:
-        """The journalled requests nothing waits for any more, now that a trace is done."""
+        """The journalled requests that no trace needs any more, now that this trace is done."""
         done = []
         for request in trace.requests:
             self._held[request] -= 1
@@ -217,33 +217,33 @@ class TraceBuffer:
         return done
 
     def holds(self, request: int) -> bool:
-        """Whether a trace waits that has spans of a journalled request."""
+        """Whether an open trace has spans of a journalled request."""
         return request in self._held
 
     def forget_requests(self) -> None:
-        """No journalled request is held any more."""
+        """Drop all references to journalled requests."""
         self._held.clear()
 
 
 UNSAMPLED: Final = "unsampled"
-"""Why a trace is no record: it lost the draw."""
+"""Reason why a trace makes no record: the sampler dropped it."""
 DECORATED: Final = "decorated"
-"""Why a trace is no record: a whole one came of a decorated call in it."""
+"""Reason why a trace makes no record: a decorated call in it already sent a complete record."""
 LONGEST_ASSEMBLY: Final = 5.0
-"""Seconds of CPU that one trace may take: beyond them nothing more of it is read."""
+"""Seconds of CPU that one trace may take; after that, the rest of it is not read."""
 OFTEN: Final = 16
-"""Spans between two looks at the time, which cost as much as a short span."""
+"""Spans between two checks of the deadline; a check costs as much as a short span."""
 ANYBODY: Final = "human"
-"""Who says what stands on a span that names nobody."""
+"""The rater of an evaluation on a span that names none."""
 
 
 class AssembledRecord(NamedTuple):
-    """A record.
+    """A record made of a trace.
 
     Attributes:
-        key: What tells it from all others.
+        key: Its unique key.
         record: The record, as it is journalled and scored.
-        line: The same as the journal holds it.
+        line: The record as a journal line.
     """
 
     key: tuple[int, bytes]
@@ -252,17 +252,17 @@ class AssembledRecord(NamedTuple):
 
 
 class AssembledTrace(NamedTuple):
-    """What became of a trace.
+    """The result of assembling a trace.
 
     Attributes:
         trace_id: The trace.
-        waiting: Its spans, until it is on disk what became of them.
-        made: Its record; several where several requests share the trace, none where there is none.
-        counts: What became of requests that are none, what spans do not tell, and how many requests there are besides
-            the one that was counted when the trace began.
-        labels: What people say on its spans, of its own request or of one that they link to.
-        aside: What was done with it when the process ended twice: its spans are kept aside; "" where it did not, or
-            where they are kept with another trace's.
+        waiting: Its spans, kept until the result is on disk.
+        made: Its records: several where several requests share the trace, none where it makes no record.
+        counts: Requests that make no record, fields missing in spans, and requests besides the one that was counted
+            when the trace began.
+        labels: Ratings on its spans, for its own request or for one that they link to.
+        aside: The step at which the process ended twice, where its spans are quarantined; "" otherwise, and where they
+            are quarantined with another trace.
     """
 
     trace_id: bytes
@@ -274,84 +274,84 @@ class AssembledTrace(NamedTuple):
 
 
 def quarantined_trace(trace_id: bytes, waiting: OpenTrace, step: str) -> AssembledTrace:
-    """A trace that nobody works on any more.
+    """The result for a quarantined trace, which is not assembled.
 
     Args:
         trace_id: The trace.
         waiting: Its spans.
-        step: What was done with it when the process ended; "" where its spans are kept with another trace's.
+        step: The step at which the process ended; "" where its spans are quarantined with another trace.
     """
     return AssembledTrace(trace_id, waiting, [], BatchCounts(dropped={QUARANTINED: 1}), aside=step)
 
 
 class _Process(NamedTuple):
-    """What the first process of a trace that says so says of itself."""
+    """Service and build of a trace: each from the first span that has it."""
 
     service: str | None
     build: str | None
 
 
 class _DeadlineError(Exception):
-    """A trace takes too long."""
+    """Assembling a trace takes too long."""
 
 
 def is_sampled(trace_id: bytes, lowest: int) -> bool:
-    """Whether a trace won the draw that its id is, before anything else of it is read.
+    """Whether the sampler keeps a trace; decided by its id alone, before any span is decoded.
 
     Args:
         trace_id: 16 bytes.
-        lowest: The smallest draw that wins.
+        lowest: The sampling threshold: the smallest random value that is kept.
     """
     return int.from_bytes(trace_id, "big") % SPAN >= lowest
 
 
 class Assembler:
-    """Makes records of foreign traces.
+    """Makes records of third-party traces.
 
     Args:
         settings: The configuration.
-        longest: Seconds of CPU that one trace may take. They are looked at between its steps: its spans, its requests.
+        longest: Seconds of CPU that one trace may take, checked between its spans and between its requests.
 
     Attributes:
-        lowest: The smallest draw of a trace that is to be a record; 0 where nobody set a rate.
+        lowest: The sampling threshold; 0 where no rate is configured.
     """
 
     def __init__(self, settings: Settings, longest: float = LONGEST_ASSEMBLY) -> None:
-        self._longest = longest
-        self._asked = span_settings(settings)
-        told = settings.origins.get("sampling.rate", "default") != "default"
-        self._rate = self._asked.rate if told else 1.0
+        self._cpu_limit = longest
+        self._span_settings = span_settings(settings)
+        has_rate = settings.origins.get("sampling.rate", "default") != "default"
+        self._rate = self._span_settings.rate if has_rate else 1.0
         self.lowest = threshold(self._rate)
         self._redact = Redactions(settings)
 
     def assemble(self, trace_id: bytes, waiting: OpenTrace, *, decorated: bool = False) -> AssembledTrace:
-        """What becomes of a trace.
+        """Make the records of a trace.
 
         Args:
             trace_id: The trace.
             waiting: All its spans.
-            decorated: A whole record came of a decorated call in it.
+            decorated: A decorated call in the trace already sent a complete record.
         """
-        counts, made = BatchCounts(), list[AssembledRecord]()
+        counts, records = BatchCounts(), list[AssembledRecord]()
         if decorated:
             count(counts.ignored, DECORATED)
-            return AssembledTrace(trace_id, waiting, made, counts)
-        deadline = Deadline(self._longest)
+            return AssembledTrace(trace_id, waiting, records, counts)
+        deadline = Deadline(self._cpu_limit)
         try:
-            spans = list(_read(waiting, deadline))
+            spans = list(_decoded_spans(waiting, deadline))
             requests, labels = per_request(spans), _labels(spans)
-        except Exception as error:  # noqa: BLE001 - attributes are foreign data
+        except Exception as error:  # noqa: BLE001 - attributes are untrusted data
             _drop(counts, error)
-            return AssembledTrace(trace_id, waiting, made, counts)
+            return AssembledTrace(trace_id, waiting, records, counts)
         counts.received = len(requests) - 1
         process = _process(waiting)
         for place, request in enumerate(requests):
             try:
-                _check(deadline)
+                _check_deadline(deadline)
                 mapped, record = self._map(request, process, waiting, deadline)
                 if record is not None:
-                    made.append(_made(trace_id, record, place if len(requests) > 1 else None))
-            except Exception as error:  # noqa: BLE001 - as above, and redactors are foreign code
+                    records.append(_assembled_record(trace_id, record, place if len(requests) > 1 else None))
+            except Exception as error:  # noqa: BLE001 - as above, and redactors are third-party code
                 _drop(counts, error)
                 continue
             if record is None:
@@ -359,16 +359,16 @@ class Assembler:
                 continue
             for name, reason in mapped.missing.items():
                 count(counts.unknown, f"{name}|{reason}")
-        return AssembledTrace(trace_id, waiting, made, counts, labels)
+        return AssembledTrace(trace_id, waiting, records, counts, labels)
 
     def _map(
         self, request: Trace, process: _Process, waiting: OpenTrace, deadline: Deadline
     ) -> tuple[Mapped, Record | None]:
         mapped = to_record(
             request,
-            id_from=self._asked.id_from,
-            merge=self._asked.merge,
-            pipeline=self._asked.pipeline,
+            id_from=self._span_settings.id_from,
+            merge=self._span_settings.merge,
+            pipeline=self._span_settings.pipeline,
             service=process.service,
             build=process.build,
         )
@@ -376,53 +376,58 @@ class Assembler:
         if record is not None and not waiting.complete:
             mapped = incomplete(mapped)
             record = mapped.record
-        _check(deadline)
-        return mapped, record if record is None else self._treated(record, waiting)
+        _check_deadline(deadline)
+        return mapped, record if record is None else self._sampled_and_redacted(record, waiting)
 
-    def _treated(self, record: Record, waiting: OpenTrace) -> Record:
-        # The rate may have been another when the trace began.
+    def _sampled_and_redacted(self, record: Record, waiting: OpenTrace) -> Record:
+        # The rate may have changed since the trace began.
         rate = self._rate if waiting.lowest == self.lowest else 1.0 - waiting.lowest / SPAN
         sampling = Sampling(p_audit=rate, p=rate)
         record.pipeline = record.pipeline or DEFAULT_PIPELINE
-        kept = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
-        return self._redact(kept)
+        sampled = msgspec.structs.replace(record, sampling=sampling, partial=record.partial or not waiting.complete)
+        return self._redact(sampled)
 
 
 def _process(waiting: OpenTrace) -> _Process:
-    pieces = waiting.pieces.values()
-    services, builds = (piece.service for piece in pieces), (piece.build for piece in pieces)
+    spans = waiting.pieces.values()
+    services, builds = (span.service for span in spans), (span.build for span in spans)
     return _Process(next(filter(None, services), None), next(filter(None, builds), None))
 
 
 def _labels(spans: Sequence[Span]) -> list[Label]:
-    """What people say on spans of whether an answer is right."""
+    """The human ratings of correctness on spans."""
     return [
-        Label(trace_id=told.trace_id, rater=told.rater[:LONGEST] or ANYBODY, correct=told.score, ts=told.ts)
-        for told in evaluations(spans)
-        if told.human and told.name in CORRECTNESS
+        Label(
+            trace_id=evaluation.trace_id,
+            rater=evaluation.rater[:LONGEST] or ANYBODY,
+            correct=evaluation.score,
+            ts=evaluation.ts,
+        )
+        for evaluation in evaluations(spans)
+        if evaluation.human and evaluation.name in CORRECTNESS
     ]
 
 
-def _made(trace_id: bytes, record: Record, place: int | None) -> AssembledRecord:
-    """The record of a trace, or the one at a place among those of a trace that several requests share."""
-    # A key of its own for each, of another length than the key of a whole record (trace and span).
+def _assembled_record(trace_id: bytes, record: Record, place: int | None) -> AssembledRecord:
+    """The record of a trace; with a place, one of the records of a trace that several requests share."""
+    # Each record has its own key, whose length differs from that of a native record's key (trace and span).
     unique = trace_id if place is None else b"%b/%d" % (trace_id, place)
     return AssembledRecord((round((record.ts or 0.0) * 1e9) // STEP_NS, unique), record, encode_entry(record))
 
 
-def _read(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
-    """The spans of a trace, as long as there is time."""
-    for place, piece in enumerate(waiting.pieces.values()):
+def _decoded_spans(waiting: OpenTrace, deadline: Deadline) -> Iterator[Span]:
+    """Decode the spans of a trace, until the deadline."""
+    for place, raw_span in enumerate(waiting.pieces.values()):
         if place % OFTEN == OFTEN - 1:
-            _check(deadline)
-        yield piece.span()
+            _check_deadline(deadline)
+        yield raw_span.span()
 
 
-def _check(deadline: Deadline) -> None:
-    """Nothing, before a time.
+def _check_deadline(deadline: Deadline) -> None:
+    """Check the deadline.
 
     Raises:
-        _DeadlineError: It has passed.
+        _DeadlineError: The deadline has passed.
     """
     if deadline.passed:
         raise _DeadlineError

@@ -1,4 +1,4 @@
-"""Clocks: what time it is, unmoved by jumps; when a request came, which never goes back; what CPU a thread has left."""
+"""Clocks: a wall clock that resists jumps, arrival times that never go back, and deadlines in CPU time of a thread."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from time import CLOCK_BOOTTIME, clock_gettime, monotonic, thread_time, time
 from typing import Final
 
 JUMP: Final = 2.0
-"""Seconds the system's clock may differ from the time that passed before it counts as a jump."""
+"""Seconds by which the system clock may differ from the elapsed time before this counts as a jump."""
 BELIEVED: Final = 60.0
-"""Seconds after which a jump that lasts is believed: somebody set the clock right."""
+"""Seconds after which a jump that persists is accepted: the clock was corrected."""
 CALM: Final = 900.0
-"""Seconds after a jump in which nothing is deleted for its age: the jump may be taken back."""
+"""Seconds after a jump in which no data is deleted for its age: the jump may be undone."""
 SLICE: Final = 0.05
-"""Seconds of CPU that the thread that writes may work before others have their turn."""
+"""Seconds of CPU that the writer thread may work before it lets other threads run."""
 
 
-def _passed() -> float:
-    """Seconds that passed, those asleep included."""
+def _elapsed() -> float:
+    """Elapsed seconds, including time in which the machine sleeps."""
     return clock_gettime(CLOCK_BOOTTIME)
 
 
 class Clock:
-    """The time of the server.
+    """The clock of the server.
 
     Args:
-        wall: The system's clock, seconds since the epoch.
-        passed: Seconds that passed since any moment; never goes back.
+        wall: The system clock, seconds since the epoch.
+        passed: Elapsed seconds since any moment; never goes back.
 
     Attributes:
-        jumps: How often the system's clock jumped.
+        jumps: How often the system clock jumped.
 
     >>> clock = Clock(wall=lambda: 100.0, passed=lambda: 5.0)
     >>> clock.go_on_from(130.0)
@@ -37,52 +37,52 @@ class Clock:
     (100.0, 130.0)
     """
 
-    def __init__(self, wall: Callable[[], float] = time, passed: Callable[[], float] = _passed) -> None:
+    def __init__(self, wall: Callable[[], float] = time, passed: Callable[[], float] = _elapsed) -> None:
         self.jumps = 0
         self._wall = wall
-        self._passed = passed
-        self._at = (wall(), passed())
+        self._elapsed = passed
+        self._reference = (wall(), passed())
         self._jump: tuple[float, float] | None = None
-        self._calm_from = 0.0
-        self._arrival = self._at
+        self._calm_at = 0.0
+        self._arrival = self._reference
 
     def go_on_from(self, last: float) -> None:
-        """What comes now came no earlier than the last request before this process began."""
+        """Start arrival times no earlier than the last arrival before this process started."""
         self._arrival = (max(last, self._arrival[0]), self._arrival[1])
 
     def now(self) -> float:
-        """What time it is, seconds since the epoch; a jump of the system's clock is not followed at once."""
-        seen, passed = self._wall(), self._passed()
-        expected = self._at[0] + passed - self._at[1]
-        drift = seen - expected
+        """The time in seconds since the epoch; a jump of the system clock is not followed at once."""
+        wall, passed = self._wall(), self._elapsed()
+        expected = self._reference[0] + passed - self._reference[1]
+        drift = wall - expected
         if abs(drift) <= JUMP:
-            self._at, self._jump = (seen, passed), None
-            return seen
+            self._reference, self._jump = (wall, passed), None
+            return wall
         if self._jump is None or abs(drift - self._jump[0]) > JUMP:
             self.jumps += 1
             self._jump = (drift, passed)
-            self._calm_from = passed + CALM
+            self._calm_at = passed + CALM
         elif passed - self._jump[1] >= BELIEVED:
-            self._at, self._jump = (seen, passed), None
-            return seen
+            self._reference, self._jump = (wall, passed), None
+            return wall
         return expected
 
     @property
     def calm(self) -> bool:
-        """Whether the system's clock has not jumped lately."""
+        """Whether the system clock has not jumped recently."""
         self.now()
-        return self._passed() >= self._calm_from
+        return self._elapsed() >= self._calm_at
 
     def arrival(self) -> float:
-        """When what comes now came; while that is ahead of the clock it goes at half its pace, and never back."""
-        now, (last, then) = self.now(), self._arrival
-        passed = self._passed()
-        self._arrival = (max(now, last + (passed - then) / 2), passed)
+        """The arrival time of new data; never goes back, and runs at half speed while it is ahead of the clock."""
+        now, (last_arrival, elapsed_then) = self.now(), self._arrival
+        elapsed_now = self._elapsed()
+        self._arrival = (max(now, last_arrival + (elapsed_now - elapsed_then) / 2), elapsed_now)
         return self._arrival[0]
 
 
 class Deadline:
-    """A time of this thread's own clock.
+    """A deadline in CPU time of the current thread.
 
     Args:
         seconds: Seconds of CPU from now.
@@ -94,5 +94,5 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether it has; the clock that is quickly read says no before the other one can say yes."""
+        """Whether the deadline has passed; the cheap wall clock is read first, which can never pass later."""
         return monotonic() >= self._wall and thread_time() >= self._cpu

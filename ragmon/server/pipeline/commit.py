@@ -1,8 +1,7 @@
-"""Labels and the answers they are about, brought together before a row is written: a replay then need not search.
+"""Writing one batch in a transaction: native records, complete traces, probe replies, labels and their counts.
 
-What becomes of the records of a probe that is seen twice, in the row that is written.
-
-Writing a row: every request and every trace once, with its counts, in one transaction.
+A label is stored together with the answer it rates, so that a replay need not search for it. The two records of a
+probe, the application's and the prober's, are joined into one here.
 """
 
 from __future__ import annotations
@@ -24,60 +23,62 @@ from ragmon.server.pipeline.trace_buffer import TraceTracker
 
 
 def labels_of(requests: Sequence[QueuedRequest]) -> list[Label]:
-    """The labels of some requests."""
+    """The labels in a list of requests."""
     return [entry for request in requests for entry in request.entries if isinstance(entry, Label)]
 
 
 def answers_to(batch: JournalBatch, labels: Iterable[Label], row: WriteBatch) -> Mapping[str, Record]:
-    """The answers that labels are about, as far as they came: with this row, or before it."""
-    wanted = {label.trace_id for label in labels}
-    if not wanted:
+    """The answers that labels rate, where they arrived with this row or before it."""
+    trace_ids = {label.trace_id for label in labels}
+    if not trace_ids:
         return {}
-    here = {entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in wanted}
-    found = batch.answers(wanted - here.keys())
-    return found | {trace_id: record for trace_id, record in here.items() if trace_id is not None}
+    in_row = {
+        entry.trace_id: entry for entry in row.entries if isinstance(entry, Record) and entry.trace_id in trace_ids
+    }
+    in_journal = batch.answers(trace_ids - in_row.keys())
+    return in_journal | {trace_id: record for trace_id, record in in_row.items() if trace_id is not None}
 
 
 def lines_of(entries: Iterable[Entry], told: set[str]) -> Iterator[bytes]:
-    """Lines for a journal; of all labels on an answer in a row, the first holds it.
+    """Journal lines of entries; of all labels on one answer in a row, only the first holds the answer.
 
     Args:
         entries: Entries of a row.
-        told: The traces whose answers a label of this row holds; those of these are added.
+        told: Trace ids whose answers a label of this row holds; those of these entries are added.
     """
     for entry in entries:
         if isinstance(entry, Label) and entry.answer is not None:
-            again = entry.trace_id in told
+            is_stored = entry.trace_id in told
             told.add(entry.trace_id)
-            yield encode_entry(msgspec.structs.replace(entry, answer=None) if again else entry)
+            yield encode_entry(msgspec.structs.replace(entry, answer=None) if is_stored else entry)
         else:
             yield encode_entry(entry)
 
 
 def with_answer(entry: Entry, answers: Mapping[str, Record]) -> Entry:
-    """A label with the answer it is about, where that came; any other entry as it is."""
+    """A label with the answer it rates, where that is known; any other entry unchanged."""
     return msgspec.structs.replace(entry, answer=answers.get(entry.trace_id)) if isinstance(entry, Label) else entry
 
 
 JOINED: Final = "joined"
 NO_REPLY: Final = "no_reply"
-"""What becomes of an application's own record of a probe: its reply came as well, or did not in time."""
+"""Results for an application's own record of a probe: joined with the reply, or the reply did not arrive in time."""
 
 
 def is_probed(trace_id: bytes, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Whether a whole record of a trace came, and counted as a probe."""
+    """Whether a native record of a trace arrived and was counted as a probe."""
     return trace_id in row.probed or traces.probed(trace_id)
 
 
 def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Put the application's own record of a probe whose reply waits for it, or let it wait for one that is on its way.
+    """Add the application's own record of a probe whose reply has arrived, or let it wait for an expected reply.
 
     Returns:
-        Whether that is what it is; it is accounted for then.
+        Whether the record is that of a probe; it is accounted for then.
     """
-    is_told = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early
+    is_settled = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early
     reply = traces.replies.get(trace_id)
-    if is_told:
+    if is_settled:
         row.counts.duplicate += 1
     elif reply is None:
         return False
@@ -87,22 +88,22 @@ def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: Tra
         if reply.came:
             _put_record(trace_id, record, reply, batch, traces, row)
         else:
-            found = join_reply(record, reply.record)
-            seq = batch.hold(row.arrival, RECORD, encode_entry(found), [trace_id])
-            row.early[trace_id] = PendingProbeRecord(trace_id, found, seq)
+            joined = join_reply(record, reply.record)
+            seq = batch.hold(row.arrival, RECORD, encode_entry(joined), [trace_id])
+            row.early[trace_id] = PendingProbeRecord(trace_id, joined, seq)
     return True
 
 
 def put_overdue(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
-    """The application's records of probes whose replies have come since, or are not waited for any longer."""
-    for one, reply in list(traces.ahead.due(traces.replies, row.arrival)):
-        row.overdue.append(one.trace_id)
-        row.probed.add(one.trace_id)
-        if one.seq and not batch.release([one.seq]):  # another process took it out
+    """Add the application's records of probes whose replies have arrived since, or are overdue."""
+    for pending, reply in list(traces.ahead.due(traces.replies, row.arrival)):
+        row.overdue.append(pending.trace_id)
+        row.probed.add(pending.trace_id)
+        if pending.seq and not batch.release([pending.seq]):  # another process erased it
             count(row.counts.ignored, FORGOTTEN)
-            batch.remember([one.trace_id], row.arrival)
+            batch.remember([pending.trace_id], row.arrival)
         else:
-            _put_record(one.trace_id, one.record, reply, batch, traces, row)
+            _put_record(pending.trace_id, pending.record, reply, batch, traces, row)
 
 
 def _put_record(
@@ -113,52 +114,52 @@ def _put_record(
     traces: TraceTracker,
     row: WriteBatch,
 ) -> None:
-    """Put the application's record, and account for the reply."""
-    found = record
-    is_there = reply is not None and _take(trace_id, batch, traces, row)
-    if reply is not None and is_there:
+    """Add the application's record of a probe, and settle the reply."""
+    joined = record
+    has_reply = reply is not None and _settle_reply(trace_id, batch, traces, row)
+    if reply is not None and has_reply:
         row.counts.duplicate += 1
-        found = join_reply(record, reply.record)
-    count(row.counts.probed, JOINED if is_there else NO_REPLY)
-    row.put(found, encode_entry(found))
+        joined = join_reply(record, reply.record)
+    count(row.counts.probed, JOINED if has_reply else NO_REPLY)
+    row.put(joined, encode_entry(joined))
     batch.remember([trace_id], row.arrival, recorded=True)
 
 
-def _take(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
-    """Count that a reply came; returns whether it is still there: another process may have taken it out."""
+def _settle_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
+    """Count a reply; returns whether it still exists: another process may have erased it."""
     row.counts.received += 1
     row.answered.add(trace_id)
     number = traces.replies.number(trace_id)
-    is_there = not number or bool(batch.release([number]))
-    count(row.counts.ignored, FORGOTTEN, int(not is_there))
-    return is_there
+    exists = not number or bool(batch.release([number]))
+    count(row.counts.ignored, FORGOTTEN, int(not exists))
+    return exists
 
 
 def store_replies(replies: Mapping[bytes, Record], batch: JournalBatch, arrival: float) -> dict[bytes, int]:
-    """Put replies that wait on disk; returns their numbers."""
+    """Store waiting replies in the journal; returns their numbers."""
     return {trace_id: batch.hold(arrival, RECORD, encode_entry(record)) for trace_id, record in replies.items()}
 
 
 def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> None:
-    """The replies to probes of which the application tells nothing more, and on disk, for a while, those that wait.
+    """Add the replies that wait no longer for the application's record, and store those that still wait.
 
-    What it tells later is there already.
+    A record of the application that arrives later is a duplicate.
     """
-    found = [one for one in traces.alone(row.arrival) if one[0] not in row.answered]
-    for trace_id, record in found:
-        if not _take(trace_id, batch, traces, row):
+    settled = [reply for reply in traces.alone(row.arrival) if reply[0] not in row.answered]
+    for trace_id, record in settled:
+        if not _settle_reply(trace_id, batch, traces, row):
             continue
         if is_probed(trace_id, traces, row):
             row.counts.duplicate += 1
         else:
             row.put(record, encode_entry(record))
             batch.remember([trace_id], row.arrival, recorded=True)
-    waiting = {trace_id: one for trace_id, one in traces.replies.loose().items() if trace_id not in row.answered}
+    waiting = {trace_id: reply for trace_id, reply in traces.replies.loose().items() if trace_id not in row.answered}
     row.replies.update(store_replies(waiting, batch, row.arrival))
 
 
 OLDEST: Final = 86_400.0
-"""Seconds for which it is known what came already; what is older is not taken."""
+"""Seconds for which the keys of earlier records are known; older records are dropped."""
 
 
 def write_batch(
@@ -169,21 +170,22 @@ def write_batch(
     now: float,
     wall: float,
 ) -> WriteBatch:
-    """Put requests and complete traces on disk; nothing is changed beside the journal.
+    """Write requests and complete traces to the journal; changes nothing outside the journal.
 
     Args:
         batch: The transaction.
-        requests: What came.
-        traces: Where spans wait, and those that are complete.
-        loose: Counts that came with nothing to write.
-        now: When the row came.
-        wall: What time it is: after a jump of the clock that was taken back, rows still come in its future.
+        requests: The requests that arrived.
+        traces: The open and the complete traces.
+        loose: Counts of requests that added nothing to write.
+        now: The arrival of the row.
+        wall: The time of the clock; after a jump of the system clock that was undone, arrivals may still lie ahead of
+            it.
     """
     row = WriteBatch(now)
     row.counts.add(loose)
     row.forgotten = batch.forgotten()
-    _whole(batch, requests, traces, row, min(now, wall) - OLDEST)
-    labels = _complete(batch, traces, row)
+    _put_native(batch, requests, traces, row, min(now, wall) - OLDEST)
+    labels = _put_assembled(batch, traces, row)
     put_overdue(batch, traces, row)
     put_unmatched_replies(batch, traces, row)
     answers = answers_to(batch, [*labels, *labels_of(requests)], row)
@@ -191,10 +193,12 @@ def write_batch(
     for request in requests:
         row.counts.add(request.counts)
         _put_entries(row, request.entries, answers)
-        kept = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
-        if kept:
-            waits = sorted({piece.trace_id for piece in kept})
-            row.held.append((request, kept, batch.hold(now, request.form.value, request.body, waits, traces.lowest)))
+        pieces = traces.sort(request.foreign, row, batch.known(traces.new(request.foreign)))
+        if pieces:
+            trace_ids = sorted({span.trace_id for span in pieces})
+            row.held.append(
+                (request, pieces, batch.hold(now, request.form.value, request.body, trace_ids, traces.lowest))
+            )
     count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
     traces_of = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
@@ -204,93 +208,96 @@ def write_batch(
 
 
 def write_beside_batch(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
-    """Write what makes no row: failures, replies that wait, and which requests nothing waits for, whose text must go.
+    """Write what needs no row: failures, waiting replies, and the release of requests whose text must be deleted.
 
     Args:
         journal: The journal.
-        traces: Where spans and replies wait.
-        failures: Requests that fail a gate and are not in the index yet; none are left.
-        now: When that is, seconds since the epoch.
+        traces: Has the waiting spans and replies.
+        failures: Requests that fail a gate and are not indexed yet; emptied.
+        now: The time, seconds since the epoch.
     """
-    loose = traces.replies.loose()
-    if not (failures or traces.released or loose):
+    unstored = traces.replies.loose()
+    if not (failures or traces.released or unstored):
         return
     with journal.begin() as batch:
         batch.fail(failures)
         batch.release(traces.released)
-        held = store_replies(loose, batch, now)
-    traces.replies.held(held)
+        numbers = store_replies(unstored, batch, now)
+    traces.replies.held(numbers)
     failures.clear()
     traces.released.clear()
 
 
 def _put_entries(row: WriteBatch, entries: Iterable[Entry], answers: Mapping[str, Record]) -> None:
-    """Add lines, labels with the answers they are about."""
-    told = [with_answer(entry, answers) for entry in entries]
-    for entry, line in zip(told, lines_of(told, row.labelled), strict=True):
+    """Add entries to the row, labels with the answers they rate."""
+    entries_with_answers = [with_answer(entry, answers) for entry in entries]
+    for entry, line in zip(entries_with_answers, lines_of(entries_with_answers, row.labelled), strict=True):
         row.put(entry, line)
 
 
-def _whole(
+def _put_native(
     batch: JournalBatch, requests: Sequence[QueuedRequest], traces: TraceTracker, row: WriteBatch, oldest: float
 ) -> None:
-    """The requests that came as one span, each once; a decorated call's spans may have become a record before it.
+    """Add the native records, each once; the spans of a decorated call may have made a record before.
 
-    Of a probe's two records the first counts, where it did not wait for the other one.
+    Of the two records of a probe the first counts, where it did not wait for the other one.
     """
-    whole = [one for request in requests for one in request.whole]
-    row.counts.received += len(whole)
-    fresh = [one for one in whole if one.ended >= oldest]
-    if len(fresh) < len(whole):
-        count(row.counts.dropped, constants.TOO_OLD, len(whole) - len(fresh))
-        row.counts.own += len(whole) - len(fresh)  # they came
-    twice = batch.claim([one.key for one in fresh])
-    there = batch.recorded({one.trace_id for one in fresh})
-    for place, one in enumerate(fresh):
-        row.counts.own += place not in twice
-        probers = is_from_prober(one.record)
-        known = is_probed(one.trace_id, traces, row) if probers else one.trace_id in there
-        if place in twice or known:
+    records = [native for request in requests for native in request.whole]
+    row.counts.received += len(records)
+    fresh = [native for native in records if native.ended >= oldest]
+    if len(fresh) < len(records):
+        count(row.counts.dropped, constants.TOO_OLD, len(records) - len(fresh))
+        row.counts.own += len(records) - len(fresh)  # they arrived
+    duplicates = batch.claim([native.key for native in fresh])
+    recorded = batch.recorded({native.trace_id for native in fresh})
+    for place, native in enumerate(fresh):
+        row.counts.own += place not in duplicates
+        from_prober = is_from_prober(native.record)
+        is_known = is_probed(native.trace_id, traces, row) if from_prober else native.trace_id in recorded
+        if place in duplicates or is_known:
             row.counts.duplicate += 1
-        elif not put_joined(one.trace_id, one.record, batch, traces, row):
-            row.put(one.record, one.line)
-            row.own.append(one.trace_id)
-            if one.record.source == constants.PROBE:
-                row.probed.add(one.trace_id)
-            if probers:
-                there.add(one.trace_id)
-                batch.remember([one.trace_id], row.arrival, recorded=True)
+        elif not put_joined(native.trace_id, native.record, batch, traces, row):
+            row.put(native.record, native.line)
+            row.own.append(native.trace_id)
+            if native.record.source == constants.PROBE:
+                row.probed.add(native.trace_id)
+            if from_prober:
+                recorded.add(native.trace_id)
+                batch.remember([native.trace_id], row.arrival, recorded=True)
 
 
-def _complete(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> list[Label]:
-    """The traces that are complete, each once; returns what people say on their spans."""
-    ready = traces.ready
-    if not ready:
+def _put_assembled(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> list[Label]:
+    """Add the records of complete traces, each once; returns the ratings on their spans."""
+    traces_ready = traces.ready
+    if not traces_ready:
         return []
-    done = batch.known(found.trace_id for found in ready)
+    done = batch.known(trace.trace_id for trace in traces_ready)
     forgotten = sum(arrival < 0 for arrival in done.values())
     count(row.counts.ignored, FORGOTTEN, forgotten)
     count(row.counts.ignored, LATE, len(done) - forgotten)
-    new = [found for found in ready if found.trace_id not in done]
-    fresh = [found for found in new if not _too_old(found)]
-    count(row.counts.dropped, constants.TOO_OLD, len(new) - len(fresh))
-    made = [one for found in fresh for one in found.made]
-    twice = batch.claim([one.key for one in made])
-    row.counts.duplicate += len(twice)
-    for place, one in enumerate(made):
-        if place not in twice and not put_joined(one.key[1][:16], one.record, batch, traces, row):
-            row.put(one.record, one.line)
-    for found in fresh:
-        row.counts.add(found.counts)
-        if found.aside:
-            batch.quarantine(found.trace_id, found.aside, found.waiting.requests)
-    batch.remember([found.trace_id for found in ready if not found.made], row.arrival)
-    written = [found.trace_id for found in ready if found.made and found.trace_id not in row.early]
+    new_traces = [trace for trace in traces_ready if trace.trace_id not in done]
+    fresh = [trace for trace in new_traces if not _too_old(trace)]
+    count(row.counts.dropped, constants.TOO_OLD, len(new_traces) - len(fresh))
+    records = [assembled for trace in fresh for assembled in trace.made]
+    duplicates = batch.claim([assembled.key for assembled in records])
+    row.counts.duplicate += len(duplicates)
+    for place, assembled in enumerate(records):
+        if place not in duplicates and not put_joined(assembled.key[1][:16], assembled.record, batch, traces, row):
+            row.put(assembled.record, assembled.line)
+    for trace in fresh:
+        row.counts.add(trace.counts)
+        if trace.aside:
+            batch.quarantine(trace.trace_id, trace.aside, trace.waiting.requests)
+    batch.remember([trace.trace_id for trace in traces_ready if not trace.made], row.arrival)
+    written = [trace.trace_id for trace in traces_ready if trace.made and trace.trace_id not in row.early]
     batch.remember(written, row.arrival, recorded=True)
-    return [label for found in fresh for label in found.labels]
+    return [label for trace in fresh for label in trace.labels]
 
 
-def _too_old(found: AssembledTrace) -> bool:
-    """Whether a trace had ended so long before its first span came that nobody knows whether it came already."""
-    ended = min((one.record.ts for one in found.made if one.record.ts is not None), default=found.waiting.first)
-    return ended < found.waiting.first - OLDEST
+def _too_old(trace: AssembledTrace) -> bool:
+    """Whether a trace had ended so long before its first span arrived that its key may no longer be known."""
+    ended = min(
+        (assembled.record.ts for assembled in trace.made if assembled.record.ts is not None),
+        default=trace.waiting.first,
+    )
+    return ended < trace.waiting.first - OLDEST

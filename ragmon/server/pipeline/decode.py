@@ -1,8 +1,7 @@
-"""What came in and what became of it: counts that are journalled with the rows they belong to.
+"""What arrives, decoded before it is queued (the part of the work that needs no order), and the batch that is written.
 
-What arrives, taken apart before it is queued: the part of the work that needs no order.
-
-One row of the journal: what several requests and complete traces put there together.
+Requests and complete traces become `WriteBatch`, one row of the journal, with `BatchCounts`: what arrived and what
+became of it. The counts are journalled with the row that they belong to.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ from ragmon.server.pipeline.probe_replies import PendingProbeRecord
 from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
 FORGOTTEN: Final = "forgotten"
-"""Why a request is not scored: somebody asked to forget it."""
+"""Reason why a request is not scored: it was erased on request."""
 
 
 class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How often each thing happened.
+    """Counts of one batch.
 
     Attributes:
-        received: Requests of users that came in: a whole record, or the first span of a trace.
-        duplicate: Those that were there already.
-        ignored: Those that are no RAG, by reason.
-        dropped: Those that were lost, by reason.
+        received: User requests that arrived: a native record, or the first span of a trace.
+        duplicate: Requests that had arrived before.
+        ignored: Requests that are not RAG, by reason.
+        dropped: Requests that were lost, by reason.
         spans: Spans that belong to no record, by reason.
-        unknown: Fields that a request's spans do not tell, by `field|reason`.
-        labels: What became of labels.
-        probed: What became of applications' own records of probes that this server sent.
-        own: Whole records that producers sent; what they say they kept is held against it.
+        unknown: Fields that are missing in a request's spans, by `field|reason`.
+        labels: Labels, by result.
+        probed: Applications' own records of probes of this server, by result.
+        own: Native records that producers sent; compared with the totals that producers report.
     """
 
     received: int = 0
@@ -67,8 +66,8 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.received += other.received
         self.duplicate += other.duplicate
         self.own += other.own
-        for mine, theirs in zip(self._parts(), other._parts(), strict=True):
-            add_counts(mine, theirs)
+        for counts, other_counts in zip(self._parts(), other._parts(), strict=True):
+            add_counts(counts, other_counts)
 
     def _parts(self) -> tuple[dict[str, int], ...]:
         return self.ignored, self.dropped, self.spans, self.unknown, self.labels, self.probed
@@ -77,17 +76,17 @@ class BatchCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
         return bool(self.received or self.duplicate or any(self._parts()))
 
     def dump(self) -> bytes:
-        """JSON."""
+        """The counts as JSON."""
         return msgspec.json.encode(self)
 
     @classmethod
     def load(cls, data: bytes) -> BatchCounts:
-        """What `dump` wrote."""
+        """The counts that `dump` wrote."""
         return msgspec.json.decode(data, type=cls)
 
 
 def count(into: dict[str, int], key: str, n: int = 1) -> None:
-    """Add to one count.
+    """Add to a counter in a dictionary.
 
     >>> found = {"late": 1}; count(found, "late"); found
     {'late': 2}
@@ -97,20 +96,20 @@ def count(into: dict[str, int], key: str, n: int = 1) -> None:
 
 
 STEP_NS: Final = 10_000_000_000
-"""Nanoseconds of a step of event time: what lies in one is looked up together."""
+"""Nanoseconds of a step of event time; keys of one step are looked up together."""
 BAD_REQUEST: Final = 400
 TOO_LARGE: Final = 413
 
 
 class NativeRecord(NamedTuple):
-    """A request that came as one span.
+    """A record that arrived as one span.
 
     Attributes:
-        key: What tells it from all others: its step of event time, its trace and its span.
+        key: Its unique key: its step of event time, its trace and its span.
         ended: When its span ended, seconds since the epoch.
-        trace_id: Its trace.
+        trace_id: Its trace id.
         record: The record.
-        line: The same as the journal holds it.
+        line: The record as a journal line.
     """
 
     key: tuple[int, bytes]
@@ -122,18 +121,18 @@ class NativeRecord(NamedTuple):
 
 @dataclass
 class QueuedRequest:
-    """A request that waits to be journalled.
+    """A decoded request that waits to be journalled.
 
     Attributes:
-        done: Told when it is on disk.
-        size: Bytes it takes.
-        whole: Requests of users that came as one span.
-        foreign: Spans that wait for the rest of their traces.
+        done: Resolved when the request is on disk.
+        size: Its size in bytes.
+        whole: The native records in it.
+        foreign: Third-party spans, which wait for the rest of their traces.
         entries: Totals, labels and acknowledgements.
-        counts: What became of the rest of it.
-        taken: What its sender is answered.
-        body: As it came, for as long as spans of it wait.
-        form: How it is written.
+        counts: Counts of everything else in it.
+        taken: The response to its sender.
+        body: Its body as it arrived, kept while spans of it wait.
+        form: The encoding of the body.
     """
 
     done: Future[Any] = field(default_factory=Future)
@@ -148,7 +147,7 @@ class QueuedRequest:
 
 
 class UnreadableError(RejectedError):
-    """A request that is none, and what it is counted as."""
+    """A request that cannot be decoded, with its counts."""
 
     def __init__(self, rejected: Rejected, status: int = BAD_REQUEST) -> None:
         super().__init__(status, rejected.reason, str(rejected))
@@ -156,32 +155,32 @@ class UnreadableError(RejectedError):
 
 
 def decode_traces(body: bytes, form: Encoding) -> QueuedRequest:
-    """The spans of an `ExportTraceServiceRequest`.
+    """Decode an `ExportTraceServiceRequest`.
 
     Raises:
-        UnreadableError: It is none, or holds too many.
+        UnreadableError: The body is invalid, or holds too many spans.
     """
-    _see_extent(body, extent.SPANS, form)
+    _check_extent(body, extent.SPANS, form)
     try:
         batch = read(body, json=form is Encoding.JSON)
     except Rejected as error:
         raise UnreadableError(error, TOO_LARGE if error.reason == TOO_MANY else BAD_REQUEST) from None
-    rejected, first, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
-    whole = []
-    for own in batch.own:
-        found = _whole(own, unknown)
-        if isinstance(found, NativeRecord):
-            whole.append(found)
+    rejected, first_error, unknown = Counter(batch.rejected), batch.first, dict[str, int]()
+    records = []
+    for native in batch.own:
+        result = _native_record(native, unknown)
+        if isinstance(result, NativeRecord):
+            records.append(result)
         else:
-            rejected[found] += 1
-            first = first or f"a span's {found}: its record cannot be read"
+            rejected[result] += 1
+            first_error = first_error or f"a span's {result}: its record cannot be read"
     bad = rejected.total()
     return QueuedRequest(
         size=len(body),
-        whole=whole,
-        foreign=[span_bytes(one) for one in batch.foreign],
+        whole=records,
+        foreign=[span_bytes(span) for span in batch.foreign],
         counts=BatchCounts(received=bad, dropped=dict(rejected), unknown=unknown),
-        taken=ExportResult(bad, first if bad else ""),
+        taken=ExportResult(bad, first_error if bad else ""),
         body=(batch.body or body) if batch.foreign else b"",
         form=form,
     )
@@ -190,108 +189,108 @@ def decode_traces(body: bytes, form: Encoding) -> QueuedRequest:
 def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
     """The spans of a journalled request; None where it cannot be read any more."""
     try:
-        return [span_bytes(one) for one in read(body.body, json=body.form == Encoding.JSON.value).foreign]
+        return [span_bytes(span) for span in read(body.body, json=body.form == Encoding.JSON.value).foreign]
     except Rejected as rejected:
         complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
 
 
-def _see_extent(body: bytes, layout: extent.MessageLayout, form: Encoding) -> None:
+def _check_extent(body: bytes, layout: extent.MessageLayout, form: Encoding) -> None:
     if extent.is_crowded(body, layout, json=form is Encoding.JSON):
-        told = f"it holds more than {extent.MOST} messages, or too much in them; send them in several requests"
-        raise UnreadableError(Rejected(TOO_MANY, told), TOO_LARGE)
+        message = f"it holds more than {extent.MOST} messages, or too much in them; send them in several requests"
+        raise UnreadableError(Rejected(TOO_MANY, message), TOO_LARGE)
 
 
-def _whole(own: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
-    """The request a span holds, or why it cannot be read.
+def _native_record(native: NativeSpan, unknown: dict[str, int]) -> NativeRecord | str:
+    """The record in a native span, or the reason why it cannot be read.
 
     Args:
-        own: The span.
-        unknown: Counts what of the record is out of range.
+        native: The native span.
+        unknown: Counts the fields of the record that are out of range.
     """
-    record = own_record(own.line, own.trace_id.hex(), own.end_ns)
+    record = own_record(native.line, native.trace_id.hex(), native.end_ns)
     if isinstance(record, str):
-        return _why(own.line, record)
-    if record.source == constants.LABEL:  # people's words come as labels, which are told apart and counted once
+        return _reason(native.line, record)
+    if record.source == constants.LABEL:  # ratings must come as labels, which are deduplicated
         return constants.INVALID_SCHEMA
-    record, odd = bounded(record)
-    for field_name, reason in odd.items():
+    record, out_of_range = bounded(record)
+    for field_name, reason in out_of_range.items():
         count(unknown, f"{field_name}|{reason}")
     if record.measures is not None:
         record.measures.pop(AnswerCorrect.name, None)
     if record.source is None:
         record.source = constants.LIVE
-    key = (own.end_ns // STEP_NS, own.trace_id + own.span_id)
-    return NativeRecord(key, own.end_ns / 1e9, own.trace_id, record, encode_entry(record))
+    key = (native.end_ns // STEP_NS, native.trace_id + native.span_id)
+    return NativeRecord(key, native.end_ns / 1e9, native.trace_id, record, encode_entry(record))
 
 
-def _why(line: str, found: str) -> str:
-    """Why a line is no record, by the reasons that lines of trace files have."""
+def _reason(line: str, default: str) -> str:
+    """Why a line is no record; the reasons are those of lines in trace files."""
     try:
         decode(line.encode("utf-8", "surrogatepass"))
     except Rejected as error:
         return error.reason
-    return found
+    return default
 
 
 def decode_metrics(body: bytes, form: Encoding) -> QueuedRequest:
-    """The producers' totals of an `ExportMetricsServiceRequest`.
+    """Decode the producers' totals in an `ExportMetricsServiceRequest`.
 
     Raises:
-        UnreadableError: It is none, or holds too many points.
+        UnreadableError: The body is invalid, or holds too many points.
     """
-    _see_extent(body, extent.POINTS, form)
+    _check_extent(body, extent.POINTS, form)
     try:
-        found, rejected, first = totals(body, json=form is Encoding.JSON)
+        lines, rejected, first_error = totals(body, json=form is Encoding.JSON)
     except Rejected as error:
         raise UnreadableError(error) from None
-    return QueuedRequest(size=len(body), entries=list(found), taken=ExportResult(rejected, first))
+    return QueuedRequest(size=len(body), entries=list(lines), taken=ExportResult(rejected, first_error))
 
 
 def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedRequest:
-    """Labels people gave; one that is none is left out and counted.
+    """Decode labels; an invalid label is left out and counted.
 
     Args:
-        labels: What was sent.
-        comments: Keep what raters wrote in their own words.
+        labels: The labels as they were sent.
+        comments: Keep the raters' comments.
     """
-    request, first = QueuedRequest(), ""
-    for place, told in enumerate(labels, 1):
+    request, first_error = QueuedRequest(), ""
+    for place, data in enumerate(labels, 1):
         try:
-            label = has_trace_id(parse_label(told))
+            label = has_trace_id(parse_label(data))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
-            first = first or f"label {place} of {len(labels)}: {error}"
+            first_error = first_error or f"label {place} of {len(labels)}: {error}"
         else:
             label.comment = label.comment if comments else None
             request.entries.append(label)
     bad = request.counts.labels.get(REJECTED, 0)
     request.size = sum(len(encode_entry(entry)) for entry in request.entries)
-    request.taken = ExportResult(bad, first)
+    request.taken = ExportResult(bad, first_error)
     return request
 
 
 @dataclass
 class WriteBatch:
-    """What is written.
+    """A batch under construction: one row of the journal.
 
     Attributes:
-        arrival: When it came, seconds since the epoch.
-        seq: Its number in the journal.
-        counts: What became of what came.
-        entries: Its lines, as they are scored.
-        lines: The same as the journal holds them.
-        held: Spans that wait, with the request they came in and its number.
-        own: Traces of which whole records came.
-        begun: Traces of which spans wait for the first time.
-        passed: Traces that are passed over, since whole records came of decorated calls in them.
-        probed: Traces whose whole records are probes.
-        labelled: Traces whose answers stand in the line of a label.
-        answered: Probes' replies of which it is known now what becomes.
-        early: Records of probes that wait for their replies, by trace.
-        replies: Replies that wait, by trace, and their numbers.
-        overdue: Traces whose records wait for a reply no longer.
-        forgotten: Traces that somebody had forgotten since the row before.
+        arrival: Its arrival, seconds since the epoch.
+        seq: Its row number in the journal.
+        counts: What arrived and what became of it.
+        entries: Its lines, decoded, as they are scored.
+        lines: The same lines as they are journalled.
+        held: Spans that wait, with the request that they came in and its number.
+        own: Traces with native records in this batch.
+        begun: Traces that begin with this batch.
+        passed: Traces that are ignored because a decorated call in them sent a native record.
+        probed: Traces whose native records are probes.
+        labelled: Traces whose answers are stored in the line of a label.
+        answered: Traces of probe replies that this batch settles.
+        early: Probe records that wait for their replies, by trace.
+        replies: Probe replies that wait, by trace, with their numbers in the journal.
+        overdue: Traces whose records no longer wait for a reply.
+        forgotten: Traces that were erased since the previous row.
     """
 
     arrival: float

@@ -1,9 +1,8 @@
-"""What probers of this server got, until the application's own records of the same requests have come, or do not.
+"""Correlation of probe replies with the application's own records of the same requests.
 
 A probe over HTTP may be seen twice: by the prober, which holds the reply, and by the application, which knows what was
-retrieved. Both name the trace the prober began, and are one request.
-
-The application's own records of probes whose replies have not come: they wait for them, on disk, for a while.
+retrieved. Both carry the trace id that the prober chose, and are one request. A reply waits a while for the
+application's record, and a record that arrives first waits, on disk, for the reply.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from ragmon.core.record import Answer, Record, Sampling, TextFacts, decode_entry
 from ragmon.server.journal.reader import JournalReaderBase
 
 WAIT: Final = 10.0
-"""Seconds a reply waits for the application's own record, which is on its way for some seconds."""
+"""Seconds a reply waits for the application's own record, which takes some seconds to arrive."""
 LATELY: Final = 600.0
-"""Seconds of rows in which probes are looked for at the start: a prober elsewhere sends its own record soon after."""
+"""Seconds of rows that are searched for probes at start: a prober on another host sends its own record soon after."""
 MOST: Final = 10_000
-"""Replies that wait at once."""
+"""Replies that may wait at once."""
 
 
 class ProbeReply(NamedTuple):
-    """A reply that waits, or is awaited.
+    """A reply that waits for the application's record, or that is expected.
 
     Attributes:
-        record: It; before it came, what is known of the request.
-        due: When it counts by itself, or is awaited no longer, seconds since the epoch.
-        came: It came.
+        record: The reply; before it arrived, what is known of the request.
+        due: When it is scored alone, or is no longer expected, seconds since the epoch.
+        came: Whether it has arrived.
     """
 
     record: Record
@@ -42,28 +41,28 @@ class ProbeReply(NamedTuple):
 
 
 class PendingReplies:
-    """Replies that wait, by trace.
+    """Probe replies that wait for records, by trace.
 
     Attributes:
-        hurried: Nothing is to be waited for any more.
+        hurried: Nothing waits any longer: the server is stopping.
     """
 
     def __init__(self) -> None:
         self.hurried = False
         self._lock = Lock()
         self._waiting: dict[bytes, ProbeReply] = {}
-        self._held: dict[bytes, int] = {}
+        self._numbers: dict[bytes, int] = {}
 
     def put(self, record: Record, due: float, *, came: bool) -> bool:
-        """Take a reply, in any thread.
+        """Add a reply; safe in any thread.
 
         Args:
-            record: It, with a trace id.
-            due: When it counts by itself, seconds since the epoch.
-            came: False where it is only expected: the request is under way.
+            record: The reply, with a trace id.
+            due: When it is scored alone, seconds since the epoch.
+            came: False where the reply is only expected: the request is in flight.
 
         Returns:
-            Whether there was room.
+            Whether the reply was accepted; False where too many wait.
         """
         trace_id = bytes.fromhex(record.trace_id or "")
         with self._lock:
@@ -73,78 +72,78 @@ class PendingReplies:
         return True
 
     def get(self, trace_id: bytes) -> ProbeReply | None:
-        """The reply that waits for a trace's own record."""
+        """The reply, arrived or expected, of a trace."""
         return self._waiting.get(trace_id)
 
     def due(self, now: float, told: Container[bytes]) -> list[tuple[bytes, Record]]:
-        """The replies nothing more is to be waited for; those that did not come in time are forgotten.
+        """The replies that wait no longer; expected replies that did not arrive in time are dropped.
 
         Args:
             now: Seconds since the epoch.
-            told: Traces of which the application has told already.
+            told: Traces whose records the application has sent already.
         """
         if not self._waiting:
             return []
         with self._lock:
-            late = [trace_id for trace_id, reply in self._waiting.items() if not reply.came and reply.due <= now]
-            for trace_id in late:
+            overdue = [trace_id for trace_id, reply in self._waiting.items() if not reply.came and reply.due <= now]
+            for trace_id in overdue:
                 del self._waiting[trace_id]
-            found = [(trace_id, reply) for trace_id, reply in self._waiting.items() if reply.came]
+            arrived = [(trace_id, reply) for trace_id, reply in self._waiting.items() if reply.came]
         return [
             (trace_id, reply.record)
-            for trace_id, reply in found
+            for trace_id, reply in arrived
             if reply.due <= now or trace_id in told or self.hurried
         ]
 
     def commit(self, trace_ids: Iterable[bytes]) -> None:
-        """It is on disk what became of some."""
+        """Remove the replies of these traces: their outcome is on disk."""
         with self._lock:
             for trace_id in trace_ids:
                 self._waiting.pop(trace_id, None)
-                self._held.pop(trace_id, None)
+                self._numbers.pop(trace_id, None)
 
     def loose(self) -> dict[bytes, Record]:
-        """Those that came and are not on disk."""
+        """The replies that arrived and are not on disk."""
         if not self._waiting:
             return {}
         with self._lock:
-            found = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._held]
-        return {trace_id: reply.record for trace_id, reply in found if reply.came}
+            unstored = [(trace_id, reply) for trace_id, reply in self._waiting.items() if trace_id not in self._numbers]
+        return {trace_id: reply.record for trace_id, reply in unstored if reply.came}
 
     def held(self, numbers: Mapping[bytes, int]) -> None:
-        """Some are on disk, under these numbers."""
-        self._held.update(numbers)
+        """Note the journal numbers of replies that were stored."""
+        self._numbers.update(numbers)
 
     def number(self, trace_id: bytes) -> int:
-        """The number under which one is on disk; 0 where it is not."""
-        return self._held.get(trace_id, 0)
+        """The journal number of a stored reply; 0 where it is not stored."""
+        return self._numbers.get(trace_id, 0)
 
     def reset_journal(self) -> None:
-        """The journal was lost, and with it what it held."""
-        self._held.clear()
+        """Forget all numbers: the journal was lost."""
+        self._numbers.clear()
 
 
 def is_from_prober(record: Record) -> bool:
-    """Whether a prober made a record, and not the application."""
+    """Whether a prober made a record, not the application."""
     return record.source == constants.PROBE and PROBE_TAG in (record.tags or ())
 
 
 def recently_probed(journal: JournalReaderBase) -> Iterator[bytes]:
-    """The traces of probes in the newest rows."""
-    mark = f'"source":"{constants.PROBE}"'.encode()
+    """The trace ids of probes in the newest rows."""
+    pattern = f'"source":"{constants.PROBE}"'.encode()
     for row in journal.rows(after=journal.last_before(journal.last()[1] - LATELY)):
-        for line in row.lines.split(b"\n") if mark in row.lines else ():
-            found = decode_entry(line) if mark in line else None
-            if isinstance(found, Record) and found.source == constants.PROBE and found.trace_id:
-                yield bytes.fromhex(found.trace_id)
+        for line in row.lines.split(b"\n") if pattern in row.lines else ():
+            entry = decode_entry(line) if pattern in line else None
+            if isinstance(entry, Record) and entry.source == constants.PROBE and entry.trace_id:
+                yield bytes.fromhex(entry.trace_id)
 
 
 def join_reply(own: Record, reply: Record) -> Record:
-    """One record of two: the application's, and from the reply what that does not say.
+    """Join the application's record with the reply, which fills in the missing fields.
 
     Args:
-        own: The application's, which may have taken the probe for a user's request.
-        reply: The prober's.
+        own: The application's record, which may have been taken for a user's request.
+        reply: The prober's record.
     """
     sampling = own.sampling or reply.sampling
     stratum = constants.REST if sampling is None or sampling.stratum not in constants.STRATA else sampling.stratum
@@ -170,23 +169,23 @@ def join_reply(own: Record, reply: Record) -> Record:
     )
 
 
-def _says_its_claim(record: Record) -> bool:
-    """Whether the text of its claim is there, or was compared with the gold where it was."""
+def _has_claim(record: Record) -> bool:
+    """Whether a record has the text of its claim, or the result of comparing it with the gold."""
     has_text = record.answer_json is not None and record.answer_json.claim is not None
     return has_text or (record.facts is not None and record.facts.gold_version is not None)
 
 
 def _answer(own: Record, reply: Record) -> Answer | None:
-    mine, theirs = own.answer_json, reply.answer_json
-    if mine is None or theirs is None:
-        return mine or theirs
-    claim = mine.claim if _says_its_claim(own) else theirs.claim
-    return Answer(claim, mine.citations if mine.citations is not None else theirs.citations)
+    own_answer, reply_answer = own.answer_json, reply.answer_json
+    if own_answer is None or reply_answer is None:
+        return own_answer or reply_answer
+    claim = own_answer.claim if _has_claim(own) else reply_answer.claim
+    return Answer(claim, own_answer.citations if own_answer.citations is not None else reply_answer.citations)
 
 
 def _facts(own: Record, reply: Record) -> TextFacts | None:
-    """What was decided about the text: the application's, or the reply's where the application compared no claim."""
-    if _says_its_claim(own) or reply.answer_json is None:
+    """The text facts: the application's, or the reply's where the application compared no claim."""
+    if _has_claim(own) or reply.answer_json is None:
         return own.facts
     grounded = None if own.facts is None else own.facts.grounded
     if reply.facts is None:
@@ -198,9 +197,9 @@ class PendingProbeRecord(NamedTuple):
     """A record that waits for the reply to its probe.
 
     Attributes:
-        trace_id: Its trace.
-        record: It, as the probe it is.
-        seq: Its number among what the journal lets wait; 0 where that journal is gone.
+        trace_id: Its trace id.
+        record: The record, already marked as a probe.
+        seq: Its number among the stored requests; 0 where that journal was lost.
     """
 
     trace_id: bytes
@@ -209,7 +208,7 @@ class PendingProbeRecord(NamedTuple):
 
 
 class PendingProbeRecords:
-    """Records that came before the replies to their probes, by trace. No more wait than replies are expected."""
+    """Records that arrived before the replies to their probes, by trace; at most as many as expected replies."""
 
     def __init__(self) -> None:
         self._waiting: dict[bytes, PendingProbeRecord] = {}
@@ -221,28 +220,28 @@ class PendingProbeRecords:
         return trace_id in self._waiting
 
     def add(self, found: Iterable[PendingProbeRecord]) -> None:
-        """Let some wait."""
-        self._waiting.update((one.trace_id, one) for one in found)
+        """Add records."""
+        self._waiting.update((record.trace_id, record) for record in found)
 
     def due(self, replies: PendingReplies, now: float) -> Iterator[tuple[PendingProbeRecord, ProbeReply | None]]:
-        """Those that wait no longer, and the reply that has come; None where it is awaited in vain.
+        """The records that wait no longer, each with its reply; None where the reply is overdue.
 
         Args:
-            replies: What probers got, or expect.
+            replies: The replies that arrived or are expected.
             now: Seconds since the epoch.
         """
-        for one in self._waiting.values():
-            reply = replies.get(one.trace_id)
+        for pending in self._waiting.values():
+            reply = replies.get(pending.trace_id)
             if reply is not None and reply.came:
-                yield one, reply
+                yield pending, reply
             elif reply is None or reply.due <= now or replies.hurried:
-                yield one, None
+                yield pending, None
 
     def commit(self, trace_ids: Iterable[bytes]) -> None:
-        """It is on disk what became of some."""
+        """Remove the records of these traces: their outcome is on disk."""
         for trace_id in trace_ids:
             self._waiting.pop(trace_id, None)
 
     def reset_journal(self) -> None:
-        """The journal was lost, and with it the numbers in it."""
-        self._waiting = {trace_id: one._replace(seq=0) for trace_id, one in self._waiting.items()}
+        """Forget all numbers: the journal was lost."""
+        self._waiting = {trace_id: pending._replace(seq=0) for trace_id, pending in self._waiting.items()}

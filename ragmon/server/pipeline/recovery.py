@@ -1,4 +1,4 @@
-"""From a journal to where the server stands: the newest checkpoint, and every row that came after it."""
+"""Recovery of the server state from the newest checkpoint and the journal rows after it, and replay of a journal."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from ragmon.server.pipeline.state import ServerState
 
 
 def recover(settings: Settings, journal: JournalReaderBase, attempts: Attempts | None = None) -> ServerState:
-    """Where the server stands after every row of a journal: from the newest checkpoint on.
+    """The server state after every row of a journal, starting from the newest checkpoint.
 
     Args:
         settings: The configuration.
         journal: The journal.
-        attempts: Where it is noted which line is being scored.
+        attempts: Notes which line is being scored.
 
     Raises:
-        JournalError: It cannot be read.
+        JournalError: The journal cannot be read.
     """
-    server_state = _begin(settings, [journal.checkpoint(), journal.base()])
+    server_state = _from_checkpoint(settings, [journal.checkpoint(), journal.base()])
     server_state.attempts = attempts
     for row in journal.rows(after=server_state.seq):
-        _take(server_state, row, journal)
+        _apply(server_state, row, journal)
     return server_state
 
 
 def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels | None = None) -> ServerState:
-    """Score every row of a journal again, as the server did: the same counts and the same alarms, to the last bit.
+    """Score every row of a journal again, as the server did: the same counts and alarms, to the last bit.
 
     Args:
-        settings: The configuration; another one gives what it would have given.
+        settings: The configuration; another one gives the results it would have given.
         journal: The journal.
-        labels: Hears every label, for a report with the last word of each rater.
+        labels: Collects every label, for a report with the latest rating of each rater.
 
     Raises:
-        JournalError: It cannot be read.
+        JournalError: The journal cannot be read.
     """
-    server_state = _begin(settings, [journal.base()], edges=None)
+    server_state = _from_checkpoint(settings, [journal.base()], edges=None)
     server_state.engine.labels.heard = None if labels is None else labels.hear
     for row in journal.rows(after=server_state.seq):
-        _take(server_state, row, journal)
+        _apply(server_state, row, journal)
         server_state.failures.clear()
     server_state.engine.advance(float("inf"))
     if labels is not None:
@@ -59,14 +59,16 @@ def replay(settings: Settings, journal: JournalReaderBase, labels: FinalLabels |
     return server_state
 
 
-def _take(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
+def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBase) -> None:
     with translate_read_errors(journal.path):
         counts, lines = BatchCounts.load(row.counts), entries(row.lines)
     server_state.take(row.seq, row.arrival, counts, lines)
 
 
-def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES) -> ServerState:
-    """What the first checkpoint says that can be read; nothing was counted where there is none."""
+def _from_checkpoint(
+    settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES
+) -> ServerState:
+    """The state of the first checkpoint that can be read; an empty state where there is none."""
     for checkpoint in checkpoints:
         if checkpoint is None:
             continue
@@ -81,16 +83,16 @@ def _begin(settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edge
 
 
 def entries(lines: bytes) -> list[Entry]:
-    """The lines of a row; of several labels on one answer the first holds it, and all have it here.
+    """Decode the lines of a row; the answer that only the first of several labels stores is set on all of them.
 
     Raises:
-        msgspec.DecodeError: One of them is none.
+        msgspec.DecodeError: A line is invalid.
     """
-    found = [decode_entry(line) for line in lines.split(b"\n") if line]
+    decoded = [decode_entry(line) for line in lines.split(b"\n") if line]
     answers: dict[str, Record] = {}
-    for entry in found:
+    for entry in decoded:
         if isinstance(entry, Label):
             if entry.answer is not None:
                 answers[entry.trace_id] = entry.answer
             entry.answer = answers.get(entry.trace_id)
-    return found
+    return decoded

@@ -1,8 +1,7 @@
-"""Which requests fail a gate: what somebody will want to open at three in the morning.
+"""The server state: everything that was counted up to a row of the journal.
 
-What producers say of all their calls, beside what weighs in windows: losses, latency, and what they sent.
-
-Where the server stands: everything that was counted up to a row of the journal.
+It holds scores, alarms, counts, and the requests that fail a gate, so that their traces can be opened. `ProducerTotals`
+keeps what producers report of all their calls: losses, latency, and how many records they sent.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from ragmon.server.pipeline.clock import SLICE, Deadline
 from ragmon.server.pipeline.decode import FORGOTTEN, BatchCounts, count
 
 MEMORY: Final = 16_384
-"""Facts whose verdict is remembered."""
+"""Facts whose results are cached."""
 
 
 class Failed(NamedTuple):
-    """A request that fails.
+    """A request that fails a gate.
 
     Attributes:
-        pipeline, source: Where it was counted.
+        pipeline, source: The series it was counted in.
         record: The request.
         key: Its facts.
-        scores: What the metrics say that fail it, by metric.
+        scores: The failing scores, by metric.
     """
 
     pipeline: str
@@ -56,14 +55,14 @@ class Failed(NamedTuple):
 
 
 class FailureDetector:
-    """Finds the requests that alone would not keep a gate's threshold.
+    """Finds the single requests that do not reach a gate's threshold.
 
     Args:
         table: The metrics.
         policy: The gates of a pipeline.
 
     Attributes:
-        found: Those found since somebody took them away.
+        found: Failures found since the list was last taken.
     """
 
     def __init__(self, table: ScoreTable, policy: Callable[[str], Policy]) -> None:
@@ -71,10 +70,10 @@ class FailureDetector:
         self._table = table
         self._policy = policy
         self._places = {name: place for place, name in enumerate(table.metrics)}
-        self._known: dict[tuple[str, str, Key], dict[str, float]] = {}
+        self._cache: dict[tuple[str, str, Key], dict[str, float]] = {}
         self._gates: dict[tuple[str, str], list[tuple[str, int, bool, float]]] = {}
 
-    def __call__(  # what a scorer knows of a request
+    def __call__(  # the arguments of a scorer's `watch`
         self,
         pipeline: str,
         source: str,
@@ -83,55 +82,55 @@ class FailureDetector:
         measured: Mapping[str, int],
         slices: Sequence[str],
     ) -> None:
-        """Look at a request that was counted; one that counts as user traffic and as a gold draw is found once."""
-        failed = self._known.get((pipeline, source, key))
-        if failed is None or measured:
-            failed = self._judge(pipeline, source, key, measured)
-        if failed and self.found and self.found[-1].record is record:
-            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failed}, slices)
-        elif failed:
-            self.found.append(Failed(pipeline, source, record, key, failed, slices))
+        """Check a counted request; one that is counted as live traffic and as a gold match is reported once."""
+        failing_scores = self._cache.get((pipeline, source, key))
+        if failing_scores is None or measured:
+            failing_scores = self._judge(pipeline, source, key, measured)
+        if failing_scores and self.found and self.found[-1].record is record:
+            self.found[-1] = Failed(pipeline, source, record, key, {**self.found[-1].scores, **failing_scores}, slices)
+        elif failing_scores:
+            self.found.append(Failed(pipeline, source, record, key, failing_scores, slices))
 
     def _judge(self, pipeline: str, source: str, key: Key, measured: Mapping[str, int]) -> dict[str, float]:
-        """What fails a request; of facts alone it is remembered, since many requests have the same."""
+        """The failing scores of a request; cached where they depend on facts alone, which many requests share."""
         gates = self._gates.get((pipeline, source))
         if gates is None:
-            gates = self._gates[pipeline, source] = self._of(pipeline, source)
+            gates = self._gates[pipeline, source] = self._thresholds(pipeline, source)
         scores = self._table.scores(key)
-        failed: dict[str, float] = {}
+        failing_scores: dict[str, float] = {}
         for metric, place, at_least, threshold in gates:
             score = scores[place]
             if isinstance(score, int) and self._table.metrics[metric].measured:
                 score = measured.get(metric)
             if isinstance(score, int) and (score < threshold if at_least else score > threshold):
-                failed[metric] = score / stats.MICRO
+                failing_scores[metric] = score / stats.MICRO
         if not measured:
-            if len(self._known) >= MEMORY:
-                self._known.clear()
-            self._known[pipeline, source, key] = failed
-        return failed
+            if len(self._cache) >= MEMORY:
+                self._cache.clear()
+            self._cache[pipeline, source, key] = failing_scores
+        return failing_scores
 
-    def _of(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
-        """The gates a request is held against, one for each metric and direction; thresholds in micro-units."""
-        told = [
+    def _thresholds(self, pipeline: str, source: str) -> list[tuple[str, int, bool, float]]:
+        """The thresholds that apply to a request, once per metric and direction, in micro-units."""
+        thresholds = [
             (gate.metric, self._places[gate.metric], gate.at_least, gate.threshold * stats.MICRO)
             for gate in self._policy(pipeline).gates
             if gate.kind == "threshold" and gate.metric in self._places and gate.source in (None, source)
         ]
-        return sorted(set(told))
+        return sorted(set(thresholds))
 
 
 SILENT: Final = 86_400.0
-"""Seconds after which a producer that says nothing may be gone."""
+"""Seconds without a report after which a producer may be gone."""
 MOST: Final = 20_000
-"""Series beyond which those that may be gone are added up: should one of them come back, it would count twice."""
+"""Series above which those of producers that may be gone are summed; one that came back would count twice."""
 GONE: Final = "gone"
 _REASONS: Final = frozenset(value for value in vars(constants).values() if isinstance(value, str))
-"""Reasons for losses are among the names that everything is called by."""
+"""The known reasons for losses, which are string constants of `constants`."""
 
 
 class ProducerSeries(NamedTuple):
-    """Of what a producer counts."""
+    """The key of a counter that a producer reports."""
 
     instance: str
     started: float
@@ -141,13 +140,13 @@ class ProducerSeries(NamedTuple):
 
 
 class LastTotals(msgspec.Struct):
-    """What a producer said last.
+    """The latest totals of a producer.
 
     Attributes:
-        at: When that came, seconds since the epoch.
-        calls: Calls in all.
-        kept: Those of them that became records.
-        dropped: Records it lost, by reason.
+        at: When they arrived, seconds since the epoch.
+        calls: All calls.
+        kept: Calls that became records.
+        dropped: Records that the producer lost, by reason.
         latency: Calls in log buckets of milliseconds.
     """
 
@@ -159,64 +158,64 @@ class LastTotals(msgspec.Struct):
 
 
 class ProducerTotals:
-    """The last word of every producer."""
+    """The latest totals of every producer."""
 
     def __init__(self) -> None:
         self._last: dict[ProducerSeries, LastTotals] = {}
         self._due = 0.0
 
     def see(self, line: Totals, now: float) -> None:
-        """Take in what a producer says; counts only grow, so of two words the larger one is the later.
+        """Add totals of a producer; counters only grow, so the larger totals are the later ones.
 
         Args:
-            line: What it says; its own clock may be wrong.
-            now: When that came, seconds since the epoch.
+            line: The totals; the producer's clock may be wrong.
+            now: When they arrived, seconds since the epoch.
         """
         key = ProducerSeries(line.instance, line.started, line.pipeline, line.source, line.stratum)
-        held = self._last.get(key)
-        if held is None or line.calls >= held.calls:
-            self._last[key] = LastTotals(now, line.calls, line.kept, _known(line.dropped), line.latency_ms)
+        previous = self._last.get(key)
+        if previous is None or line.calls >= previous.calls:
+            self._last[key] = LastTotals(now, line.calls, line.kept, _by_known_reason(line.dropped), line.latency_ms)
         if len(self._last) > MOST and now > self._due:
-            self._bury(now - SILENT)
+            self._sum_silent(now - SILENT)
             self._due = now + SILENT / 24
 
-    def _bury(self, before: float) -> None:
+    def _sum_silent(self, before: float) -> None:
         for key in [key for key, last in self._last.items() if last.at < before and key.instance != GONE]:
             last = self._last.pop(key)
-            sum_of = self._last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
-            sum_of.calls += last.calls
-            sum_of.kept += last.kept
-            add_counts(sum_of.dropped, last.dropped)
-            add_counts(sum_of.latency, last.latency)
+            totals = self._last.setdefault(key._replace(instance=GONE, started=0.0), LastTotals(0.0, 0, 0, {}, {}))
+            totals.calls += last.calls
+            totals.kept += last.kept
+            add_counts(totals.dropped, last.dropped)
+            add_counts(totals.latency, last.latency)
 
     def calls(self) -> dict[tuple[str, str, str], int]:
-        """All calls by pipeline, source and stratum."""
-        found: Counter[tuple[str, str, str]] = Counter()
+        """All calls, by pipeline, source and stratum."""
+        calls: Counter[tuple[str, str, str]] = Counter()
         for key, last in self:
-            found[key.pipeline, key.source, key.stratum] += last.calls
-        return dict(found)
+            calls[key.pipeline, key.source, key.stratum] += last.calls
+        return dict(calls)
 
     def latency(self) -> dict[tuple[str, str], dict[int, int]]:
         """Calls in log buckets of milliseconds, by pipeline and source."""
-        found: dict[tuple[str, str], dict[int, int]] = {}
+        histograms: dict[tuple[str, str], dict[int, int]] = {}
         for key, last in self:
             if last.latency:
-                add_counts(found.setdefault((key.pipeline, key.source), {}), last.latency)
-        return found
+                add_counts(histograms.setdefault((key.pipeline, key.source), {}), last.latency)
+        return histograms
 
     def dropped(self) -> Counter[str]:
-        """Records that producers lost and know of, by reason."""
-        found: Counter[str] = Counter()
+        """Records that producers report as lost, by reason."""
+        lost: Counter[str] = Counter()
         for _, last in self:
             for reason, n in last.dropped.items():
-                found[reason] += n
-        return found
+                lost[reason] += n
+        return lost
 
     def missing(self, came: int) -> int:
-        """Records that producers sent, did not lose, and that have not come; what is on its way counts among them.
+        """Records that producers sent and that have not arrived, including those in flight.
 
         Args:
-            came: Whole records that came.
+            came: Native records that arrived.
         """
         kept = sum(last.kept for _, last in self)
         return max(0, kept - self.dropped().total() - came)
@@ -225,45 +224,45 @@ class ProducerTotals:
         return iter(self._last.items())
 
     def dump(self) -> list[Any]:
-        """Plain data."""
+        """The totals as plain data."""
         return [[list(key), last] for key, last in self._last.items()]
 
     def load(self, data: Any) -> None:
-        """Go on from what `dump` wrote."""
-        told = msgspec.convert(data, list[tuple[ProducerSeries, LastTotals]], strict=False)
-        self._last = dict(told)
+        """Restore what `dump` wrote."""
+        totals = msgspec.convert(data, list[tuple[ProducerSeries, LastTotals]], strict=False)
+        self._last = dict(totals)
 
 
-def _known(dropped: Mapping[str, int]) -> dict[str, int]:
-    """Losses by the reasons there are; what a producer calls otherwise is another."""
-    found: dict[str, int] = {}
+def _by_known_reason(dropped: Mapping[str, int]) -> dict[str, int]:
+    """Losses by known reasons; unknown ones are summed under `other`."""
+    counts: dict[str, int] = {}
     for reason, n in dropped.items():
-        known = reason if reason in _REASONS else constants.OTHER
-        found[known] = found.get(known, 0) + n
-    return found
+        known_reason = reason if reason in _REASONS else constants.OTHER
+        counts[known_reason] = counts.get(known_reason, 0) + n
+    return counts
 
 
 TRAITS: Final = "traits"
-"""What is wrong with a request, in the words of an explanation."""
+"""The key of the traits of a failing request, in the terms of a diagnosis."""
 STAGE: Final = "ingest"
 VERSION: Final = 1
-"""Of what a checkpoint holds."""
+"""The version of the checkpoint format."""
 
 
 class ServerState:
-    """Scores, alarms and books.
+    """Scores, alarms and counts.
 
     Args:
         settings: The configuration.
-        edges: How many beginnings and ends of alarms are remembered; None for all.
+        edges: How many alarm transitions are remembered; None for all.
 
     Attributes:
         engine: Scores and alarms.
-        counts: What came in.
-        producers: What producers say of all their calls.
-        seq: The last row of the journal that is counted.
-        failures: Requests that fail a gate and are not in the index yet.
-        attempts: Where it is noted which line is being scored; None where nobody starts again after a crash.
+        counts: What arrived and what became of it.
+        producers: The totals of producers.
+        seq: The last journal row that was counted.
+        failures: Requests that fail a gate and are not indexed yet.
+        attempts: Notes which line is being scored; None where no restart follows a crash.
     """
 
     def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
@@ -279,7 +278,7 @@ class ServerState:
 
     @property
     def keeps_text(self) -> bool:
-        """Whether what users wrote may be kept as it is."""
+        """Whether users' text may be stored unchanged."""
         return self.engine.settings.common.capture.content == "full"
 
     def take(
@@ -291,54 +290,56 @@ class ServerState:
         forgotten: Iterable[str] = (),
         pause: Callable[[], object] | None = None,
     ) -> None:
-        """Take in a row of the journal.
+        """Count a row of the journal.
 
         Args:
             seq: Its number.
-            arrival: When it came, seconds since the epoch.
-            counts: What became of what came with it.
+            arrival: Its arrival, seconds since the epoch.
+            counts: The counts that were journalled with it.
             entries: Its lines.
-            forgotten: Traces that somebody had forgotten before it came, in lower case.
-            pause: Lets others read in the middle of a long row; its records that are not counted yet are pending.
+            forgotten: Traces that were erased before it arrived, in lower case.
+            pause: Lets other threads read in the middle of a long row; its uncounted records are pending meanwhile.
         """
         self.forget(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
         if self.attempts is None or not entries:
-            self._post_all(entries, arrival, seq, pause)
+            self._apply_all(entries, arrival, seq, pause)
         else:
             with self.attempts.attempt(row_key(seq, arrival)):
-                self._post_all(entries, arrival, seq, pause)
+                self._apply_all(entries, arrival, seq, pause)
         self.seq = seq
 
-    def _post_all(self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None) -> None:
+    def _apply_all(
+        self, entries: Sequence[Entry], arrival: float, seq: int, pause: Callable[[], object] | None
+    ) -> None:
         """Count the lines of a row."""
-        turn = Deadline(SLICE)
+        slice_end = Deadline(SLICE)
         for place, entry in enumerate(entries):
-            if pause is not None and turn.passed:
-                self._unscored = sum(isinstance(left, Record) for left in entries[place:])
+            if pause is not None and slice_end.passed:
+                self._unscored = sum(isinstance(rest, Record) for rest in entries[place:])
                 pause()
                 self._unscored = 0
-                turn = Deadline(SLICE)
+                slice_end = Deadline(SLICE)
             if self.attempts is not None:
                 self.attempts.at(place)
             try:
-                self._post(entry, arrival, seq, place)
-            except Exception as error:  # noqa: BLE001 - one bad line spoils no other, here and in every replay
+                self._apply(entry, arrival, seq, place)
+            except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
                 complain("a line of the journal could not be counted", error)
 
     def forget(self, trace_ids: Iterable[str]) -> None:
-        """Forget what people said of traces, in lower case; counts stay."""
+        """Remove the ratings of erased traces, given in lower case; counts stay."""
         self.engine.labels.book.forget(trace_ids)
 
     def advance(self, now: float) -> None:
-        """Judge the minutes that ended; what goes wrong there costs no row that is on disk."""
+        """Evaluate alarms for the minutes that ended; an error there loses no row that is on disk."""
         try:
             self.engine.advance(now)
-        except Exception as error:  # noqa: BLE001 - see above; whoever listens to the log may raise as well
+        except Exception as error:  # noqa: BLE001 - see above; a log handler may raise as well
             complain("minutes could not be judged", error)
 
-    def _post(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
+    def _apply(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
         """Count a line."""
         if isinstance(entry, Tombstone):
             count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD_ENTRY))
@@ -349,15 +350,15 @@ class ServerState:
             self.engine.take(entry, arrival)
         elif self.engine.report(entry, arrival):
             self.producers.see(entry, arrival)
-        if found := self._failing.found:
+        if failed_requests := self._failing.found:
             self._failing.found = []
-            self.failures += (_failure(seq, place, failed) for failed in found)
+            self.failures += (_failure(seq, place, failed) for failed in failed_requests)
 
     def books(self, pending: int) -> StageCounters:
-        """What came in and what became of it.
+        """The counters of the ingest stage.
 
         Args:
-            pending: Requests that wait for the rest of their spans.
+            pending: Incomplete traces.
         """
         counts, scorer = self.counts, self.engine.scorer
         dropped = dict(counts.dropped)
@@ -373,15 +374,17 @@ class ServerState:
         )
 
     def reading(self, now: float, pending: int) -> MonitorSnapshot:
-        """This moment, for whoever exports it.
+        """A snapshot for exporters.
 
         Args:
             now: Seconds since the epoch.
-            pending: Requests that wait for the rest of their spans.
+            pending: Incomplete traces.
         """
         captured = SdkStats(
             calls={key: n for key, n in self.producers.calls().items() if self.engine.shows(key[0])},
-            latency={key: held for key, held in self.producers.latency().items() if self.engine.shows(key[0])},
+            latency={
+                key: histogram for key, histogram in self.producers.latency().items() if self.engine.shows(key[0])
+            },
             errors=self.engine.errors,
             spans=dict(self.counts.spans),
             labels=dict(self.counts.labels),
@@ -389,24 +392,24 @@ class ServerState:
         return self.engine.reading(now, {STAGE: self.books(pending)}, captured)
 
     def dump(self) -> bytes:
-        """A checkpoint: no text, no sessions, no questions."""
-        told = {"v": VERSION, "live": self.engine.dump(), "counts": self.counts, "seq": self.seq}
-        told["producers"] = self.producers.dump()
-        return msgspec.json.encode(told)
+        """A checkpoint; it holds no text, session or question."""
+        data = {"v": VERSION, "live": self.engine.dump(), "counts": self.counts, "seq": self.seq}
+        data["producers"] = self.producers.dump()
+        return msgspec.json.encode(data)
 
     def load(self, data: bytes) -> None:
-        """Go on from a checkpoint.
+        """Restore a checkpoint.
 
         Raises:
-            ValueError: It is of another version.
+            ValueError: The checkpoint has another version.
         """
-        told: dict[str, Any] = msgspec.json.decode(data)
-        if told["v"] != VERSION:
-            raise ValueError(f"a checkpoint of version {told['v']}")
-        self.engine.load(told["live"])
-        self.counts = msgspec.convert(told["counts"], BatchCounts)
-        self.producers.load(told["producers"])
-        self.seq = told["seq"]
+        checkpoint: dict[str, Any] = msgspec.json.decode(data)
+        if checkpoint["v"] != VERSION:
+            raise ValueError(f"a checkpoint of version {checkpoint['v']}")
+        self.engine.load(checkpoint["live"])
+        self.counts = msgspec.convert(checkpoint["counts"], BatchCounts)
+        self.producers.load(checkpoint["producers"])
+        self.seq = checkpoint["seq"]
 
 
 def _failure(seq: int, place: int, failed: Failed) -> Failure:
@@ -427,5 +430,5 @@ def _failure(seq: int, place: int, failed: Failed) -> Failure:
 
 @lru_cache(maxsize=4096)
 def _traits(key: Key) -> tuple[str, ...]:
-    """What is wrong with requests of these facts: many fail alike."""
+    """The traits of requests with these facts; cached, as many failures share them."""
     return traits_of(key)

@@ -1,4 +1,7 @@
-"""Foreign traces on their way to being records, and whose spans may still come when they are."""
+"""The tracker of third-party traces: open ones, complete ones that are not on disk yet, and finished ones.
+
+Finished traces are remembered for a while, to recognise their late spans.
+"""
 
 from __future__ import annotations
 
@@ -37,30 +40,30 @@ from ragmon.server.pipeline.probe_replies import (
 )
 
 REMEMBERED: Final = 200_000
-"""Traces that are done and are remembered, to know their late spans."""
+"""Finished traces that are remembered, to recognise their late spans."""
 MEMORY: Final = 3600.0
-"""Seconds for which they are, after the server began anew."""
+"""Seconds of finished traces that are read back at start."""
 IN_MEMORY: Final = 3
-"""Bytes in memory for a byte of a request that waits, at most: those of protobuf take two, those of JSON three."""
+"""Bytes in memory per byte of a waiting request, at most: two for protobuf, three for JSON."""
 WHOLE: Final = TRACE_ID + 8
-"""Bytes of the key of a whole record: its trace and its span."""
+"""Bytes of a native record's key: its trace and its span."""
 
 
 class TraceTracker:
-    """Traces that wait, those that are complete and not on disk yet, and those that are done.
+    """The life cycle of third-party traces: open, complete but not on disk, finished.
 
     Args:
         settings: The configuration.
-        limits: How long and how much is waited for.
+        limits: Timeouts and limits of the buffer.
 
     Attributes:
-        ready: Complete traces, until it is on disk what became of them.
-        released: Journalled requests nothing waits for any more.
-        forgotten: Traces that were forgotten while nobody served, and are not accounted for yet.
-        unknown: Traces that are done, and of which a new journal does not know it yet.
-        replies: What probers got, and the application may yet tell more of.
-        ahead: What the application told of probes whose replies have not come.
-        behind: Traces are due that are not assembled yet.
+        ready: Complete traces, until the result is on disk.
+        released: Journalled requests that no trace needs any more.
+        forgotten: Traces that were erased while no server ran, and are not counted yet.
+        unknown: Finished traces that a new journal does not know yet.
+        replies: Probe replies that wait for the application's records.
+        ahead: The application's records of probes whose replies have not arrived.
+        behind: Whether traces are due that are not assembled yet.
     """
 
     def __init__(self, settings: Settings, limits: AssemblyLimits | None = None) -> None:
@@ -79,17 +82,17 @@ class TraceTracker:
         self._probed: dict[bytes, None] = {}
 
     def configure(self, settings: Settings) -> None:
-        """From now on read traces as another configuration says."""
+        """Assemble traces by another configuration from now on."""
         self._assembler = Assembler(settings)
 
     @property
     def lowest(self) -> int:
-        """The smallest draw of a trace that is to be a record."""
+        """The sampling threshold: the smallest random value of a trace that is kept."""
         return self._assembler.lowest
 
     @property
     def pending(self) -> int:
-        """Traces of which it is not on disk what became of them."""
+        """Traces and records whose result is not on disk."""
         waiting = len(self._room.traces) + self._assembling + len(self.ready)
         return waiting + len(self.forgotten) + len(self.ahead)
 
@@ -98,40 +101,40 @@ class TraceTracker:
         return bool(self.ready or self.forgotten or self.alone(now) or any(self.ahead.due(self.replies, now)))
 
     def alone(self, now: float) -> list[tuple[bytes, Record]]:
-        """The replies to probes that nothing more is to be waited for."""
-        found = self.replies.due(now, self._probed)
-        if not found:
+        """The probe replies that wait no longer for the application's record."""
+        due = self.replies.due(now, self._probed)
+        if not due:
             return []
-        ready = {one.trace_id for one in self.ready}
-        held = [trace_id for trace_id, _ in found if trace_id in self._room.traces or trace_id in ready]
-        return [one for one in found if one[0] not in held or self.replies.hurried]
+        ready_ids = {assembled.trace_id for assembled in self.ready}
+        still_open = [trace_id for trace_id, _ in due if trace_id in self._room.traces or trace_id in ready_ids]
+        return [reply for reply in due if reply[0] not in still_open or self.replies.hurried]
 
     def probed(self, trace_id: bytes) -> bool:
-        """Whether a whole record of a trace came lately, and counted as a probe."""
+        """Whether a native record of a trace arrived recently and was counted as a probe."""
         return trace_id in self._probed
 
     def new(self, foreign: Sequence[ExternalSpan]) -> set[bytes]:
-        """The traces of some spans that neither wait nor are remembered as done: the journal knows whether they are."""
-        found = {piece.trace_id for piece in foreign}
-        return found.difference(self._done).difference(self._room.traces) if found else found
+        """The traces of spans that are neither open nor remembered as finished; the journal knows whether they are."""
+        trace_ids = {span.trace_id for span in foreign}
+        return trace_ids.difference(self._done).difference(self._room.traces) if trace_ids else trace_ids
 
     def sort(self, foreign: Sequence[ExternalSpan], row: WriteBatch, done: Container[bytes]) -> list[ExternalSpan]:
-        """The spans of a request that belong to traces that wait, or begin one; the row counts the others.
+        """The spans of a request whose traces are open or begin with it; the others are counted in the row.
 
         Args:
             foreign: Its spans.
-            row: The row they are written with.
-            done: Traces that are done although nobody here remembers.
+            row: The batch they are written with.
+            done: Finished traces that are not remembered here.
         """
         kept = []
-        for piece in foreign:
-            trace_id = piece.trace_id
+        for span in foreign:
+            trace_id = span.trace_id
             if trace_id in self._done or trace_id in row.passed or trace_id in done:
                 count(row.counts.spans, DECORATED if trace_id in self._own else LATE)
             elif trace_id in self._room.traces or trace_id in row.begun:
-                kept.append(piece)
+                kept.append(span)
             elif not is_sampled(trace_id, self.lowest):
-                self._pass_over(piece, row.counts)
+                self._count_unsampled(span, row.counts)
             else:
                 row.counts.received += 1
                 if trace_id in self._own:
@@ -140,26 +143,26 @@ class TraceTracker:
                     count(row.counts.spans, DECORATED)
                 else:
                     row.begun.add(trace_id)
-                    kept.append(piece)
+                    kept.append(span)
         return kept
 
     @staticmethod
-    def _pass_over(piece: ExternalSpan, counts: BatchCounts) -> None:
-        """Count a trace that lost the draw once, by its root: nothing is remembered of it."""
-        if piece.is_root:
+    def _count_unsampled(span: ExternalSpan, counts: BatchCounts) -> None:
+        """Count an unsampled trace once, by its root; nothing else is kept of it."""
+        if span.is_root:
             counts.received += 1
             count(counts.ignored, UNSAMPLED)
 
     def commit(self, row: WriteBatch, counts: BatchCounts) -> None:
-        """A row is on disk: what was ready is done, and what came with it waits.
+        """A batch is on disk: complete traces are finished, and its spans wait in the buffer.
 
         Args:
-            row: The row.
-            counts: Where spans are counted that belong to no record.
+            row: The batch.
+            counts: Counts the spans that belong to no record.
         """
         self.released.clear()
-        for found in self.ready:
-            self.released += self._room.release(found.waiting)
+        for trace in self.ready:
+            self.released += self._room.release(trace.waiting)
         self.ready.clear()
         self.forgotten.clear()
         self.unknown.clear()
@@ -173,55 +176,55 @@ class TraceTracker:
             _remember(self._probed, trace_id)
         for trace_id in row.passed:
             _remember(self._done, trace_id)
-        for request, pieces, seq in row.held:
-            self._hold(pieces, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
+        for request, spans, seq in row.held:
+            self._hold(spans, PendingRequest(seq, row.arrival, "", request.body, self.lowest), counts)
 
-    def _hold(self, pieces: Sequence[ExternalSpan], body: PendingRequest, counts: BatchCounts) -> None:
+    def _hold(self, spans: Sequence[ExternalSpan], body: PendingRequest, counts: BatchCounts) -> None:
         request = body.seq
-        found = self._room.add(pieces, request, body.arrival, IN_MEMORY * len(body.body), body.lowest)
-        del found["new"]
-        for reason, n in found.items():
+        span_counts = self._room.add(spans, request, body.arrival, IN_MEMORY * len(body.body), body.lowest)
+        del span_counts["new"]
+        for reason, n in span_counts.items():
             count(counts.spans, reason, n)
         if not self._room.holds(request):
             self.released.append(request)
 
     def complete(self, now: float, attempts: Attempts, lock: AbstractContextManager[Any]) -> None:
-        """Make records of traces nothing more is to be waited for: for a moment, or until the others have room.
+        """Assemble due traces, for one time slice or until the buffer is within its limits.
 
         Args:
             now: Seconds since the epoch.
-            attempts: Where what is begun is noted.
-            lock: Held while it changes what waits, and not while a trace is assembled.
+            attempts: Notes which trace is being assembled.
+            lock: Held while the buffer changes, and not while a trace is assembled.
         """
-        until = Deadline(SLICE)
+        slice_end = Deadline(SLICE)
         self.behind = False
         while not self.behind:
             with lock:
-                found = next(self._room.due(now), None)
-                self._assembling = int(found is not None)
-            if found is None:
+                due_trace = next(self._room.due(now), None)
+                self._assembling = int(due_trace is not None)
+            if due_trace is None:
                 return
-            with attempts.attempt(trace_key(found[0])):
-                assembled = self._assemble(*found)
+            with attempts.attempt(trace_key(due_trace[0])):
+                assembled = self._assemble(*due_trace)
             with lock:
                 self._assembling = 0
                 self._put(assembled)
-            self.behind = until.passed and not self._room.crowded
+            self.behind = slice_end.passed and not self._room.crowded
 
-    def _assemble(self, trace_id: bytes, waiting: OpenTrace) -> AssembledTrace:
-        return self._assembler.assemble(trace_id, waiting, decorated=trace_id in self._own)
+    def _assemble(self, trace_id: bytes, trace: OpenTrace) -> AssembledTrace:
+        return self._assembler.assemble(trace_id, trace, decorated=trace_id in self._own)
 
     def _put(self, assembled: AssembledTrace) -> None:
-        """It is known what becomes of a trace; it is ready to be written."""
+        """Add a finished trace to those that are ready to be written."""
         self.ready.append(assembled)
         _remember(self._done, assembled.trace_id)
 
     def reset_journal(self, now: float) -> None:
-        """The journal was lost, and with it the requests that wait: traces are taken as they are."""
-        for trace in self._room.due(now, everything=True):
-            self._put(self._assemble(*trace))
-        for found in self.ready:
-            found.waiting.requests.clear()
+        """The journal was lost, and with it the waiting requests: assemble all traces as they are."""
+        for due_trace in self._room.due(now, everything=True):
+            self._put(self._assemble(*due_trace))
+        for assembled in self.ready:
+            assembled.waiting.requests.clear()
         self._room.forget_requests()
         self.ahead.reset_journal()
         self.replies.reset_journal()
@@ -229,32 +232,32 @@ class TraceTracker:
         self.unknown = list(self._done)
 
     def restore(self, journal: Journal, now: float, attempts: Attempts | None = None) -> None:
-        """Let wait again what waited before this process began.
+        """Restore from the journal what was waiting before this process started.
 
         Args:
-            journal: Where it is.
+            journal: The journal.
             now: Seconds since the epoch.
-            attempts: What the process ended over before; None where nobody assembles what waits.
+            attempts: The work that ended earlier processes; None where no trace will be assembled.
 
         Raises:
-            JournalError: It cannot be read.
+            JournalError: The journal cannot be read.
         """
         for trace_id, arrival in journal.assembled(now - MEMORY).items():
             _remember(self._done, trace_id)
             if arrival < 0:
                 self.forgotten.append(trace_id)
-        for unique in journal.recent():
-            if len(unique) == WHOLE:
-                _remember(self._own, unique[:TRACE_ID])
+        for key in journal.recent():
+            if len(key) == WHOLE:
+                _remember(self._own, key[:TRACE_ID])
         for trace_id in recently_probed(journal):
             _remember(self._probed, trace_id)
         for body in journal.bodies():
             if body.form == RECORD:
-                self._wait_again(body, now)
-        self._resume_all(journal, attempts)
+                self._restore_probe_record(body, now)
+        self._restore_all_spans(journal, attempts)
 
-    def _resume_all(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
-        """Let spans wait again; what ended the process twice is set aside."""
+    def _restore_all_spans(self, journal: JournalReaderBase, attempts: Attempts | None) -> None:
+        """Restore waiting spans; what ended the process twice is quarantined."""
         poison = {item.key for item in attempts.poison()} if attempts else set()
         for body in journal.bodies():
             key = body_key(body.seq, body.arrival)
@@ -263,42 +266,44 @@ class TraceTracker:
             if key in poison:
                 self._quarantine(body, journal)
             elif attempts is None:
-                self._resume(body, journal)
+                self._restore_spans(body, journal)
             else:
                 with attempts.attempt(key):
-                    self._resume(body, journal)
-        for trace_id in [one for one in self._room.traces if trace_key(one) in poison]:
+                    self._restore_spans(body, journal)
+        for trace_id in [candidate for candidate in self._room.traces if trace_key(candidate) in poison]:
             self._put(quarantined_trace(trace_id, self._room.take(trace_id), ASSEMBLING))
 
-    def _resume(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        """Let the spans of a request wait again whose traces became no record, not even one that waits itself."""
-        foreign = spans_of(body)
-        if foreign is None:
+    def _restore_spans(self, body: PendingRequest, journal: JournalReaderBase) -> None:
+        """Restore the spans of a request whose traces made no record yet, not even a waiting one."""
+        spans = spans_of(body)
+        if spans is None:
             self.released.append(body.seq)
             return
-        waits = body.traces
-        waits -= journal.known(waits)
-        waits = {one for one in waits if one not in self.ahead and one not in self._done}
-        self._hold([one for one in foreign if one.trace_id in waits], body, BatchCounts())
+        trace_ids = body.traces
+        trace_ids -= journal.known(trace_ids)
+        trace_ids = {trace_id for trace_id in trace_ids if trace_id not in self.ahead and trace_id not in self._done}
+        self._hold([span for span in spans if span.trace_id in trace_ids], body, BatchCounts())
 
     def _quarantine(self, body: PendingRequest, journal: JournalReaderBase) -> None:
-        """Set a request aside that cannot even be read, and its traces with it."""
-        waits = {one for one in body.traces if one not in self.ahead and one not in self._done}
-        for place, trace_id in enumerate(sorted(waits - journal.known(waits))):
+        """Quarantine a request that cannot be decoded, and its traces."""
+        trace_ids = {
+            candidate for candidate in body.traces if candidate not in self.ahead and candidate not in self._done
+        }
+        for place, trace_id in enumerate(sorted(trace_ids - journal.known(trace_ids))):
             self._room.hold(trace_id, body.seq, body.arrival)
-            step = "" if place else READING  # it is kept as a whole, and so once
+            step = "" if place else READING  # the request is stored once, with its first trace
             self._put(quarantined_trace(trace_id, self._room.take(trace_id), step))
         if not self._room.holds(body.seq):
             self.released.append(body.seq)
 
-    def _wait_again(self, body: PendingRequest, now: float) -> None:
-        """Let a reply wait again for the application's record; that waits for no reply: those to come are lost."""
-        found = decode_entry(body.body)
-        assert isinstance(found, Record)  # noqa: S101 - a checksum says it is what was written
-        self.ahead.add(PendingProbeRecord(trace_id, found, body.seq) for trace_id in body.traces)
+    def _restore_probe_record(self, body: PendingRequest, now: float) -> None:
+        """Restore a waiting reply, or a waiting record, which waits for no reply: replies in flight were lost."""
+        record = decode_entry(body.body)
+        assert isinstance(record, Record)  # noqa: S101 - a checksum guarantees what was written
+        self.ahead.add(PendingProbeRecord(trace_id, record, body.seq) for trace_id in body.traces)
         if not body.traces:
-            self.replies.put(found, now + WAIT, came=True)
-            self.replies.held({bytes.fromhex(found.trace_id or ""): body.seq})
+            self.replies.put(record, now + WAIT, came=True)
+            self.replies.held({bytes.fromhex(record.trace_id or ""): body.seq})
 
 
 def _remember(traces: dict[bytes, None], trace_id: bytes) -> None:

@@ -1,10 +1,7 @@
-"""Acknowledgements: whether there is such an alarm, and the line that is journalled of it.
+"""The journal writer: the one thread that writes requests to the journal, then acknowledges, then scores them.
 
-What somebody wants done by the thread that writes.
-
-What is done now and then: checkpoints, forgetting what is old, a new journal where the old one broke.
-
-The one thread that writes the journal: requests are put on disk together, then answered, then scored.
+Between two rows it also runs tasks of other threads and does housekeeping: checkpoints, deletion of old rows, and a new
+journal where the old one is damaged.
 """
 
 from __future__ import annotations
@@ -34,13 +31,13 @@ from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedErr
 
 
 def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:
-    """The line of an acknowledgement.
+    """The journal entry of an acknowledgement.
 
     Args:
-        engine: Knows the alarms; one of a gate that is configured may not have judged a minute yet.
-        pipeline: Whose alarm.
-        alert: Which.
-        reason: What somebody says of it.
+        engine: Has the alarms; that of a configured gate may not have evaluated a minute yet.
+        pipeline: The alarm's pipeline.
+        alert: The alarm.
+        reason: The reason given for the acknowledgement.
 
     Raises:
         UnknownNameError: There is no such alarm.
@@ -57,49 +54,49 @@ def ack_entry(engine: Engine, pipeline: str, alert: str, reason: str) -> Ack:
 
 
 def only_ack(request: QueuedRequest) -> Ack | None:
-    """The acknowledgement that a request is; None where it is another."""
-    found = request.entries[0] if len(request.entries) == 1 else None
-    return found if isinstance(found, Ack) else None
+    """The acknowledgement that a request consists of; None for any other request."""
+    entry = request.entries[0] if len(request.entries) == 1 else None
+    return entry if isinstance(entry, Ack) else None
 
 
 def run_task(done: Future[Any], what: Callable[[], Any]) -> None:
-    """Do it, and tell whoever asked what came of it.
+    """Run a task and resolve its future.
 
     Args:
-        done: Told of it.
-        what: What is to be done.
+        done: The future.
+        what: The task.
     """
     try:
         done.set_result(what())
-    except BaseException as error:  # noqa: BLE001 - whoever asked is told
+    except BaseException as error:  # noqa: BLE001 - the future carries the error
         done.set_exception(error)
 
 
 EVERY: Final = 60.0
-"""Seconds between two checkpoints, and between two looks at what is old."""
+"""Seconds between two checkpoints, and between two deletions of old data."""
 CHECKPOINT_RECORDS: Final = 20_000
-"""Records after which there is a checkpoint in any case: to score them again takes about half a second."""
+"""Records after which a checkpoint is written in any case: scoring them again takes about half a second."""
 SLICES: Final = 8
-"""Transactions in which rows are deleted between two rows, at most: together they delete more than a row writes."""
+"""Delete transactions between two rows, at most: together they delete more than one row adds."""
 PARTS: Final = 8
-"""Into how many parts a journal is divided by checkpoints: up to one of them the oldest rows are deleted."""
+"""Checkpoints per full journal: the oldest rows can be deleted only up to a checkpoint."""
 LEAST: Final = 8 << 20
-"""Bytes of a journal below which checkpoints are not made more often: each takes time, and some room itself."""
+"""Journal size in bytes below which checkpoints are not written more often: each takes time and some space."""
 PAUSE: Final = 5.0
-"""Seconds after which a checkpoint that could not be written is tried again: it takes time to make one."""
+"""Seconds before a failed checkpoint is tried again: a checkpoint takes time."""
 _log = logging.getLogger("ragmon.server")
 
 
 class Housekeeping:
-    """Keeps a journal in order.
+    """Writes checkpoints, deletes old rows and replaces a damaged journal.
 
     Args:
         journal: The journal.
         clock: The time.
-        lock: Held while what was counted is read.
+        lock: Held while the state is read.
 
     Attributes:
-        resets: How often a damaged journal was set aside.
+        resets: How often a damaged journal was quarantined.
     """
 
     def __init__(self, journal: Journal, clock: Clock, lock: AbstractContextManager[Any]) -> None:
@@ -109,15 +106,15 @@ class Housekeeping:
         self._lock = lock
         self._due = monotonic() + EVERY
         self._expiring = False
-        self._again = 0.0
+        self._retry_at = 0.0
         self._saved = (0, 0)
         self._saved_upto = journal.upto
 
     def keep(self, server_state: ServerState, *, ending: bool = False) -> bool:
-        """Do what is due; returns whether a minute has passed and old things may be gone.
+        """Do what is due; returns whether a minute has passed, after which old data may be gone.
 
         Args:
-            server_state: What was counted.
+            server_state: The server state.
             ending: The server is being stopped.
 
         Raises:
@@ -125,52 +122,52 @@ class Housekeeping:
         """
         now = monotonic()
         due = now >= self._due
-        many = self._much_came(server_state) and now >= self._again
+        many = self._needs_checkpoint(server_state) and now >= self._retry_at
         if due or many or ending:
-            self._again = now + PAUSE
-            self._due = self._again if due else self._due
+            self._retry_at = now + PAUSE
+            self._due = self._retry_at if due else self._due
             self.save(server_state)
-            self._again = now
+            self._retry_at = now
         if due:
             self._due = now + EVERY
-            self._journal.wipe_log()  # users' words are in it, of requests that wait for nothing any more
+            self._journal.wipe_log()  # the WAL still holds users' text of released requests
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
         self._make_room()
         return due
 
-    def _much_came(self, server_state: ServerState) -> bool:
-        """Whether so much came since the last checkpoint that another one is due."""
+    def _needs_checkpoint(self, server_state: ServerState) -> bool:
+        """Whether so much arrived since the last checkpoint that another one is due."""
         written = self._journal.upto - self._saved_upto
         return server_state.engine.scorer.scored - self._saved[1] >= CHECKPOINT_RECORDS or written * PARTS >= max(
             self._journal.limits.size, LEAST
         )
 
     def _make_room(self) -> None:
-        """Delete the oldest rows while the journal is too large, whatever the clock says."""
+        """Delete the oldest rows while the journal exceeds its size limit, whatever the clock says."""
         for _ in range(SLICES):
             if not self._journal.make_room():
                 return
 
     def save(self, server_state: ServerState) -> None:
-        """Write a checkpoint, if anything came since the last one."""
+        """Write a checkpoint, if anything arrived since the last one."""
         if server_state.seq == self._saved[0]:
             return
         with self._journal.begin() as batch:
-            forgotten = batch.forgotten()  # asked where nobody can forget more before it is saved
+            erased = batch.forgotten()  # read in the transaction, so that no erasure comes between
             with self._lock:
-                server_state.forget(forgotten)
+                server_state.forget(erased)
                 data = server_state.dump()
-            batch.fail(server_state.failures)  # nobody finds them again: the rows they are in are counted
+            batch.fail(server_state.failures)  # recovery does not find them again: their rows are counted
             batch.save(server_state.seq, self._clock.now(), data)
         server_state.failures.clear()
         self._saved = (server_state.seq, server_state.engine.scorer.scored)
         self._saved_upto = self._journal.upto
 
     def secure(self, server_state: ServerState) -> bytes:
-        """Write a checkpoint before another configuration holds, and return what was counted.
+        """Write a checkpoint before the configuration changes, and return the dumped state.
 
-        Rows that were scored by one gold set are not to be scored again by another, should the server be killed.
+        After a crash, rows that were scored with one gold set must not be scored again with another.
         """
         try:
             self.save(server_state)
@@ -179,8 +176,8 @@ class Housekeeping:
         return server_state.dump()
 
     def reset_journal(self, server_state: ServerState) -> None:
-        """Set a damaged journal aside, and go on in a new one with what is known."""
-        self._saved, self._due, self._again = (-1, 0), 0.0, 0.0  # should it not succeed now, as soon as there is room
+        """Quarantine a damaged journal, and continue with the current state in a new one."""
+        self._saved, self._due, self._retry_at = (-1, 0), 0.0, 0.0  # retry soon if it fails now
         self.resets += 1
         try:
             aside = self._journal.quarantine_and_reset()
@@ -191,38 +188,38 @@ class Housekeeping:
 
 
 TICK: Final = 0.25
-"""Seconds after which time moves on although nothing came."""
+"""Seconds after which time advances although nothing arrived."""
 BATCH_RECORDS: Final = 4_000
-"""Whole records that are put on disk at once: whoever comes next waits until they are scored, some 0.2 s."""
+"""Native records per batch: the next batch waits until they are scored, about 0.2 s."""
 YIELD: Final = 0.0005
-"""Seconds in which somebody who waits for the lock wakes up and has it."""
+"""Seconds in which a thread that waits for the lock wakes up and takes it."""
 QUEUED: Final = 128 << 20
-"""Bytes of requests that wait to be journalled; beyond them senders are asked to wait."""
+"""Limit of bytes in the queue; above it, senders are asked to retry later."""
 TOGETHER: Final = 16 << 20
-"""Bytes of requests that are put on disk at once."""
+"""Bytes of requests per batch."""
 BUSY: Final = 429
 UNAVAILABLE: Final = 503
 CORRUPT: Final = "corrupt"
 BUSY_FOR: Final = 1.0
 BROKEN_FOR: Final = 5.0
-"""Seconds after which a sender may try again."""
+"""Seconds after which a sender may retry."""
 
 
 class JournalWriter:
-    """Where requests are handed in, and what was counted can be read. It is the server's `Desk`.
+    """The consumer that receivers hand requests to, and the owner of the server state.
 
     Args:
-        journal: Where they are put on disk.
-        server_state: What was counted so far.
-        waiting: Traces that wait for the rest of their spans.
-        clock: The time.
+        journal: The journal.
+        server_state: The server state.
+        waiting: The incomplete traces.
+        clock: The clock of the server.
 
     Attributes:
-        lock: Held while something is counted or read.
-        trouble: Why nothing can be written at the moment; "" where it can.
-        trouble_since: Since when that is so, seconds since the epoch; None where it can.
-        refused: Requests that were turned away, by reason.
-        quarantined: Requests that are set aside in the journal.
+        lock: Held while the state is changed or read.
+        trouble: Why nothing can be written at the moment; "" otherwise.
+        trouble_since: Since when, seconds since the epoch; None where the journal can be written.
+        refused: Rejected requests, by reason.
+        quarantined: Requests quarantined in the journal.
     """
 
     def __init__(self, journal: Journal, server_state: ServerState, waiting: TraceTracker, clock: Clock) -> None:
@@ -236,21 +233,21 @@ class JournalWriter:
         self.refused: dict[str, int] = {}
         self.quarantined = journal.quarantine_size()
         self._housekeeping = Housekeeping(journal, clock, self.lock)
-        self._spare = MemoryTrimmer()
+        self._trimmer = MemoryTrimmer()
         self._queue: deque[QueuedRequest] = deque()
-        self._errands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._tasks: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._queued = 0
-        self._loose = BatchCounts()
+        self._unwritten_counts = BatchCounts()
         self._changed = Condition()
         self._stopping = False
         self._thread = Thread(target=self._work, name="ragmon-journal-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what was handed in, then a checkpoint; what comes from now on is refused."""
+        """Write what was accepted, then a checkpoint; reject new requests."""
         with self._changed:
             self.waiting.replies.hurried = True
             self._stopping = True
@@ -259,65 +256,65 @@ class JournalWriter:
 
     @property
     def alive(self) -> bool:
-        """Whether anything can be written."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     @property
     def resets(self) -> int:
-        """How often a damaged journal was set aside."""
+        """How often a damaged journal was quarantined."""
         return self._housekeeping.resets
 
     def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
-        """Hand in an `ExportTraceServiceRequest`."""
-        self._has_room()
-        return self._hand_in(self._read(decode.decode_traces, body, form))
+        """Submit an `ExportTraceServiceRequest`."""
+        self._check_capacity()
+        return self._submit(self._decode(decode.decode_traces, body, form))
 
     def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
-        """Hand in an `ExportMetricsServiceRequest`."""
-        self._has_room()
-        return self._hand_in(self._read(decode.decode_metrics, body, form))
+        """Submit an `ExportMetricsServiceRequest`."""
+        self._check_capacity()
+        return self._submit(self._decode(decode.decode_metrics, body, form))
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
-        """Hand in labels."""
-        self._has_room()
-        return self._hand_in(decode.decode_labels(labels, comments=self.server_state.keeps_text))
+        """Submit labels."""
+        self._check_capacity()
+        return self._submit(decode.decode_labels(labels, comments=self.server_state.keeps_text))
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
-        """Silence an alarm; the result is whether it fired.
+        """Silence an alarm; the result is whether it was firing.
 
         Raises:
-            UnknownNameError: There is none.
+            UnknownNameError: There is no such alarm.
         """
-        self._has_room()
+        self._check_capacity()
         with self.lock:
             ack = ack_entry(self.server_state.engine, pipeline, alert, reason)
-        return self._hand_in(QueuedRequest(entries=[ack]))
+        return self._submit(QueuedRequest(entries=[ack]))
 
     def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
-        """Hand in what a prober got, or that it asks."""
+        """Submit the reply to a probe, or announce one."""
         return self.waiting.replies.put(record, self.clock.now() + wait, came=came)
 
     def refuse(self, reason: str) -> None:
-        """Count a request that was turned away."""
+        """Count a rejected request."""
         with self._changed:
             count(self.refused, reason)
 
     def errand(self, what: Callable[[], Any]) -> Future[Any]:
-        """Have something done between two rows."""
+        """Run a task between two rows."""
         done: Future[Any] = Future()
         with self._changed:
             if self._stopping:
                 done.set_exception(RagmonError("the server is being stopped"))
             else:
-                self._errands.append((what, done))
+                self._tasks.append((what, done))
                 self._changed.notify()
         return done
 
     def go_on_with(self, server_state: ServerState) -> None:
-        """Go on with another configuration: what was counted stays, after a crash as well. An errand.
+        """Switch to another configuration; the counts stay, also after a crash. Called as a task.
 
         Args:
-            server_state: One of that configuration, with nothing counted yet.
+            server_state: An empty state of that configuration.
         """
         with self.lock:
             server_state.load(self._housekeeping.secure(self.server_state))
@@ -325,26 +322,28 @@ class JournalWriter:
             self.waiting.configure(server_state.engine.settings)
             self.server_state = server_state
 
-    def _has_room(self) -> None:
-        """Refuse early, before anything is taken apart.
+    def _check_capacity(self) -> None:
+        """Reject early, before anything is decoded.
 
         Raises:
-            RefusedError: There is too much to do, or nothing can be written.
+            RejectedError: The queue is full, or the server is stopping.
         """
         if self._stopping:
             raise _stopped()
         if self._queued > QUEUED:
             raise RejectedError(BUSY, "rate_limited", "more came than can be written", BUSY_FOR)
 
-    def _read(self, how: Callable[[bytes, Encoding], QueuedRequest], body: bytes, form: Encoding) -> QueuedRequest:
+    def _decode(
+        self, decoder: Callable[[bytes, Encoding], QueuedRequest], body: bytes, form: Encoding
+    ) -> QueuedRequest:
         try:
-            return how(body, form)
+            return decoder(body, form)
         except UnreadableError as error:
             with self._changed:
-                self._loose.add(error.counts)
+                self._unwritten_counts.add(error.counts)
             raise
 
-    def _hand_in(self, request: QueuedRequest) -> Future[Any]:
+    def _submit(self, request: QueuedRequest) -> Future[Any]:
         with self._changed:
             if self._stopping:
                 raise _stopped()
@@ -354,81 +353,81 @@ class JournalWriter:
         return request.done
 
     def _work(self) -> None:
-        """Write rows; once that ends, however it does, nobody is left waiting."""
+        """Write rows; when that ends, for whatever reason, fail all waiting futures."""
         try:
             self._run()
         finally:
             with self._changed:
                 self._stopping = True
-                requests, errands = list(self._queue), list(self._errands)
+                requests, tasks = list(self._queue), list(self._tasks)
                 self._queue.clear()
-                self._errands.clear()
+                self._tasks.clear()
             for request in requests:
                 request.done.set_exception(_stopped())
-            for _, done in errands:
+            for _, done in tasks:
                 done.set_exception(RagmonError("the server is being stopped"))
 
     def _run(self) -> None:
-        """Write rows until the server is stopped and nothing waits."""
+        """Write rows until the server is stopped and the queue is empty."""
         while True:
             with self._changed:
-                if not (self._queue or self._errands or self._stopping or self.waiting.behind):
+                if not (self._queue or self._tasks or self._stopping or self.waiting.behind):
                     self._changed.wait(TICK)
-                requests, errands = self._together(), list(self._errands)
-                self._errands.clear()
+                requests, tasks = self._together(), list(self._tasks)
+                self._tasks.clear()
                 last = self._stopping and not requests
-            for what, done in errands:
-                run_task(done, what)
+            for task, done in tasks:
+                run_task(done, task)
             try:
                 self._turn(requests)
                 if last:
                     write_beside_batch(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
                 if self._housekeeping.keep(self.server_state, ending=last):
                     self.quarantined = self.journal.quarantine_size()
-                self._spare.give_back(self.server_state.seq + sum(self.refused.values()))
+                self._trimmer.give_back(self.server_state.seq + sum(self.refused.values()))
             except JournalError as error:
                 complain(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
-            except Exception as error:  # noqa: BLE001 - the thread must live: without it nobody is ever told anything
+            except Exception as error:  # noqa: BLE001 - the thread must survive: nothing else resolves futures
                 complain("a row could not be written", error)
                 self._fail(requests, "internal")
             if last:
                 return
 
     def _together(self) -> list[QueuedRequest]:
-        """The next requests that are put on disk together."""
-        found: list[QueuedRequest] = []
+        """Take the next requests from the queue that are written together."""
+        requests: list[QueuedRequest] = []
         size = records = 0
         while self._queue:
             size, records = size + self._queue[0].size, records + len(self._queue[0].whole)
-            if found and (size > TOGETHER or records > BATCH_RECORDS):
+            if requests and (size > TOGETHER or records > BATCH_RECORDS):
                 break
-            found.append(self._queue.popleft())
-        self._queued -= sum(request.size for request in found)
-        return found
+            requests.append(self._queue.popleft())
+        self._queued -= sum(queued.size for queued in requests)
+        return requests
 
     def _turn(self, requests: list[QueuedRequest]) -> None:
-        """Write one row, answer those who wait for it, and count it; without anything to write, let time pass."""
+        """Write one row, acknowledge its requests, and count it; with nothing to write, only advance the time."""
         now = self.clock.arrival()
         self.waiting.complete(now, self.journal.attempts, self.lock)
         with self._changed:
-            loose, self._loose = self._loose, BatchCounts()
-        # Trouble ends when a row can be written.
-        if not (requests or self.waiting.has_news(now) or loose or self.trouble):
+            unwritten_counts, self._unwritten_counts = self._unwritten_counts, BatchCounts()
+        # After an error, write a row even without data: success clears the error.
+        if not (requests or self.waiting.has_news(now) or unwritten_counts or self.trouble):
             with self.lock:
                 self.server_state.advance(now)
             write_beside_batch(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
             return
         try:
             with self.journal.begin() as batch:
-                row = write_batch(batch, requests, self.waiting, loose, now, self.clock.now())
+                row = write_batch(batch, requests, self.waiting, unwritten_counts, now, self.clock.now())
                 batch.fail(self.server_state.failures)
         except BaseException:
             with self._changed:
-                self._loose.add(loose)
+                self._unwritten_counts.add(unwritten_counts)
             raise
         self.trouble, self.trouble_since = "", None
-        if any(found.aside for found in self.waiting.ready):
+        if any(trace.aside for trace in self.waiting.ready):
             self.journal.attempts.commit()
             self.quarantined = self.journal.quarantine_size()
         for request in requests:
@@ -437,34 +436,34 @@ class JournalWriter:
         self._count(row, requests)
 
     def _count(self, row: WriteBatch, requests: Sequence[QueuedRequest]) -> None:
-        """Take in what is on disk."""
+        """Count a row that is on disk."""
         acks = [(request, ack) for request in requests if (ack := only_ack(request))]
         engine, firing = self.server_state.engine, set[tuple[str, str]]()
         with self.lock:
             self.server_state.failures.clear()
             self.server_state.advance(row.arrival)
             if acks:
-                firing = {(one.pipeline, one.alert) for one in engine.alarms.states() if one.firing is not None}
-            self.waiting.commit(row, self._loose)
-            self.server_state.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._pause)
+                firing = {(state.pipeline, state.alert) for state in engine.alarms.states() if state.firing is not None}
+            self.waiting.commit(row, self._unwritten_counts)
+            self.server_state.take(row.seq, row.arrival, row.counts, row.entries, row.forgotten, self._yield_lock)
         for request, ack in acks:
             log_acknowledged(ack.pipeline, ack.alert, ack.reason)
             request.done.set_result((ack.pipeline, ack.alert) in firing)
 
-    def _pause(self) -> None:
-        """Give the lock to whoever waits for it; it is held once."""
+    def _yield_lock(self) -> None:
+        """Give waiting threads the lock; it is held exactly once here."""
         self.lock.release()
-        sleep(YIELD)  # without it this thread would have the lock again before another one wakes up
+        sleep(YIELD)  # otherwise this thread takes the lock again before another one wakes up
         self.lock.acquire()
 
     def _fail(self, requests: Sequence[QueuedRequest], reason: str) -> None:
-        """Nothing was written: whoever waits may try again."""
+        """Nothing was written: reject the requests; their senders may retry."""
         self.trouble, self.trouble_since = reason, self.trouble_since or self.clock.now()
         for request in requests:
             if not request.done.done():
                 self.refuse(reason)
-                refused = RejectedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
-                request.done.set_exception(refused)
+                error = RejectedError(UNAVAILABLE, reason, f"nothing can be written ({reason})", BROKEN_FOR)
+                request.done.set_exception(error)
         if reason == CORRUPT:
             self._housekeeping.reset_journal(self.server_state)
             with self.lock:
