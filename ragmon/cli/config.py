@@ -1,4 +1,4 @@
-"""`ragmon config`: check ragmon.toml, and show every value of the resolved configuration with its origin, no secrets."""
+"""`ragmon config`: check ragmon.toml, or show every value of the resolved configuration with its origin."""
 
 from __future__ import annotations
 

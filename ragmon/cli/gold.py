@@ -174,16 +174,16 @@ def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
             yield "tag", f"{printable_line(tag)}={printable_line(value)} {count}"
 
 
-def _diff_lines(difference: Diff) -> Iterator[str]:
-    for qid in difference.added:
+def _diff_lines(delta: Diff) -> Iterator[str]:
+    for qid in delta.added:
         yield f"added: {printable_line(qid)}"
-    for qid in difference.removed:
+    for qid in delta.removed:
         yield f"removed: {printable_line(qid)}"
-    for change in difference.changed:
+    for change in delta.changed:
         fields = f": {', '.join(change.fields)}" if change.fields else ""
         yield f"changed: {printable_line(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
-    counts = f"{len(difference.added)} added, {len(difference.removed)} removed, {len(difference.changed)} changed"
-    yield f"{counts}, {difference.unchanged} unchanged: version {difference.old_version[:8]} -> {difference.new_version[:8]}"
+    counts = f"{len(delta.added)} added, {len(delta.removed)} removed, {len(delta.changed)} changed"
+    yield f"{counts}, {delta.unchanged} unchanged: version {delta.old_version[:8]} -> {delta.new_version[:8]}"
 
 
 def _print_json(value: object) -> None:
