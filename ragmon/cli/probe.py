@@ -81,10 +81,10 @@ def probe(
 
 
 def _check_options(context: click.Context, *, one_round: bool, judged: bool, output: str | None) -> None:
-    """Reject options that contradict each other.
+    """Reject combinations of options that make no sense.
 
     Raises:
-        click.UsageError: Two options do.
+        click.UsageError: The options are such a combination.
     """
     if judged and not one_round:
         raise click.UsageError("--gate judges one round: add --once", context)
@@ -94,8 +94,8 @@ def _check_options(context: click.Context, *, one_round: bool, judged: bool, out
         raise click.UsageError("--format does nothing without --gate", context)
 
 
-def _gold_of(spec: ProbeSpec, sets: Sequence[GoldSet]) -> GoldSet:
-    return next(gold for gold in sets if gold.name == spec.gold)
+def _gold_of(spec: ProbeSpec, gold_sets: Sequence[GoldSet]) -> GoldSet:
+    return next(gold for gold in gold_sets if gold.name == spec.gold)
 
 
 @contextmanager
@@ -109,7 +109,7 @@ def _capture(settings: Settings) -> Iterator[ProbeCapture]:
 
 def _run_round(
     settings: Settings,
-    sets: Sequence[GoldSet],
+    gold_sets: Sequence[GoldSet],
     specs: Sequence[ProbeSpec],
     redactions: Redactions,
     trace_file: TraceFile | None,
@@ -130,7 +130,7 @@ def _run_round(
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             with closing(client):
-                _send_once(spec, _gold_of(spec, sets), client, InOrder(keep))
+                _send_once(spec, _gold_of(spec, gold_sets), client, InOrder(keep))
     return records
 
 
@@ -165,9 +165,9 @@ def _unreachable(spec: ProbeSpec, answered: Answered) -> RagmonError:
     return RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
 
 
-def _evaluate_gates(settings: Settings, sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
+def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
     """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
-    run = Run(ScorerPlan(settings, sets)())
+    run = Run(ScorerPlan(settings, gold_sets)())
     run.feed(records)
     report = run.report(policy_of(settings, None), questions=False)
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", None)
@@ -175,7 +175,7 @@ def _evaluate_gates(settings: Settings, sets: tuple[GoldSet, ...], records: Sequ
 
 
 def _run_until_signal(
-    settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], exporter: ProbeExporter
+    settings: Settings, gold_sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], exporter: ProbeExporter
 ) -> int:
     """Send questions until a signal stops the command."""
     signals: SimpleQueue[int] = SimpleQueue()
@@ -186,7 +186,7 @@ def _run_until_signal(
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             budget = budget_of(settings, spec)
-            gold_questions = questions(_gold_of(spec, sets))
+            gold_questions = questions(_gold_of(spec, gold_sets))
             probers.append(Prober(spec, gold_questions, client, exporter.put, counts=counts, budget=budget))
         for prober in probers:
             prober.start()
