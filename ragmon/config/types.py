@@ -125,7 +125,7 @@ def positive(value: object) -> float:
 
 
 def is_name(value: str) -> bool:
-    """Whether a name can be typed and read; a slash is not allowed: it separates pipeline and gate on the command line."""
+    """Whether a name can be typed and read; without a slash, which separates pipeline and gate on the command line."""
     return value.strip() == value != "" and value.isprintable() and "/" not in value
 
 
