@@ -225,9 +225,9 @@ def _print_rejected(run: Run) -> None:
     """List the first rejected lines on stderr."""
     for example in run.intake.examples:
         click.echo(f"rejected: {printable_line(str(example))}", err=True)
-    more = sum(run.intake.rejected.values()) - len(run.intake.examples)
-    if more > 0:
-        click.echo(f"rejected: {more} more, counted by reason in the report", err=True)
+    unlisted = sum(run.intake.rejected.values()) - len(run.intake.examples)
+    if unlisted > 0:
+        click.echo(f"rejected: {unlisted} more, counted by reason in the report", err=True)
 
 
 def write(text: str, output: str | None) -> None:

@@ -55,14 +55,14 @@ def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
     findings = lint(gold_set)
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
-        listed = [asdict(finding) for finding in findings]
+        finding_dicts = [asdict(finding) for finding in findings]
         _print_json(
             {
                 "name": gold_set.name,
                 "version": gold_set.version,
                 "items": len(gold_set),
                 "counts": {severity: counts[severity] for severity in SEVERITIES},
-                "findings": listed,
+                "findings": finding_dicts,
             }
         )
     else:
@@ -158,8 +158,8 @@ def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
         same_kind = list(group)
         listed = same_kind if severity == "error" else same_kind[:_LISTED]
         for finding in listed:
-            where = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
-            yield printable_line(f"{severity}: {where}{finding.message}")
+            prefix = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
+            yield printable_line(f"{severity}: {prefix}{finding.message}")
         if len(same_kind) > len(listed):
             yield f"{severity}: … and {len(same_kind) - len(listed)} more like these (--format json lists them all)"
         yield f"  hint: {printable_line(hint)}"

@@ -192,23 +192,25 @@ def _check_options(context: click.Context, compat: str | None, form: str) -> Non
     if not (context.params["traces"] or context.params["journal"]):
         raise click.MissingParameter(ctx=context, param_hint="TRACES", param_type="argument")
     spelling = {option.name: option.opts[0] for option in context.command.params}
-    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    given_options = {
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
     compat_options = {name for names in COMPAT.values() for name in names}
     allowed = {*_COMMON_OPTIONS, *COMPAT[compat]} if compat else spelling.keys() - compat_options
     mode = f"with --compat {compat}" if compat else "without --compat"
-    if "journal" in given and not compat:
+    if "journal" in given_options and not compat:
         allowed, mode = {*_JOURNAL_OPTIONS}, "with --journal"
-    for name in sorted(given - allowed):
+    for name in sorted(given_options - allowed):
         raise click.UsageError(f"{spelling[name]} does nothing {mode}", context)
-    if compat and ("judge_url" in given) != ("model" in given):
+    if compat and ("judge_url" in given_options) != ("model" in given_options):
         raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
-    if "judge_url" not in given and given & {"judge_key_file", "no_reason"}:
+    if "judge_url" not in given_options and given_options & {"judge_key_file", "no_reason"}:
         raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
-    if not compat and form == "md" and "windows" in given:
+    if not compat and form == "md" and "windows" in given_options:
         raise click.UsageError("--windows does nothing with --format md", context)
-    if "alerts_out" in given and context.params["alerts_out"] in (STDIN, context.params["output"]):
+    if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
         raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
-    if "alerts_out" in given and given & {"jobs", "duplicates"}:
+    if "alerts_out" in given_options and given_options & {"jobs", "duplicates"}:
         raise click.UsageError("--alerts-out follows the traces one by one: leave out --jobs and --duplicates", context)
 
 

@@ -58,7 +58,7 @@ class AuditResult:
     @property
     def unbalanced(self) -> list[str]:
         """The stages whose counters do not add up."""
-        return [stage for stage, books in self.books.items() if books.residual]
+        return [stage for stage, counters in self.books.items() if counters.residual]
 
     @property
     def holds(self) -> bool:
@@ -216,8 +216,8 @@ class Rows:
 
     def faults(self) -> list[str]:
         """The first faults, and the number of the others."""
-        more = len(self.wrong) - NAMED
-        return self.wrong[:NAMED] + ([f"{more} more rows are not as they should be"] if more > 0 else [])
+        unlisted = len(self.wrong) - NAMED
+        return self.wrong[:NAMED] + ([f"{unlisted} more rows are not as they should be"] if unlisted > 0 else [])
 
 
 def audit_rows(journal: JournalReaderBase) -> Rows:
@@ -405,12 +405,12 @@ def _compare_with_replay(
         failed.append(
             f"checkpoint and replay differ in what came in: {stored_counts.decode()} and {replayed_counts.decode()}"
         )
-    stored, again = (state.engine.scorer.state.digest() for state in (server_state, replayed))
-    if stored == again and server_state.engine.scorer.dropped == replayed.engine.scorer.dropped:
+    stored, recomputed = (state.engine.scorer.state.digest() for state in (server_state, replayed))
+    if stored == recomputed and server_state.engine.scorer.dropped == replayed.engine.scorer.dropped:
         passed.append(f"checkpoint and replay agree: {stored[:_DIGEST_DIGITS]}")
     else:
         failed.append(
-            f"checkpoint and replay differ: {stored[:_DIGEST_DIGITS]} and {again[:_DIGEST_DIGITS]}; "
+            f"checkpoint and replay differ: {stored[:_DIGEST_DIGITS]} and {recomputed[:_DIGEST_DIGITS]}; "
             "the configuration is not the one "
             "the rows were scored under (gold, metrics, refusals), or somebody changed the journal"
         )

@@ -67,7 +67,7 @@ class _SharedInputs:
     """The inputs that the resolution of every pipeline shares."""
 
     document: ConfigDocument
-    known: Declared
+    declared: Declared
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
     windows: Mapping[str, int]
@@ -87,18 +87,18 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     document, views = views_of(tree.data, problems)
     if plugins:
         import_plugins(document.plugins, problems)
-    known = declared(document, views)
-    gold = gold_specs(views, known, problems)
-    probes = probe_specs(views, {spec.name: spec for spec in gold}, known, problems)
+    declared_names = declared(document, views)
+    gold = gold_specs(views, declared_names, problems)
+    probes = probe_specs(views, {spec.name: spec for spec in gold}, declared_names, problems)
     check_judges(views, problems)
     windows = {window: int(duration(window)) for window in document.windows}
-    shared = _SharedInputs(document, known, gold, probes, windows, bool(document.plugins) and not plugins)
-    common = _pipeline_settings(known.default, views[None], shared, problems)
+    shared = _SharedInputs(document, declared_names, gold, probes, windows, bool(document.plugins) and not plugins)
+    common = _pipeline_settings(declared_names.default, views[None], shared, problems)
     pipelines = {
         name: _pipeline_settings(name, views[name], shared, problems) if name in views else common
-        for name in known.pipelines
+        for name in declared_names.pipelines
     }
-    rows = list(_all_rows(process, views, pipelines, known.default, problems))
+    rows = list(_all_rows(process, views, pipelines, declared_names.default, problems))
     return Settings(
         path,
         process.build,
@@ -106,7 +106,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         process.disabled,
         windows,
         document.plugins,
-        known.default,
+        declared_names.default,
         pipelines,
         common,
         gold,
@@ -130,7 +130,7 @@ def _pipeline_settings(name: str, view: View, shared: _SharedInputs, problems: P
         shared.windows,
         tables.slices,
         {spec.name: spec for spec in shared.gold},
-        shared.known.gold,
+        shared.declared.gold,
         shared.foreign_metrics,
     )
     gates = resolve_gates(tables.gates, shared.document.gates, about, problems)

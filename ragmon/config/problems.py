@@ -206,8 +206,8 @@ def _unknown_key_hint(path: KeyPath, model: type[Table]) -> str:
 
 
 def _alternatives(allowed: Iterable[str]) -> str:
-    *most, last = [f'"{value}"' for value in allowed]
-    return f"{', '.join(most)} or {last}" if most else last
+    *initial, last = [f'"{value}"' for value in allowed]
+    return f"{', '.join(initial)} or {last}" if initial else last
 
 
 def syntax_problem(place: SourceLocation, message: str, text: str, hint: str) -> Problem:

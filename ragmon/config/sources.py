@@ -53,25 +53,27 @@ def read_text(path: Path) -> str:
     Raises:
         ConfigError: It does not exist, is no file, too large, not readable or not UTF-8.
     """
-    shown = str(path)
+    path_text = str(path)
     try:
         with path.open("rb") as handle:
             raw = handle.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError("there is no such file", path=shown, hint="name it with --config or RAGMON_CONFIG") from None
+        raise ConfigError(
+            "there is no such file", path=path_text, hint="name it with --config or RAGMON_CONFIG"
+        ) from None
     except IsADirectoryError:
-        raise ConfigError("is a directory", path=shown, hint="name the file in it, such as ragmon.toml") from None
+        raise ConfigError("is a directory", path=path_text, hint="name the file in it, such as ragmon.toml") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot be read: {reason}", path=shown, hint="make it a readable file") from None
+        raise ConfigError(f"cannot be read: {reason}", path=path_text, hint="make it a readable file") from None
     if len(raw) > MAX_BYTES:
-        raise ConfigError("is larger than 1 MiB", path=shown, hint="this is not a configuration; name another file")
+        raise ConfigError("is larger than 1 MiB", path=path_text, hint="this is not a configuration; name another file")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         bad = raw[error.start : error.end]
-        raise ConfigError("is not UTF-8", path=shown, line=line, value=bad, hint="save the file as UTF-8") from None
+        raise ConfigError("is not UTF-8", path=path_text, line=line, value=bad, hint="save the file as UTF-8") from None
 
 
 def parse(text: str, place: SourceLocation) -> Tree:
@@ -106,8 +108,8 @@ def _syntax(message: str, text: str, place: SourceLocation) -> Problem:
     column = f" (column {position[2]})" if position and position[2] else ""
     reason = _POSITION.sub("", message)
     hint = next((hint for start, hint in _SYNTAX_HINTS.items() if reason.startswith(start)), "ragmon.toml is TOML 1.0")
-    where = SourceLocation(place.path, line)
-    return syntax_problem(where, f"not TOML: {reason[:1].lower()}{reason[1:]}{column}", text, hint)
+    line_place = SourceLocation(place.path, line)
+    return syntax_problem(line_place, f"not TOML: {reason[:1].lower()}{reason[1:]}{column}", text, hint)
 
 
 def chain(path: Path) -> list[Path]:

@@ -68,7 +68,7 @@ class GoldTable(Table):
     key_file: File | None = None
 
     @model_validator(mode="after")
-    def _key_of_something(self) -> GoldTable:
+    def _key_file_needs_frozen(self) -> GoldTable:
         if self.key_file is not None and self.frozen is None:
             raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
         return self
@@ -161,7 +161,7 @@ class BaselineTable(Table):
     file: File | None = None
 
     @model_validator(mode="after")
-    def _one_of(self) -> BaselineTable:
+    def _learn_or_file(self) -> BaselineTable:
         if (self.learn is None) == (self.file is None):
             raise wrong("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
         return self
@@ -256,7 +256,7 @@ class RefusalTable(Table):
     matcher_counts: bool = False
 
     @model_validator(mode="after")
-    def _patterns_join(self) -> RefusalTable:
+    def _patterns_are_compatible(self) -> RefusalTable:
         try:
             self.rule()
         except re.error as error:
@@ -306,7 +306,7 @@ def _window(value: str) -> str:
     return value
 
 
-def _spans(values: tuple[str, ...]) -> tuple[str, ...]:
+def _distinct_windows(values: tuple[str, ...]) -> tuple[str, ...]:
     unique(tuple(str(duration(value)) for value in values))
     return values
 
@@ -319,7 +319,7 @@ class ConfigDocument(ScopedTable):
         tuple[Annotated[str, AfterValidator(_window)], ...],
         Field(strict=False),
         AfterValidator(some),
-        AfterValidator(_spans),
+        AfterValidator(_distinct_windows),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()
     pipeline: PipelineTable = PipelineTable()

@@ -135,8 +135,9 @@ def _has_count_of(sentence: str, counted: str) -> bool:
     """Whether the counted term follows a number within three words."""
     tokens = words(sentence)
     return any(
-        _NUMBER.match(word) and counted in {term(token) for token in tokens[at + 1 : at + 1 + _MAX_DISTANCE]}
-        for at, word in enumerate(tokens)
+        _NUMBER.match(word)
+        and counted in {term(token) for token in tokens[position + 1 : position + 1 + _MAX_DISTANCE]}
+        for position, word in enumerate(tokens)
     )
 
 
@@ -313,7 +314,7 @@ class RagPipeline:
         self._index = Bm25Index(corpus)
 
     def retrieve(self, question: str, k: int = 5) -> list[Hit]:
-        """The k passages that match the question best, best first; fewer where fewer share a term with it."""
+        """The k passages that match the question best, best first; fewer if fewer share a term with it."""
         return self._index.search(question, k)
 
     def answer(self, question: str, hits: Sequence[Hit]) -> DemoAnswer:

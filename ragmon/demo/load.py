@@ -32,9 +32,9 @@ def index_drift(pipeline: RagPipeline) -> None:
     corpus = list(pipeline.corpus)
     # A fixed seed, so that an incident looks the same in every run; no randomness for security is needed.
     drifted = random.Random(_SEED).sample(range(len(corpus)), len(corpus) // 2)  # noqa: S311
-    ids = [corpus[at].id for at in drifted]
-    for at, id_ in zip(drifted, ids[1:] + ids[:1], strict=True):
-        corpus[at] = replace(corpus[at], id=id_)
+    ids = [corpus[position].id for position in drifted]
+    for position, id_ in zip(drifted, ids[1:] + ids[:1], strict=True):
+        corpus[position] = replace(corpus[position], id=id_)
     pipeline.rebuild(corpus)
 
 
@@ -155,9 +155,9 @@ def reworded(question: str, rng: random.Random) -> str:
 def _with_typo(question: str, rng: random.Random) -> str:
     """The question with two adjacent letters swapped inside one of its longer words."""
     tokens = question.split(" ")
-    at = rng.choice([at for at, word in enumerate(tokens) if len(word) >= _MIN_TYPO_LENGTH] or [0])
-    word, index = tokens[at], rng.randrange(1, max(2, len(tokens[at]) - 2))
-    tokens[at] = word[:index] + word[index : index + 2][::-1] + word[index + 2 :]
+    position = rng.choice([position for position, word in enumerate(tokens) if len(word) >= _MIN_TYPO_LENGTH] or [0])
+    word, index = tokens[position], rng.randrange(1, max(2, len(tokens[position]) - 2))
+    tokens[position] = word[:index] + word[index : index + 2][::-1] + word[index + 2 :]
     return " ".join(tokens)
 
 

@@ -178,8 +178,8 @@ class Bm25Index:
         if not query:
             return []
         scores: list[float] = self._bm25.get_scores(query).tolist()
-        ranked = sorted(range(len(scores)), key=lambda at: (-scores[at], at))[:k]
-        results = [(self.passages[at], scores[at]) for at in ranked if scores[at] > 0]
+        ranked = sorted(range(len(scores)), key=lambda position: (-scores[position], position))[:k]
+        results = [(self.passages[position], scores[position]) for position in ranked if scores[position] > 0]
         return [Hit(passage.id, score, passage.text, passage.title) for passage, score in results]
 
     def idf(self, term: str) -> float:

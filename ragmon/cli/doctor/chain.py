@@ -100,7 +100,7 @@ def send_record(settings: Settings, place: ServerAddress, record: Record) -> Che
     return Check(EXPORTER, ok=False, told=reason, hint=_hint(reason, place))
 
 
-def _hint(reason: str, place: ServerAddress) -> str:
+def _hint(reason: str, address: ServerAddress) -> str:
     """What to correct, given the reason of the failure."""
     status_code = _STATUS.search(reason)
     if status_code is not None:
@@ -109,22 +109,22 @@ def _hint(reason: str, place: ServerAddress) -> str:
         return "its log; or something in between takes requests and passes none on"
     if "certificate is not trusted" in reason:
         return "SSL_CERT_FILE names a file of the certificates to trust, for this command as for the application"
-    if place.tls:
-        return "" if _supports_tls(place) else "it does not speak TLS: write http:// in `[export] endpoint`"
+    if address.tls:
+        return "" if _supports_tls(address) else "it does not speak TLS: write http:// in `[export] endpoint`"
     return (
         "it speaks TLS: write https:// in `[export] endpoint`"
-        if _supports_tls(place)
+        if _supports_tls(address)
         else "correct `[export] endpoint`"
     )
 
 
-def _supports_tls(place: ServerAddress) -> bool:
+def _supports_tls(address: ServerAddress) -> bool:
     """Whether the server completes a TLS handshake, with any certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with (
-            socket.create_connection((place.host, place.port), timeout=_HANDSHAKE_TIMEOUT) as connection,
+            socket.create_connection((address.host, address.port), timeout=_HANDSHAKE_TIMEOUT) as connection,
             context.wrap_socket(connection),
         ):
             return True
@@ -308,7 +308,7 @@ def _scored(before: ServerStatus, after: ServerStatus, record: Record) -> bool:
 
 
 def _count(server_status: ServerStatus, name: str) -> int:
-    return sum(getattr(books, name) for books in server_status.books.values())
+    return sum(getattr(counters, name) for counters in server_status.books.values())
 
 
 def _outcome(
@@ -344,9 +344,9 @@ def _outcome(
 def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
     """Records the server dropped between two statuses, by reason."""
     dropped: dict[str, int] = {}
-    for stage, books in after.books.items():
+    for stage, counters in after.books.items():
         earlier = before.books.get(stage)
-        dropped |= counter_delta({} if earlier is None else dict(earlier.dropped), dict(books.dropped))
+        dropped |= counter_delta({} if earlier is None else dict(earlier.dropped), dict(counters.dropped))
     return dropped
 
 
