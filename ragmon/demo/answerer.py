@@ -178,7 +178,7 @@ class _ParsedQuestion:
     """A parsed question: weights of its terms, its names and the expected kind of answer."""
 
     weights: Mapping[str, float]
-    announcing: Mapping[str, float]
+    cue_weights: Mapping[str, float]
     names: frozenset[str]
     kind: Expected
 
@@ -204,10 +204,10 @@ def _parse_question(question: str, index: Bm25Index) -> _ParsedQuestion:
     weights = {query_term: index.idf(query_term) for query_term in terms(question)}
     # A question of cues only ("What does it cost?") still needs evidence that covers them.
     required = {query_term: weight for query_term, weight in weights.items() if query_term not in kind.cues} or weights
-    announcing = {query_term: weight for query_term, weight in weights.items() if query_term not in required}
+    cue_weights = {query_term: weight for query_term, weight in weights.items() if query_term not in required}
     name_words = (word for name in _NAME.findall(question) for word in words(name))
     return _ParsedQuestion(
-        required, announcing, frozenset(term(word) for word in name_words if word not in STOP_WORDS), kind
+        required, cue_weights, frozenset(term(word) for word in name_words if word not in STOP_WORDS), kind
     )
 
 
@@ -223,7 +223,7 @@ def _ranked_sentences(question: _ParsedQuestion, hit: Hit) -> Iterator[tuple[flo
         support = _covered_weight(question.weights, places) / total
         if not _is_relevant(question, sentence, sentence_terms, title | passage):
             support *= BESIDE_THE_POINT
-        value = support + _CUE_WEIGHT * _covered_weight(question.announcing, places)
+        value = support + _CUE_WEIGHT * _covered_weight(question.cue_weights, places)
         yield value, BackedSentence(sentence, hit.id, hit.score, support)
 
 
