@@ -4,7 +4,7 @@
 >>> ragmon.replay([{"qid": "a", "answer_json": {"claim": "not in context", "citations": []}}]).verdict
 'insufficient'
 
-Importing this package is light: everything below is loaded when it is first used.
+Importing this package is fast: each public name is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ragmon.monitor.replay import replay
     from ragmon.scoring.scorer import Scorer
 
-_HOMES = {
+_MODULES = {
     "GoldSet": "ragmon.gold",
     "Metric": "ragmon.metrics.base",
     "Monitor": "ragmon.monitor.embedded",
@@ -76,11 +76,11 @@ def __getattr__(name: str) -> Any:
         return import_module("ragmon.core.version").current()
     if name == "testing":
         return import_module("ragmon.testing")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'ragmon' has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = found  # the next access costs nothing
-    return found
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value  # so that the next access does not call __getattr__
+    return value
 
 
 def __dir__() -> list[str]:

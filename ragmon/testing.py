@@ -1,4 +1,4 @@
-"""Helpers for testing code that uses ragmon: records, gold, clocks, captured traces, the metric laws.
+"""Helpers for tests of code that uses ragmon: records, gold sets, a fake clock, captured records, metric laws.
 
 >>> from ragmon.testing import make_record
 >>> make_record("a", claim="yes", citations=["d1"]).answer_json.citations
@@ -32,13 +32,13 @@ def make_record(
     retrieved: Sequence[str] | None = ("d1", "d2", "d3"),
     **fields: Any,
 ) -> Record:
-    """A record of the contract, with defaults for a healthy answer.
+    """A record with defaults of a healthy answer.
 
     Args:
         qid: The gold question's id.
         claim: The answer's text; None for no answer.
         citations: The ids it cites; None for no citation list.
-        retrieved: The retrieved ids; None where retrieval was not captured.
+        retrieved: The retrieved ids; None if retrieval was not captured.
         fields: Any other field of `ragmon.core.record.Record`.
     """
     return Record(
@@ -72,7 +72,7 @@ def _item(qid: str, answerable: bool) -> GoldItem:
 
 @dataclass
 class FakeClock:
-    """A clock that moves when it is told to.
+    """A clock that moves only when `advance` is called.
 
     >>> clock = FakeClock(100.0)
     >>> clock.advance(5)
@@ -83,35 +83,36 @@ class FakeClock:
     now: float = 1_700_000_000.0
 
     def __call__(self) -> float:
-        """The time it shows."""
+        """The current time of the clock."""
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Move on."""
+        """Move the clock forward."""
         self.now += seconds
 
 
 @dataclass
 class Collected:
-    """A sink that keeps its records in a list."""
+    """An exporter that keeps its records in a list."""
 
     records: list[Record] = field(default_factory=list)
 
     def submit(self, record: Record) -> None:
-        """Keep a record."""
+        """Append a record."""
         self.records.append(record)
 
 
 @contextmanager
 def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) -> Iterator[list[Record]]:
-    """Capture what decorated functions do inside the block, in place of whoever captures outside it.
+    """Capture calls of decorated functions inside the block, in place of the capture that is installed outside it.
 
     Args:
-        settings: The configuration; default: every call is kept, whatever its decorator says, nothing is exported.
+        settings: The configuration; by default every call is kept, whatever its decorator says, and nothing is
+            exported.
         timeout: Seconds to wait for the last record when the block ends.
 
     Yields:
-        The records; complete once the block has ended.
+        The records; the list is complete after the block.
 
     Example:
         >>> import ragmon
@@ -123,23 +124,23 @@ def capture_traces(settings: Settings | None = None, *, timeout: float = 5.0) ->
         >>> records[0].q, records[0].answer_json.claim
         ('Is it?', 'yes')
     """
-    sink = Collected()
-    installation = Installation(defaults() if settings is None else settings, sink, keep_all=settings is None)
-    before = installation.start()
+    exporter = Collected()
+    installation = Installation(defaults() if settings is None else settings, exporter, keep_all=settings is None)
+    previous = installation.start()
     try:
-        yield sink.records
+        yield exporter.records
     finally:
         installation.shutdown(timeout)
-        runtime.install_runtime(before)
+        runtime.install_runtime(previous)
 
 
 def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None = None) -> None:
-    """Check that a metric keeps the laws every metric keeps, on some records.
+    """Check on some records that a metric obeys the laws of all metrics.
 
     Args:
         metric: The metric.
-        records: What it is tried on.
-        gold: The gold items they may belong to.
+        records: The records to score.
+        gold: The gold items that the records may belong to.
 
     Raises:
         AssertionError: A score lies outside [0, 1], or depends on more than the facts.
@@ -151,14 +152,14 @@ def check_metric(metric: Metric, records: Sequence[Record], gold: GoldSet | None
         if metric.measured:
             score = metric.measure(record, item)
         else:
-            key = reader.read(record, item)
-            score = _score(metric, key)
-            assert score == _score(metric, key), f"{metric.key} gives two scores for the same facts"  # noqa: S101
+            facts = reader.read(record, item)
+            score = _score(metric, facts)
+            assert score == _score(metric, facts), f"{metric.key} gives two scores for the same facts"  # noqa: S101
         assert score is None or 0.0 <= score <= 1.0, f"{metric.key} gives {score} on {record}"  # noqa: S101
 
 
-def _score(metric: Metric, key: Any) -> float | None:
+def _score(metric: Metric, facts: Any) -> float | None:
     try:
-        return metric.score(Facts._make(key))
+        return metric.score(Facts._make(facts))
     except Unassessed:
         return None

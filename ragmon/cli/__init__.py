@@ -1,4 +1,4 @@
-"""The command line: data on stdout, log and progress on stderr, and exit codes a script can trust.
+"""The `ragmon` command line: data goes to stdout, log and progress to stderr, and exit codes are reliable for scripts.
 
 0 done or passed, 1 failed, 2 insufficient, 3 bad input, configuration or usage.
 """
@@ -22,7 +22,7 @@ from ragmon.core.version import current
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
-"""What a shell expects of a program that was stopped with Ctrl-C."""
+"""The exit code shells expect of a program that was stopped with Ctrl-C."""
 
 COMMANDS: Final = {
     "ack": ("ragmon.cli.why", "Acknowledge an alarm; it is armed again."),
@@ -42,14 +42,14 @@ COMMANDS: Final = {
     "verify": ("ragmon.cli.verify", "Is every record accounted for?"),
     "why": ("ragmon.cli.why", "What broke: since when, what changed with it, traces to open."),
 }
-"""Where each command lives and what it does, so that `--help` loads none of them."""
+"""The module and the help line of each command, so that `--help` imports none of the modules."""
 
 
 class Commands(click.Group):
-    """A group that answers a missing command with its help, and a mistyped one with the nearest."""
+    """A group that prints its help if the command is missing, and suggests the nearest name if it is mistyped."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line; without a command the help is shown, but nothing was done."""
+        """Parse the command line; without a command, print the help and exit with 3, because nothing was done."""
         if not args:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(BAD_INPUT)
@@ -58,7 +58,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is meant.
+        """Find the command by its name.
 
         Raises:
             UnknownNameError: There is no such command.
@@ -68,36 +68,36 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-class _Front(Commands):
-    """The front door: loads a command when it is called, and turns every failure into a line and an exit code."""
+class _MainGroup(Commands):
+    """The top-level group: imports a command when it is called, turns a failure into a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name."""
+        """The command with this name, imported; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name)
-        assert isinstance(command, click.Command)  # noqa: S101 - what the table above promises
+        assert isinstance(command, click.Command)  # noqa: S101 - true of every row of COMMANDS
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their one line, from the table."""
+        """Write the help line of each command, from COMMANDS."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Read the command line; this prints `--help` and `--version`."""
-        with _nobody_may_read():
+        """Parse the command line; this is where `--help` and `--version` are printed."""
+        with _closed_pipe_is_success():
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
-        with _nobody_may_read():
+        with _closed_pipe_is_success():
             return super().invoke(ctx)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -111,21 +111,21 @@ class _Front(Commands):
         except click.exceptions.Abort:
             sys.exit(INTERRUPTED)
         except click.ClickException as error:
-            fail(error.format_message(), _usage(error))
+            fail(error.format_message(), _usage_hint(error))
         except OSError as error:
             if error.filename is None:
-                discard_stdout()  # Python would try to write the rest once more on its way out, and say 120
+                discard_stdout()  # at exit Python would write the rest again and end with code 120
             fail(f"{error.filename or 'standard output'}: {error.strerror}", "check space and rights")
-        except Exception:  # noqa: BLE001 - Python's own exit code would be 1: a crash must not look like a verdict
+        except Exception:  # noqa: BLE001 - Python's own exit code would be 1: a crash must not look like a failed gate
             traceback.print_exc()
             fail("ragmon crashed: this is a bug, here or in a plugin", "report the lines above")
         sys.exit(code if isinstance(code, int) else 0)
 
 
 def _prepare() -> None:
-    """What holds for every command: its output is UTF-8 whatever the locale, and plugins may lie where it was called.
+    """Make stdout UTF-8 whatever the locale, and let plugins be imported from the working directory.
 
-    Last on the path, so that no file there takes the place of an installed module.
+    The working directory comes last on the path, so that no file there replaces an installed module.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")
@@ -134,8 +134,8 @@ def _prepare() -> None:
 
 
 @contextmanager
-def _nobody_may_read() -> Iterator[None]:
-    """A reader that has seen enough (`| head`) is no failure; click would exit with 1."""
+def _closed_pipe_is_success() -> Iterator[None]:
+    """Exit with 0 when the reader closes the pipe (`| head`): that is no failure; click would exit with 1."""
     try:
         yield
     except BrokenPipeError:
@@ -144,24 +144,24 @@ def _nobody_may_read() -> Iterator[None]:
 
 
 def discard_stdout() -> None:
-    """Nobody reads stdout any more: what is still to be written goes nowhere, without a complaint."""
+    """Send the rest of stdout to /dev/null after its reader has closed it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _usage(error: click.ClickException) -> str:
+def _usage_hint(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{context.command_path if context is not None else 'ragmon'} --help"
 
 
 def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
-    """Say what is wrong on stderr and leave."""
+    """Print an error and its hint to stderr, and exit."""
     click.echo(f"error: {printable_line(message)}", err=True)
     if hint:
         click.echo(f"hint: {printable_line(hint)}", err=True)
     sys.exit(code)
 
 
-@click.group(cls=_Front, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(current(), prog_name="ragmon")
 def main() -> None:
     """The live quality monitor for RAG: your offline gates, on production traffic."""

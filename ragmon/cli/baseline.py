@@ -1,4 +1,4 @@
-"""`ragmon baseline`: what all is well looks like, taken from a release run instead of learned in production."""
+"""`ragmon baseline`: freeze the baselines of alarms from a release run, instead of learning them in production."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str |
     Exit codes: 0, 3 bad input or configuration.
     """
     check_inputs(traces, gold)
-    settings, sets = settings_and_gold(config, gold)
-    freezing = BaselineRecorder(settings, ScorerPlan(settings, sets)())
-    score(traces, settings, sets, follower=freezing)
-    file = freezing.file()
-    for name, one in file["pipelines"].items():
-        for metric, found in one["metrics"].items():
-            click.echo(f"{printable(name)}/{metric}: {found['mean']:.4f} over {found['n']}", err=True)
+    settings, gold_sets = settings_and_gold(config, gold)
+    recorder = BaselineRecorder(settings, ScorerPlan(settings, gold_sets)())
+    score(traces, settings, gold_sets, follower=recorder)
+    file = recorder.file()
+    for name, baselines in file["pipelines"].items():
+        for metric, stats in baselines["metrics"].items():
+            click.echo(f"{printable(name)}/{metric}: {stats['mean']:.4f} over {stats['n']}", err=True)
     click.echo(f"version {file['version']}", err=True)
     write(printable_json(json.dumps(file, indent=1, ensure_ascii=False)) + "\n", output)
     return 0

@@ -1,7 +1,4 @@
-"""A server that runs elsewhere, asked over its admin port.
-
-Asking a monitor over HTTP, and telling it something: what answers is an object, or an error with a hint.
-"""
+"""HTTP client of a monitor's admin and write ports: pages, JSON queries and posts, with errors that carry a hint."""
 
 from __future__ import annotations
 
@@ -26,25 +23,25 @@ from ragmon.export.state import StageCounters
 from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 10.0
-"""Seconds to wait for an answer."""
+"""Seconds to wait for a response."""
 LARGEST: Final = 64 << 20
-"""Bytes of an answer that are read."""
+"""Bytes of a response that are read at most."""
 STATUS: Final = "/api/status"
 _EXAMPLE: Final = "http://127.0.0.1:9464"
 
 
 class NoAnswerError(RagmonError):
-    """Nobody answers, or not with what was asked for."""
+    """The server does not respond, or its response is not the one that was asked for."""
 
 
 class ClientRequest(NamedTuple):
-    """What a server is asked.
+    """An HTTP request to a server.
 
     Attributes:
         method: The HTTP method.
-        path: The page, after the path of the server's address.
-        body: What comes with it.
-        headers: Besides those that HTTP asks for.
+        path: The path of the page; it is appended to the path of the server's address.
+        body: The request body.
+        headers: Headers beside those that HTTP requires.
     """
 
     method: str
@@ -54,12 +51,12 @@ class ClientRequest(NamedTuple):
 
 
 class ServerResponse(NamedTuple):
-    """What a server answered.
+    """The HTTP response of a server.
 
     Attributes:
         status: The HTTP status.
-        body: What came with it.
-        again: Its `Retry-After`: when the server wants to be asked again; None where it does not say.
+        body: The response body.
+        again: The `Retry-After` header; None if there is none.
     """
 
     status: int
@@ -68,11 +65,11 @@ class ServerResponse(NamedTuple):
 
 
 class ProducerStats(msgspec.Struct):
-    """What producers say of themselves.
+    """Totals that producers report.
 
     Attributes:
-        missing: Records they sent that have not come.
-        dropped: Records they lost, by reason.
+        missing: Records they sent that have not arrived.
+        dropped: Records they dropped, by reason.
     """
 
     missing: int = 0
@@ -80,13 +77,13 @@ class ProducerStats(msgspec.Struct):
 
 
 class QuarantinedItem(msgspec.Struct):
-    """A request that is set aside.
+    """A request in quarantine.
 
     Attributes:
-        arrival: When it came, seconds since the epoch.
-        step: What was done with it when the process ended: `assembling`, `scoring` or `reading`.
-        trace_id: Its trace; "" where there is none.
-        size: Its bytes.
+        arrival: When it arrived, seconds since the epoch.
+        step: The processing step during which the process ended: `assembling`, `scoring` or `reading`.
+        trace_id: Its trace; "" if there is none.
+        size: Its size in bytes.
     """
 
     arrival: float
@@ -96,25 +93,29 @@ class QuarantinedItem(msgspec.Struct):
 
 
 class JournalStatus(msgspec.Struct):
-    """How the journal stands: its newest row."""
+    """The state of the journal.
+
+    Attributes:
+        row: The number of its newest row.
+    """
 
     row: int = 0
 
 
 class ServerStatus(msgspec.Struct):
-    """What `/api/status` says, as far as somebody here asks.
+    """The part of `/api/status` that the commands read.
 
     Attributes:
-        version: The server's ragmon.
-        now: Its time, seconds since the epoch.
-        books: By stage.
-        trouble: Why it can take nothing; "" where it can.
+        version: The server's version of ragmon.
+        now: The server's clock, seconds since the epoch.
+        books: Counters by stage.
+        trouble: Why the server accepts nothing; "" if it does accept.
         spans_dropped: Spans that belong to no record, by reason.
-        refused: Requests it turned away, by reason.
-        quarantined: Requests that are set aside.
-        producers: What producers say of themselves.
-        journal: How the journal stands.
-        builds: `(pipeline, build, index_hash)` that answered last, the newest of a pipeline last.
+        refused: Requests it rejected, by reason.
+        quarantined: Requests in quarantine.
+        producers: Totals that producers report.
+        journal: The state of the journal.
+        builds: The latest `(pipeline, build, index_hash)`, the newest of a pipeline last.
     """
 
     version: str
@@ -130,7 +131,7 @@ class ServerStatus(msgspec.Struct):
 
 
 class ServerAddress(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     tls: bool
     host: str
@@ -143,37 +144,37 @@ class ServerAddress(NamedTuple):
 
 
 def parse_server_address(url: str) -> ServerAddress:
-    """Read an address.
+    """Parse the URL of a server.
 
     Raises:
-        RagmonError: It is none.
+        RagmonError: It is not a usable URL.
 
     >>> str(parse_server_address("https://ragmon.example/monitor/"))
     'ragmon.example:443'
     """
     try:
-        found = urlsplit(url)
-        host, port, tls = found.hostname, found.port, found.scheme == "https"
+        parts = urlsplit(url)
+        host, port, tls = parts.hostname, parts.port, parts.scheme == "https"
     except ValueError:
         host = None
-    if host is None or found.scheme not in ("http", "https") or "@" in found.netloc:
-        # What stands before an @ may be a password, so such an address is not shown.
-        told = "it names a user" if "@" in url else shorten(url)
-        raise RagmonError(f"this is no address of a server: {told}", hint=_EXAMPLE)
-    return ServerAddress(tls, host, port or (443 if tls else 80), found.path.rstrip("/"))
+    if host is None or parts.scheme not in ("http", "https") or "@" in parts.netloc:
+        # The part before an @ may hold a password, so such an address is not shown.
+        shown = "it names a user" if "@" in url else shorten(url)
+        raise RagmonError(f"this is no address of a server: {shown}", hint=_EXAMPLE)
+    return ServerAddress(tls, host, port or (443 if tls else 80), parts.path.rstrip("/"))
 
 
 def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse:
-    """Ask for a page.
+    """Send a GET request.
 
     Args:
-        url: The server's address; what proxies the environment names play no part.
-        path: The page.
-        timeout: Seconds to wait for each part of the answer.
+        url: The server's address; proxies of the environment are not used.
+        path: The path of the page.
+        timeout: Seconds to wait for each part of the response.
 
     Raises:
-        RagmonError: The address is none.
-        NoAnswerError: Nobody answers there.
+        RagmonError: The address is invalid.
+        NoAnswerError: No server responds there.
     """
     return send_request(parse_server_address(url), ClientRequest("GET", path), timeout=timeout)
 
@@ -181,16 +182,16 @@ def get_page(url: str, path: str, *, timeout: float = TIMEOUT) -> ServerResponse
 def send_request(
     where: ServerAddress, request: ClientRequest, *, timeout: float = TIMEOUT, trusted: ssl.SSLContext | None = None
 ) -> ServerResponse:
-    """Send a request and read its answer.
+    """Send a request and read the response.
 
     Args:
         where: The server.
-        request: What it is asked, or told.
-        timeout: Seconds to wait for each part of the answer.
-        trusted: Whom to trust over TLS; None for those this machine trusts.
+        request: The request.
+        timeout: Seconds to wait for each part of the response.
+        trusted: The TLS context with the trusted certificates; None for the certificates this machine trusts.
 
     Raises:
-        NoAnswerError: Nobody answers there.
+        NoAnswerError: No server responds there.
     """
     if where.tls:
         trusted = trusted or ssl.create_default_context()
@@ -201,17 +202,17 @@ def send_request(
         connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout)
     try:
         connection.request(request.method, f"{where.path}{request.path}", request.body, dict(request.headers))
-        answer = connection.getresponse()
-        return ServerResponse(answer.status, answer.read(LARGEST), answer.headers.get("Retry-After"))
+        response = connection.getresponse()
+        return ServerResponse(response.status, response.read(LARGEST), response.headers.get("Retry-After"))
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise NoAnswerError(f"nobody answers on {where} ({_why(error)})", hint=_hint(error)) from error
+        raise NoAnswerError(f"nobody answers on {where} ({_reason(error)})", hint=_hint(error)) from error
     finally:
         connection.close()
 
 
-def _why(error: Exception) -> str:
-    told = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return told if told.isprintable() else f"{type(error).__name__}: it speaks no HTTP"
+def _reason(error: Exception) -> str:
+    reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+    return reason if reason.isprintable() else f"{type(error).__name__}: it speaks no HTTP"
 
 
 def _hint(error: Exception) -> str:
@@ -221,30 +222,30 @@ def _hint(error: Exception) -> str:
 
 
 def status(url: str) -> ServerStatus:
-    """How a server stands.
+    """The status of a server.
 
     Args:
         url: The address of its admin port.
 
     Raises:
-        RagmonError: The address is none.
-        NoAnswerError: Nobody answers there, or it is no `ragmon serve`.
+        RagmonError: The address is invalid.
+        NoAnswerError: No server responds there, or it is no `ragmon serve`.
     """
-    answer = get_page(url, STATUS)
+    response = get_page(url, STATUS)
     try:
-        if answer.status == HTTPStatus.OK:
-            return msgspec.json.decode(answer.body, type=ServerStatus)
-        told = f"it answered with status {answer.status}"
+        if response.status == HTTPStatus.OK:
+            return msgspec.json.decode(response.body, type=ServerStatus)
+        reason = f"it answered with status {response.status}"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        told = str(error)
+        reason = str(error)
     raise NoAnswerError(
-        f"what answers on {parse_server_address(url)} is not the admin port of `ragmon serve` ({told})",
+        f"what answers on {parse_server_address(url)} is not the admin port of `ragmon serve` ({reason})",
         hint="`[serve] admin` of the server's configuration says where that is",
     )
 
 
 def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
-    """What was counted between two looks.
+    """The increase of each counter between two readings.
 
     >>> counter_delta({"late": 1}, {"late": 3, "too_old": 1})
     {'late': 2, 'too_old': 1}
@@ -253,15 +254,15 @@ def counter_delta(before: dict[str, int], after: dict[str, int]) -> dict[str, in
 
 
 QUERY_TIMEOUT: Final = 30.0
-"""Seconds to wait for an answer that is a matter of looking it up."""
+"""Seconds to wait for the response to a query that needs no scoring."""
 
 
 TRIES: Final = 5
-"""How often a monitor is told something that has too much to do, or cannot be reached behind its gateway."""
+"""How often a post is sent to a monitor that is overloaded, or that its gateway cannot reach."""
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 30.0
-"""Seconds between two tries, where a monitor does not say how long or names more: somebody waits."""
-_LATER: Final = frozenset(
+"""Seconds between two tries if the monitor names no time or a longer one: a person waits for the command."""
+_RETRIED: Final = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
@@ -272,12 +273,12 @@ _LATER: Final = frozenset(
 
 
 class AnsweredError(RagmonError):
-    """A monitor answered, but not with what was asked for.
+    """A monitor responded with an error, or with something other than a JSON object.
 
     Args:
-        message: What it said.
+        message: The error message of the response.
         status: The HTTP status.
-        hint: What would be right.
+        hint: What to correct.
     """
 
     def __init__(self, message: str, status: int, *, hint: str) -> None:
@@ -286,64 +287,64 @@ class AnsweredError(RagmonError):
 
 
 def get_json(url: str, path: str, asked: Mapping[str, str], *, timeout: float = QUERY_TIMEOUT) -> dict[str, Any]:
-    """Ask the admin port of a monitor.
+    """Query the admin port of a monitor.
 
     Args:
         url: Its address.
-        path: What about.
-        asked: The parameters.
-        timeout: Seconds to wait for each part of the answer.
+        path: The path of the query.
+        asked: The query parameters.
+        timeout: Seconds to wait for each part of the response.
 
     Raises:
-        RagmonError: The address is none.
-        NoAnswerError: Nobody answers.
-        AnsweredError: It does not know, or what answers is no monitor.
+        RagmonError: The address is invalid.
+        NoAnswerError: No server responds there.
+        AnsweredError: The monitor responded with an error, or the server is no monitor.
     """
-    return _object(get_page(url, f"{path}?{urlencode(asked)}", timeout=timeout), parse_server_address(url))
+    return _json_object(get_page(url, f"{path}?{urlencode(asked)}", timeout=timeout), parse_server_address(url))
 
 
 def post_json(url: str, path: str, body: object, settings: Settings, *, reads: bool = False) -> dict[str, Any]:
-    """Tell the write port of a monitor something; where it cannot take it now, a few times more.
+    """Post JSON to the write port of a monitor; retry a few times if it is overloaded.
 
     Args:
         url: Its address.
-        path: What kind of thing.
-        body: The thing.
-        settings: Where the token is, and the certificate of a server that signs its own.
-        reads: It is an admin port, which takes no token and may have no TLS: it is shown none.
+        path: The path to post to.
+        body: The value to send as JSON.
+        settings: Names the token file, and the certificate of a server with a self-signed one.
+        reads: The address is an admin port, which takes no token and may have no TLS: no token is sent.
 
     Raises:
-        RagmonError: The address or the token is none.
-        NoAnswerError: Nobody answers.
-        AnsweredError: It was refused.
+        RagmonError: The address or the token is invalid.
+        NoAnswerError: No server responds there.
+        AnsweredError: The monitor rejected the request.
     """
     address, token = parse_server_address(url), None if reads else read_token(settings.serve)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     request = ClientRequest("POST", path, json.dumps(body).encode(), headers)
-    trusted = _trusted(settings)
-    answer = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
-    for tried in range(1, TRIES):
-        if answer.status not in _LATER:
+    trusted = _tls_context(settings)
+    response = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    for attempt in range(1, TRIES):
+        if response.status not in _RETRIED:
             break
-        _wait(address, answer, FIRST_WAIT * 2.0 ** (tried - 1))
-        answer = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
-    return _object(answer, address)
+        _wait(address, response, FIRST_WAIT * 2.0 ** (attempt - 1))
+        response = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
+    return _json_object(response, address)
 
 
-def _wait(place: ServerAddress, answer: ServerResponse, usual: float) -> None:
-    """Leave a monitor alone for as long as it wants, or as is usual, and say so."""
-    from ragmon.capture.exporters.http import (  # noqa: PLC0415 - most commands never wait, and need nothing of it
+def _wait(address: ServerAddress, response: ServerResponse, default: float) -> None:
+    """Wait as long as the monitor asks for, else the usual time, and print that."""
+    from ragmon.capture.exporters.http import (  # noqa: PLC0415 - most commands never wait and do not need it
         retry_after,
     )
 
-    asked = retry_after(answer.again)
-    seconds = min(LONGEST_WAIT, usual if asked is None else asked)
-    click.echo(f"{printable_line(str(place))} answered {answer.status}: trying again in {seconds:.0f} s", err=True)
+    requested = retry_after(response.again)
+    seconds = min(LONGEST_WAIT, default if requested is None else requested)
+    click.echo(f"{printable_line(str(address))} answered {response.status}: trying again in {seconds:.0f} s", err=True)
     sleep(seconds)
 
 
-def _trusted(settings: Settings) -> ssl.SSLContext:
-    """Those this machine trusts, and the certificate the server here was given."""
+def _tls_context(settings: Settings) -> ssl.SSLContext:
+    """A TLS context that trusts what this machine trusts and the configured server certificate."""
     trusted = ssl.create_default_context()
     tls = settings.serve.tls
     if isinstance(tls, TlsTable) and Path(tls.cert).is_file():
@@ -351,19 +352,19 @@ def _trusted(settings: Settings) -> ssl.SSLContext:
     return trusted
 
 
-def _object(answer: ServerResponse, place: ServerAddress) -> dict[str, Any]:
-    """The object in an answer.
+def _json_object(response: ServerResponse, address: ServerAddress) -> dict[str, Any]:
+    """The JSON object of a response.
 
     Raises:
-        AnsweredError: There is none, or it says what is wrong.
+        AnsweredError: There is none, or the response is an error.
     """
     try:
-        found = json.loads(answer.body)
+        value = json.loads(response.body)
     except (ValueError, RecursionError):
-        found = None
-    if answer.status == HTTPStatus.OK and isinstance(found, dict):
-        return found
-    told = found if isinstance(found, dict) else {}
-    message = str(told.get("error") or f"{place} answered {answer.status}")
-    hint = str(told.get("hint") or "--url names a monitor of another kind?")
-    raise AnsweredError(message, answer.status, hint=hint)
+        value = None
+    if response.status == HTTPStatus.OK and isinstance(value, dict):
+        return value
+    fields = value if isinstance(value, dict) else {}
+    message = str(fields.get("error") or f"{address} answered {response.status}")
+    hint = str(fields.get("hint") or "--url names a monitor of another kind?")
+    raise AnsweredError(message, response.status, hint=hint)

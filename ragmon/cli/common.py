@@ -1,7 +1,4 @@
-"""How far a long read is, on stderr.
-
-What `replay` and `gate` share: their options, configuration and gold, scoring with progress, and what is said.
-"""
+"""Options and functions that several commands share: scoring with progress, configuration and gold, writing results."""
 
 from __future__ import annotations
 
@@ -34,27 +31,27 @@ from ragmon.scoring.scorer import Scorer
 
 @contextmanager
 def bar(size: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar that is gone when the work is done.
+    """A progress bar on stderr that disappears when the block ends.
 
     Args:
-        size: Bytes in all.
+        size: Total number of bytes.
 
     Yields:
-        To be told how many bytes have been read.
+        A function to call with the number of bytes read so far.
     """
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("scoring", total=size)
-        yield lambda done: shown.update(task, completed=done)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("scoring", total=size)
+        yield lambda bytes_read: progress.update(task, completed=bytes_read)
 
 
 LONG: Final = 64 << 20
-"""Bytes of input from which progress is shown."""
+"""Bytes of input from which on progress is shown."""
 STDIN: Final = "-"
 
 
 def writable(_: click.Context, __: click.Parameter, output: str | None) -> str | None:
-    """Refuse a file that cannot be written before the hours of work it was to hold."""
+    """Reject an output file that cannot be written, before hours of work rather than after them."""
     if output is not None and output != STDIN:
         path = Path(output)
         if path.is_dir():
@@ -96,30 +93,30 @@ duplicates_option = click.option(
 
 
 def settings_and_gold(config: str | None, gold: Sequence[str]) -> tuple[Settings, tuple[GoldSet, ...]]:
-    """The configuration, and the gold named on the command line or, failing that, in it.
+    """The configuration, and the gold sets of the command line or, if it names none, of the configuration.
 
-    Files that the configuration has as a gold set are that set: with its name, pipeline and tags.
+    Files that the configuration declares as a gold set are loaded as that set: with its name, pipeline and tags.
 
     Raises:
-        ConfigError: The configuration is broken.
-        GoldError: A gold file is.
+        ConfigError: The configuration has problems.
+        GoldError: A gold file cannot be read or is invalid.
     """
     settings = load(config)
     if not gold:
         return settings, load_gold(settings.gold)
     files = [Path(path).resolve() for path in gold]
-    known = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
-    if known:
-        return settings, load_gold(known)
+    configured = [spec for spec in settings.gold if [path.resolve() for path in spec.paths] == files]
+    if configured:
+        return settings, load_gold(configured)
     return settings, (GoldSet.load(list(gold) if len(gold) > 1 else gold[0], "gold" if len(gold) > 1 else None),)
 
 
 def check_inputs(traces: Sequence[str], others: Sequence[str] = ()) -> None:
-    """Refuse to read standard input twice, and warn of a file that is named twice.
+    """Refuse to read standard input twice, and warn about a file that is named twice.
 
     Args:
         traces: The trace files.
-        others: Whatever else is read.
+        others: All other input files.
 
     Raises:
         RagmonError: Standard input is named more than once.
@@ -144,23 +141,23 @@ def score(
     follower: Follower | None = None,
     labels: Sequence[str] = (),
 ) -> Run:
-    """Score trace files, with progress on stderr when they are long and somebody watches; name lines it rejects.
+    """Score trace files; show progress if they are long and stderr is a terminal, and list rejected lines.
 
     Args:
         traces: The files.
         settings: The configuration.
         gold: The gold sets.
-        jobs: Processes.
+        jobs: Number of processes.
         duplicates: Which record of a gold question counts.
-        follower: Looks at every record, with one job; its scorer scores.
-        labels: Files of what people say of the answers, beside the labels among the traces.
+        follower: Sees every record, with one job; its scorer is used.
+        labels: Label files, in addition to the labels among the traces.
 
     Raises:
-        InputError: A file cannot be opened, or holds what is no label.
+        InputError: A file cannot be opened, or a line of a label file is no label.
     """
-    said = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
-    plan = ScorerPlan(settings, gold) if follower is None else _scorer_of(follower)
-    follow = _follow(settings, gold, follower)
+    given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
+    plan = ScorerPlan(settings, gold) if follower is None else _scorer_factory(follower)
+    follow = _record_processor(settings, gold, follower)
     if follow is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
         jobs = 1
@@ -170,83 +167,83 @@ def score(
     else:
         with bar(size) as progress:
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
-    _tell_rejected(run)
-    _settle(run, traces, [*run.labels, *said], settings)
+    _print_rejected(run)
+    _join_labels(run, traces, [*run.labels, *given_labels], settings)
     return run
 
 
 def label_spelling(table: LabelsTable, rater: str | None = None) -> LabelSpelling:
-    """How label files spell things, by the configuration.
+    """The columns and the words for true and false of label files, from the configuration.
 
     Args:
         table: `[labels]`.
-        rater: Who gave the labels of rows that do not say.
+        rater: The rater of rows that name none.
     """
     return LabelSpelling(dict(table.column), table.values.true, table.values.false, rater)
 
 
-def _settle(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings) -> None:
-    """Join labels to their answers: the traces are read once more, since labels come after what they are about."""
+def _join_labels(run: Run, traces: Sequence[str], labels: Sequence[Label], settings: Settings) -> None:
+    """Join labels to their answers: the traces are read again, since a label comes after the answer it rates."""
     if not labels:
         return
     if STDIN in traces:
         click.echo("note: answers that came over standard input cannot be labelled: it is read once", err=True)
-    settled = FinalLabels()
+    final_labels = FinalLabels()
     for label in labels:
-        settled.hear(label)
-    settled.meet(read_files([path for path in traces if path != STDIN], ReadSummary()))
-    run.finalise(settled, lambda pipeline: settings.of(pipeline).proxy)
+        final_labels.hear(label)
+    final_labels.meet(read_files([path for path in traces if path != STDIN], ReadSummary()))
+    run.finalise(final_labels, lambda pipeline: settings.of(pipeline).proxy)
 
 
-def _follow(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:
-    """What looks at every record on its way: an embedder, where a gold set names one, then a follower."""
-    after = None if follower is None else follower.follow
+def _record_processor(settings: Settings, gold: Sequence[GoldSet], follower: Follower | None) -> Follow | None:
+    """The processor of every record before scoring: the embedder, if a gold set names one, then the follower."""
+    follow = None if follower is None else follower.follow
     if not any(spec.embed is not None for spec in settings.gold):
-        return after
-    from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few have one
+        return follow
+    from ragmon.monitor.exporting import Embeddings, nearest_of  # noqa: PLC0415 - few configurations have an embedder
 
-    match = Embeddings(gold, nearest_of(settings, gold))
-    if not match:
-        return after
-    return match.follow if after is None else lambda records: after(match.follow(records))
+    embeddings = Embeddings(gold, nearest_of(settings, gold))
+    if not embeddings:
+        return follow
+    return embeddings.follow if follow is None else lambda records: follow(embeddings.follow(records))
 
 
 class Follower(Protocol):
-    """Looks at records on their way through a scorer."""
+    """Sees every record before its scorer does."""
 
     scorer: Scorer
 
     def follow(self, records: Iterable[Line]) -> Iterable[Line]:
-        """Pass records on."""
+        """Yield the records, unchanged or processed."""
 
 
-def _scorer_of(follower: Follower) -> MakeScorer:
+def _scorer_factory(follower: Follower) -> MakeScorer:
     return lambda: follower.scorer
 
 
-def _tell_rejected(run: Run) -> None:
-    """Name the first rejected lines on stderr."""
+def _print_rejected(run: Run) -> None:
+    """List the first rejected lines on stderr."""
     for example in run.intake.examples:
         click.echo(f"rejected: {printable_line(str(example))}", err=True)
-    more = sum(run.intake.rejected.values()) - len(run.intake.examples)
-    if more > 0:
-        click.echo(f"rejected: {more} more, counted by reason in the report", err=True)
+    unlisted = sum(run.intake.rejected.values()) - len(run.intake.examples)
+    if unlisted > 0:
+        click.echo(f"rejected: {unlisted} more, counted by reason in the report", err=True)
 
 
 def write(text: str, output: str | None) -> None:
     """Write a result to a file or to stdout.
 
     Raises:
-        RagmonError: It cannot be written.
+        RagmonError: The file or stdout cannot be written.
     """
     try:
         if output is not None and output != STDIN:
             Path(output).write_text(text, encoding="utf-8")
-        elif sys.stdout is not None:  # it is None where the caller has closed it
+        elif sys.stdout is not None:  # it is None if the caller has closed it
             sys.stdout.write(text)
             sys.stdout.flush()
     except BrokenPipeError:
-        discard_stdout()  # and go on: the exit code is the command's verdict, read to the end or not
+        discard_stdout()  # and continue: the exit code is the verdict, also if not all of the output was read
     except OSError as error:
-        place = output or "standard output"
-        raise RagmonError(f"{place}: cannot be written ({error.strerror})", hint="check space and rights") from error
+        target = output or "standard output"
+        raise RagmonError(f"{target}: cannot be written ({error.strerror})", hint="check space and rights") from error

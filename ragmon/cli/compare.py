@@ -1,4 +1,4 @@
-"""`ragmon compare`: one release against another; the exit code is the verdict."""
+"""`ragmon compare`: compare two releases; the exit code is the verdict."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ragmon.monitor.offline import ReleaseSplitter
 
 PATH: Final = "/api/compare"
 COMPARE_TIMEOUT: Final = 600.0
-"""Seconds a monitor has to score the records of a day again."""
+"""Seconds to wait for a monitor that scores the records of a day again."""
 
 
-class _Question(NamedTuple):
-    """What is asked, of files or of a monitor."""
+class _Comparison(NamedTuple):
+    """The comparison to make, on files or by a monitor."""
 
     by: By
     baseline: str
@@ -93,25 +93,25 @@ def compare(
     if baseline == candidate:
         raise click.UsageError(f"--baseline and --candidate are the same: {baseline!r}", context)
     _check_source(context)
-    question = _Question(by, baseline, candidate, max_drop, pipeline)
+    comparison = _Comparison(by, baseline, candidate, max_drop, pipeline)
     if url is None:
-        result, waiting = _of_files(traces, gold, config, question)
+        result, without_gold = _compare_files(traces, gold, config, comparison)
     else:
-        result, waiting = _of_monitor(url, config, question), []
+        result, without_gold = _compare_by_monitor(url, config, comparison), []
     if form == "json":
         for note in result.notes:
             click.echo(f"note: {printable_line(note)}", err=True)
-    if waiting:
-        warn_missing_gold(waiting)
+    if without_gold:
+        warn_missing_gold(without_gold)
     write(result.text() if form == "text" else result.markdown() if form == "md" else result.json() + "\n", output)
     return EXIT[result.verdict]
 
 
 def _check_source(context: click.Context) -> None:
-    """See that there is one place the records come from.
+    """Check that the command line names exactly one source of records.
 
     Raises:
-        click.UsageError: There is none, or there are two.
+        click.UsageError: It names none or two.
     """
     url = context.params["url"]
     if url is None and not context.params["traces"]:
@@ -122,31 +122,35 @@ def _check_source(context: click.Context) -> None:
         raise click.UsageError("--gold does not go with --url: the monitor has its own", context)
 
 
-def _of_files(
-    traces: Sequence[str], gold: Sequence[str], config: str | None, question: _Question
+def _compare_files(
+    traces: Sequence[str], gold: Sequence[str], config: str | None, comparison: _Comparison
 ) -> tuple[Canary, list[str]]:
-    """The comparison of what is in trace files, and the gates that wait for a gold set."""
-    by, baseline, candidate, max_drop, pipeline = question
+    """The comparison of records in trace files, and the gates that lack a gold set."""
+    by, baseline, candidate, max_drop, pipeline = comparison
     check_inputs(traces, gold)
-    settings, sets = settings_and_gold(config, gold)
+    settings, gold_sets = settings_and_gold(config, gold)
     policy = policy_of(settings, pipeline)
-    check_gold(policy, sets)
+    check_gold(policy, gold_sets)
     notes = compared.uncompared_gates(policy)
-    releases = ReleaseSplitter(ScorerPlan(settings, sets), by, [baseline, candidate], policy.gates)
-    scorer = score(traces, settings, sets, follower=releases).scorer
+    releases = ReleaseSplitter(ScorerPlan(settings, gold_sets), by, [baseline, candidate], policy.gates)
+    scorer = score(traces, settings, gold_sets, follower=releases).scorer
     pair = releases.release(baseline), releases.release(candidate)
-    found = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
-    waiting = [one.gate.name for one in found if scorer.table.metrics[one.gate.metric].needs_gold and not sets]
-    return Canary(by, baseline, candidate, max_drop, found, [*releases.notes(), *notes]), waiting
+    outcomes = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)
+    without_gold = [
+        outcome.gate.name
+        for outcome in outcomes
+        if scorer.table.metrics[outcome.gate.metric].needs_gold and not gold_sets
+    ]
+    return Canary(by, baseline, candidate, max_drop, outcomes, [*releases.notes(), *notes]), without_gold
 
 
-def _of_monitor(url: str, config: str | None, question: _Question) -> Canary:
-    """The comparison a monitor makes."""
-    asked = {
-        "pipeline": question.pipeline or load(config).pipeline,
-        "by": question.by,
-        "baseline": question.baseline,
-        "candidate": question.candidate,
-        "max_drop": f"{question.max_drop:.15g}",
+def _compare_by_monitor(url: str, config: str | None, comparison: _Comparison) -> Canary:
+    """The comparison made by a monitor."""
+    params = {
+        "pipeline": comparison.pipeline or load(config).pipeline,
+        "by": comparison.by,
+        "baseline": comparison.baseline,
+        "candidate": comparison.candidate,
+        "max_drop": f"{comparison.max_drop:.15g}",
     }
-    return compared.load(get_json(url, PATH, asked, timeout=COMPARE_TIMEOUT))
+    return compared.load(get_json(url, PATH, params, timeout=COMPARE_TIMEOUT))

@@ -1,7 +1,4 @@
-"""The resolved configuration as rows: every value, where it came from, and no secret.
-
-`ragmon config`: what is wrong with ragmon.toml, and what holds in the end.
-"""
+"""`ragmon config`: check ragmon.toml, or show every value of the resolved configuration with its origin."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from ragmon.monitor.series_budget import expected_series
 MASK: Final = "***"
 SERIES: Final = "prometheus.series"
 """The row with the expected number of series."""
-_LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def rows(settings: Settings) -> list[tuple[str, object, str]]:
@@ -37,15 +34,15 @@ def rows(settings: Settings) -> list[tuple[str, object, str]]:
         settings: The configuration.
 
     Returns:
-        `(dotted key, value as ragmon.toml would hold it, origin)`; None for what is not set. A gate that names no
-        source shows its default one. The last row is the expected number of Prometheus series.
+        `(dotted key, value as in ragmon.toml, origin)`; the value is None if it is not set. A gate that names no source
+        has its default one. The last row is the expected number of Prometheus series.
     """
-    found = [(key, _shown(key, value), settings.origins[key]) for key, value in settings.values.items()]
-    return [*found, (SERIES, expected_series(settings), "estimate")]
+    value_rows = [(key, _masked(key, value), settings.origins[key]) for key, value in settings.values.items()]
+    return [*value_rows, (SERIES, expected_series(settings), "estimate")]
 
 
-def _shown(key: str, value: object) -> object:
-    """A value that may be printed. Users choose the tags of slices themselves; no tag is a secret."""
+def _masked(key: str, value: object) -> object:
+    """The value, masked if it is a secret. The keys of `slices` are tags that users choose; they are never secrets."""
     table, _, option = key.rpartition(".")
     if value is not None and is_secret(option) and not table.endswith("slices"):
         return MASK
@@ -57,11 +54,11 @@ def _shown(key: str, value: object) -> object:
 
 
 def _plain(value: object, *, masked: bool = False) -> object:
-    """A value as plain data, durations and sizes with their unit."""
+    """The value as plain data; durations and sizes as text with their unit."""
     if isinstance(value, Seconds | Bytes | Address | Path):
         return str(value)
     if isinstance(value, str):
-        return _LOGIN.sub(MASK, value)
+        return _CREDENTIALS.sub(MASK, value)
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
     if isinstance(value, Mapping | Table):
@@ -72,7 +69,7 @@ def _plain(value: object, *, masked: bool = False) -> object:
 
 PROBLEMS: Final = 1
 WIDE: Final = 40
-"""A longer value pushes its origin to the right instead of every other one."""
+"""Width of the value column; a longer value shifts only its own origin to the right."""
 _option = click.option(
     "--config", "-c", "path", metavar="FILE", help="ragmon.toml. Default: RAGMON_CONFIG, then ./ragmon.toml."
 )
@@ -93,7 +90,7 @@ def check_command(context: click.Context, path: str | None) -> None:
     """
     problems = check(path)
     for problem in problems:
-        click.echo(_told(problem))
+        click.echo(_problem_text(problem))
     file = find(path, os.environ)
     name = "no ragmon.toml here, the defaults hold" if file is None else str(file)
     click.echo(f"{printable(name)}: {len(problems) or 'no'} problem{'' if len(problems) == 1 else 's'}", err=True)
@@ -113,27 +110,27 @@ def show_command(context: click.Context, path: str | None, form: str) -> None:
     """
     problems = check(path)
     for problem in problems:
-        click.echo(f"error: {_told(problem)}", err=True)
+        click.echo(f"error: {_problem_text(problem)}", err=True)
     if problems:
         context.exit(PROBLEMS)
-    found = rows(load(path))
+    value_rows = rows(load(path))
     if form == "json":
-        values = {key: {"value": value, "origin": origin} for key, value, origin in found}
+        values = {key: {"value": value, "origin": origin} for key, value, origin in value_rows}
         click.echo(printable_json(json.dumps(values, indent=2, ensure_ascii=False)))
         return
-    lines = [(key, _toml(value), origin) for key, value, origin in found]
+    lines = [(key, _toml(value), origin) for key, value, origin in value_rows]
     width = max(len(key) for key, _, _ in lines)
     for key, value, origin in lines:
         click.echo(printable_line(f"{key:{width}}  {value:{WIDE}}  {origin}"))
 
 
-def _told(problem: Problem) -> str:
-    what = printable_line(str(problem))
-    return f"{what}\nhint: {printable_line(problem.hint)}" if problem.hint else what
+def _problem_text(problem: Problem) -> str:
+    message = printable_line(str(problem))
+    return f"{message}\nhint: {printable_line(problem.hint)}" if problem.hint else message
 
 
 def _toml(value: object) -> str:
-    """A value the way ragmon.toml writes it."""
+    """The value in the syntax of ragmon.toml."""
     if value is None:
         return "(not set)"
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`ragmon forget`: take out of a journal what somebody asks to be forgotten."""
+"""`ragmon forget`: erase a trace, or all records with a tag, from a journal."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def forget(trace: str | None, tag: str | None, state_dir: str | None, config: st
 
     Exit codes: 0 also where nothing was found, 3 no journal, or it cannot be written.
     """
-    wanted = _wanted(trace, tag)
+    parsed_tag = _parse_target(trace, tag)
     folder = Path(state_dir or load(config).serve.state_dir)
-    erasure = take_out(folder, trace=trace, tag=wanted)
-    for line in _told(erasure):
+    erasure = take_out(folder, trace=trace, tag=parsed_tag)
+    for line in _report_lines(erasure):
         click.echo(printable_line(line))
     return 0
 
 
-def _wanted(trace: str | None, tag: str | None) -> tuple[str, str] | None:
-    """The tag, where that is what was given.
+def _parse_target(trace: str | None, tag: str | None) -> tuple[str, str] | None:
+    """Check that either a trace or a tag is given; return the name and value of the tag, None for a trace.
 
     Raises:
-        RagmonError: What is to be forgotten is not said.
+        RagmonError: Neither or both are given, or one is malformed.
     """
     if (trace is None) is (tag is None):
         raise RagmonError("what is to be forgotten?", hint="--trace ID or --tag NAME=VALUE, one of them")
@@ -60,15 +60,15 @@ def _wanted(trace: str | None, tag: str | None) -> tuple[str, str] | None:
     return name, value
 
 
-def _told(erasure: Erasure) -> list[str]:
-    """What was done, and what is left to do."""
-    gone = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
+def _report_lines(erasure: Erasure) -> list[str]:
+    """The lines to print: what was erased, and what remains."""
+    erased = {"record": erasure.records, "label": erasure.labels, "waiting span": erasure.spans}
     if erasure.quarantined:  # seldom
-        gone["quarantined request"] = erasure.quarantined
-    lines = ["forgotten: " + ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for what, n in gone.items())]
-    if not any(gone.values()) and erasure.states:
+        erased["quarantined request"] = erasure.quarantined
+    lines = ["forgotten: " + ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in erased.items())]
+    if not any(erased.values()) and erasure.states:
         lines = ["forgotten: what saved states told of labels"]
-    elif not any(gone.values()):
+    elif not any(erased.values()):
         lines = ["nothing was found"]
     if not erasure.wiped:
         lines.append("somebody read all the while, and it may be on the disk still: the same again wipes it")

@@ -1,4 +1,4 @@
-"""`ragmon gate`: judge the gates on a run; the exit code is the verdict."""
+"""`ragmon gate`: evaluate the gates on a run; the exit code is the verdict."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 
 
 def number(_: click.Context, __: click.Parameter, value: float) -> float:
-    """Refuse what lies in no range, and outside none."""
+    """Reject NaN: it is neither inside nor outside of a range."""
     if math.isnan(value):
         raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
     return value
@@ -104,61 +104,61 @@ def gate(
     if baseline is None and context.get_parameter_source("max_drop") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--max-drop does nothing without --baseline", context)
     if since_build is not None:
-        _check_alone(context)
+        _check_since_build(context)
     check_inputs(traces, gold if baseline is None else (*gold, baseline))
-    settings, sets = settings_and_gold(config, gold)
+    settings, gold_sets = settings_and_gold(config, gold)
     policy = policy_of(settings, pipeline, estimand=estimand, on_insufficient=on_insufficient)
-    check_gold(policy, sets)
+    check_gold(policy, gold_sets)
 
-    def scored(paths: Sequence[str]) -> Run:
-        return score(paths, settings, sets, jobs=jobs, duplicates=duplicates, labels=labels)
+    def score_files(paths: Sequence[str]) -> Run:
+        return score(paths, settings, gold_sets, jobs=jobs, duplicates=duplicates, labels=labels)
 
-    earlier = None if baseline is None else BaselineRun.read(baseline, scored)
-    if earlier is not None:
-        policy = replace(policy, baseline_p95_ms=earlier.p95_ms({gate.pipeline for gate in policy.gates}))
+    baseline_run = None if baseline is None else BaselineRun.read(baseline, score_files)
+    if baseline_run is not None:
+        policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
     if since_build is not None:
-        report = _since(traces, ScorerPlan(settings, sets), policy, since_build)
+        report = _report_since_build(traces, ScorerPlan(settings, gold_sets), policy, since_build)
     else:
-        run = scored(traces)
+        run = score_files(traces)
         report = run.report(policy, questions=False)
-        if earlier is not None:
-            report = compare_with_baseline(report, run, earlier, policy, max_drop=max_drop)
-    _tell(report, sets, notes=form == "json")
+        if baseline_run is not None:
+            report = compare_with_baseline(report, run, baseline_run, policy, max_drop=max_drop)
+    _print_notes(report, gold_sets, notes=form == "json")
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", output)
     return EXIT[report.verdict]
 
 
-def _check_alone(context: click.Context) -> None:
-    """Refuse what does not go with --since-build.
+def _check_since_build(context: click.Context) -> None:
+    """Reject options that do not go with --since-build.
 
     Raises:
-        click.UsageError: One of these was given.
+        click.UsageError: One of them was given.
     """
-    why = {
+    reasons = {
         "baseline": "it holds for one look; `ragmon compare` holds for all",
         "duplicates": "it chooses among the answers of all builds",
         "jobs": "one process keeps the requests of a session together",
         "labels": "they come too late to be looked at as often as one likes",
     }
-    for name, reason in why.items():
+    for name, reason in reasons.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
 
 
-def _since(traces: Sequence[str], plan: ScorerPlan, policy: Policy, build: str) -> Report:
-    """The report on one build."""
-    policy, notes = _without_latency(policy)
+def _report_since_build(traces: Sequence[str], plan: ScorerPlan, policy: Policy, build: str) -> Report:
+    """The report on the records of one build."""
+    policy, notes = _without_baseline_gates(policy)
     releases = ReleaseSplitter(plan, "build", [build], policy.gates)
     run = score(traces, plan.settings, plan.gold, follower=releases)
     release, scorer = releases.release(build), run.scorer
     outcomes = judge(release, scorer.table, policy, golds=scorer.gold.infos())
     scorer.state = release.state
-    told = [
+    build_notes = [
         f"records of build {build} alone; the gates' intervals hold at all looks together, those of the series at one",
         "a cluster of requests is one observation ([metrics] cluster)",
     ]
-    report = run.report(policy, questions=False, notes=[*told, *releases.notes(), *notes])
-    series = tuple(replace(found, of="") for found in report.snapshot.series)
+    report = run.report(policy, questions=False, notes=[*build_notes, *releases.notes(), *notes])
+    series = tuple(replace(series_snapshot, of="") for series_snapshot in report.snapshot.series)
     return replace(
         report,
         snapshot=replace(report.snapshot, series=series),
@@ -167,18 +167,18 @@ def _since(traces: Sequence[str], plan: ScorerPlan, policy: Policy, build: str) 
     )
 
 
-def _without_latency(policy: Policy) -> tuple[Policy, list[str]]:
-    """The policy without gates that need a baseline, and what is said of them.
+def _without_baseline_gates(policy: Policy) -> tuple[Policy, list[str]]:
+    """The policy without gates that need a baseline, and a note that names them.
 
     Raises:
-        RagmonError: There are no others.
+        RagmonError: There are no other gates.
     """
-    kept = tuple(gate for gate in policy.gates if gate.kind != "quantile_ratio")
-    others = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
-    if others and not kept:
+    gates = tuple(gate for gate in policy.gates if gate.kind != "quantile_ratio")
+    left_out = [gate.name for gate in policy.gates if gate.kind == "quantile_ratio"]
+    if left_out and not gates:
         hint = "without --since-build, with --baseline FILE"
-        raise RagmonError(f"no gate can be judged on a build alone: {', '.join(others)}", hint=hint)
-    return replace(policy, gates=kept), [f"not judged: {', '.join(others)} (no baseline)"] if others else []
+        raise RagmonError(f"no gate can be judged on a build alone: {', '.join(left_out)}", hint=hint)
+    return replace(policy, gates=gates), [f"not judged: {', '.join(left_out)} (no baseline)"] if left_out else []
 
 
 def policy_of(
@@ -188,7 +188,7 @@ def policy_of(
     estimand: Estimand | None = None,
     on_insufficient: str | None = None,
 ) -> Policy:
-    """The configured policy with what the command line changes.
+    """The configured policy with the changes of the command line.
 
     Raises:
         UnknownNameError: There is no such pipeline.
@@ -204,28 +204,30 @@ def policy_of(
 
 
 def check_gold(policy: Policy, sets: Sequence[GoldSet]) -> None:
-    """Refuse gates on a gold set that `--gold` has replaced: they would wait for data that cannot come.
+    """Reject gates on a gold set that `--gold` has replaced: they would wait for data that cannot arrive.
 
     Raises:
-        UnknownNameError: A gate names a gold set that is not here.
+        UnknownNameError: A gate names a gold set that is not loaded.
     """
-    here = [gold.name for gold in sets]
+    loaded = [gold.name for gold in sets]
     for gate in policy.gates:
-        if gate.gold is not None and gate.gold not in here:
-            raise UnknownNameError(f"gold set of gate {gate.name}", gate.gold, here)
+        if gate.gold is not None and gate.gold not in loaded:
+            raise UnknownNameError(f"gold set of gate {gate.name}", gate.gold, loaded)
 
 
-def _tell(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
-    """Say on stderr what the output does not: notes, where it has no place for them, and that gold is missing."""
+def _print_notes(report: Report, sets: Sequence[GoldSet], *, notes: bool) -> None:
+    """Print to stderr what the output does not hold: notes (only for JSON), and that gold is missing."""
     if notes:
         for note in report.notes:
             click.echo(f"note: {printable_line(note)}", err=True)
-    waiting = [outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics]
-    if waiting and not sets:
-        warn_missing_gold(waiting)
+    without_gold = [
+        outcome.gate.name for outcome in report.outcomes if outcome.gate.metric in report.snapshot.gold_metrics
+    ]
+    if without_gold and not sets:
+        warn_missing_gold(without_gold)
 
 
 def warn_missing_gold(gates: Sequence[str]) -> None:
-    """Say on stderr which gates cannot be judged without gold."""
+    """Print to stderr which gates cannot be evaluated without gold."""
     click.echo(f"note: no gold set, and {len(gates)} gates need one: {', '.join(gates)}", err=True)
     click.echo("hint: --gold FILE, or [gold.NAME] in ragmon.toml", err=True)

@@ -1,10 +1,7 @@
-"""Whether files that were generated once are those that would be generated now.
+"""`ragmon generate`: Prometheus rules, unit tests of the rules, and Grafana dashboards, from ragmon.toml.
 
-`ragmon generate dashboard`: Grafana dashboards of a configuration.
-
-`ragmon generate rules` and `tests`: what Prometheus needs, from the thresholds that judge CI and live traffic.
-
-`ragmon generate`: what Prometheus and Grafana need of ragmon.toml.
+Rules use the same thresholds as the gates in CI and on live traffic. With `--check`, files that were generated earlier
+are compared with what would be generated now.
 """
 
 from __future__ import annotations
@@ -27,20 +24,20 @@ DIFFERS: Final = 1
 
 
 def compare(files: Mapping[Path, str]) -> int:
-    """Name the files that are missing or say something else.
+    """Print the names of files that are missing or have another content.
 
     Args:
-        files: What would be generated.
+        files: The generated text of each file.
 
     Returns:
-        The exit code: 0 where none differs.
+        The exit code: 0 if none differs.
     """
     differ = 0
     for path, text in files.items():
-        there = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
-        if there != text:
+        existing = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+        if existing != text:
             differ = DIFFERS
-            click.echo(f"{printable_line(str(path))}: {'missing' if there is None else 'not what would be written'}")
+            click.echo(f"{printable_line(str(path))}: {'missing' if existing is None else 'not what would be written'}")
     return differ
 
 
@@ -65,18 +62,18 @@ def dashboard(config: str | None, output: str | None, name: str | None, check: b
         raise click.UsageError("--check compares with files: name their folder with --output DIR")
     if output is not None and name is not None:
         raise click.UsageError("--name is for stdout, --output writes all: give one of them")
-    found = _generated(config)
+    dashboards = _dashboards(config)
     if output is None:
         uid = f"ragmon-{name or FIRST}"
-        if uid not in found:
-            raise UnknownNameError("dashboard", str(name), [known.removeprefix("ragmon-") for known in found])
-        click.echo(found[uid], nl=False)
+        if uid not in dashboards:
+            raise UnknownNameError("dashboard", str(name), [key.removeprefix("ragmon-") for key in dashboards])
+        click.echo(dashboards[uid], nl=False)
         return 0
-    files = {Path(output) / f"{uid}.json": text for uid, text in found.items()}
+    files = {Path(output) / f"{uid}.json": text for uid, text in dashboards.items()}
     return compare(files) if check else _write(Path(output), files)
 
 
-def _generated(config: str | None) -> dict[str, str]:
+def _dashboards(config: str | None) -> dict[str, str]:
     """The dashboards by uid.
 
     Raises:
@@ -120,7 +117,7 @@ def rules(config: str | None, output: str | None, check: bool, form: Form) -> in
 
     Exit codes: 0, 1 --check found a difference, 3 bad configuration.
     """
-    return _deliver(render(rule_groups(load(config)), form), output, check=check)
+    return _write_or_check(render(rule_groups(load(config)), form), output, check=check)
 
 
 @click.command("tests")
@@ -133,16 +130,16 @@ def tests(config: str | None, output: str | None, check: bool) -> int:
     Exit codes: 0, 1 --check found a difference, 3 bad configuration.
     """
     settings = load(config)
-    return _deliver(render_tests(every_case(settings), rule_groups(settings)), output, check=check)
+    return _write_or_check(render_tests(every_case(settings), rule_groups(settings)), output, check=check)
 
 
-def _deliver(text: str, output: str | None, *, check: bool) -> int:
-    """Write what was generated, or compare it with what is there.
+def _write_or_check(text: str, output: str | None, *, check: bool) -> int:
+    """Write the generated text, or compare it with the existing file.
 
     Args:
-        text: What was generated.
+        text: The generated text.
         output: The file; None for stdout.
-        check: Compare.
+        check: Compare instead of writing.
 
     Returns:
         The exit code.

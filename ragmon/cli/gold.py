@@ -1,4 +1,4 @@
-"""`ragmon gold`: judge, count, compare and freeze gold files before they judge a pipeline."""
+"""`ragmon gold`: lint, count, compare and freeze gold files before they are used to evaluate a pipeline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ragmon.gold.freeze import freeze, is_frozen, read_frozen
 from ragmon.gold.lint import SEVERITIES, LintFinding, lint
 from ragmon.gold.sets import SHOWN, GoldSet, Stats, stats
 
-_NEGATIVE: Final = 1
-"""Exit code of a set with errors, and of two sets that differ."""
+_EXIT_NEGATIVE: Final = 1
+"""Exit code for a set with errors, and for two sets that differ."""
 _LISTED: Final = 10
-"""Findings of one kind that are listed one by one."""
+"""How many findings of one kind are listed, unless they are errors."""
 
 _paths = click.argument("paths", nargs=-1, required=True)
 _key = click.option("--key-file", metavar="FILE", help="The secret frozen sets are signed with.")
@@ -51,27 +51,27 @@ def lint_command(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
 
     Exit code: 0 clean or warnings only, 1 with errors, 3 if a file is broken.
     """
-    chosen = GoldSet.load(paths)
-    findings = lint(chosen)
+    gold_set = GoldSet.load(paths)
+    findings = lint(gold_set)
     counts = Counter(finding.severity for finding in findings)
     if form == "json":
-        listed = [asdict(finding) for finding in findings]
+        finding_dicts = [asdict(finding) for finding in findings]
         _print_json(
             {
-                "name": chosen.name,
-                "version": chosen.version,
-                "items": len(chosen),
+                "name": gold_set.name,
+                "version": gold_set.version,
+                "items": len(gold_set),
                 "counts": {severity: counts[severity] for severity in SEVERITIES},
-                "findings": listed,
+                "findings": finding_dicts,
             }
         )
     else:
         for line in _finding_lines(findings):
             click.echo(line)
         totals = ", ".join(f"{severity} {counts[severity]}" for severity in SEVERITIES)
-        click.echo(f"{len(chosen)} items: {totals}")
+        click.echo(f"{len(gold_set)} items: {totals}")
     if counts["error"]:
-        ctx.exit(_NEGATIVE)
+        ctx.exit(_EXIT_NEGATIVE)
 
 
 @gold.command("stats")
@@ -110,12 +110,14 @@ def freeze_command(
     if frozen is not None:
         if output is not None:
             raise click.UsageError("--output does not go with --check, which writes nothing", ctx)
-        _tell_diff(ctx, diff(read_frozen(frozen, key), GoldSet.load(paths)), "text")
+        _print_diff(ctx, diff(read_frozen(frozen, key), GoldSet.load(paths)), "text")
         return
     file = freeze(GoldSet.load(paths), key)
     write(printable_json(json.dumps(file, indent=1, ensure_ascii=False)) + "\n", output)
-    how = "signed with HMAC-SHA256" if key is not None else "not signed: a plain digest tells accidents, no forgery"
-    click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {how}", err=True)
+    signature = (
+        "signed with HMAC-SHA256" if key is not None else "not signed: a plain digest tells accidents, no forgery"
+    )
+    click.echo(f"version {file['version'][:SHOWN]} of {file['items']} items, {signature}", err=True)
 
 
 @gold.command("diff")
@@ -130,36 +132,36 @@ def diff_command(ctx: click.Context, old: str, new: str, key_file: str | None, f
     Exit code: 0 the same, 1 different, 3 if a file is broken.
     """
     key = _read_key(key_file)
-    was, now = (read_frozen(path, key) if is_frozen(path) else GoldSet.load(path) for path in (old, new))
-    _tell_diff(ctx, diff(was, now), form)
+    old_set, new_set = (read_frozen(path, key) if is_frozen(path) else GoldSet.load(path) for path in (old, new))
+    _print_diff(ctx, diff(old_set, new_set), form)
 
 
 def _read_key(path: str | None) -> bytes | None:
     return None if path is None else read_key(Path(path), "--key-file")
 
 
-def _tell_diff(ctx: click.Context, found: Diff, form: str) -> None:
-    """Print a difference, and exit with what it comes to."""
+def _print_diff(ctx: click.Context, difference: Diff, form: str) -> None:
+    """Print the differences; exit with 1 if there are any."""
     if form == "json":
-        changed = [{**asdict(change), "mutated": change.mutated} for change in found.changed]
-        _print_json({**asdict(found), "changed": changed, "same": found.same})
+        changed = [{**asdict(change), "mutated": change.mutated} for change in difference.changed]
+        _print_json({**asdict(difference), "changed": changed, "same": difference.same})
     else:
-        for line in _diff_lines(found):
+        for line in _diff_lines(difference):
             click.echo(line)
-    if not found.same:
-        ctx.exit(_NEGATIVE)
+    if not difference.same:
+        ctx.exit(_EXIT_NEGATIVE)
 
 
 def _finding_lines(findings: Sequence[LintFinding]) -> Iterator[str]:
-    """One line a finding and one hint a kind; errors are all listed, of the rest the first of each kind."""
-    for (severity, hint), kind in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
-        found = list(kind)
-        shown = found if severity == "error" else found[:_LISTED]
-        for finding in shown:
-            where = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
-            yield printable_line(f"{severity}: {where}{finding.message}")
-        if len(found) > len(shown):
-            yield f"{severity}: … and {len(found) - len(shown)} more like these (--format json lists them all)"
+    """One line per finding and one hint per kind; all errors are listed, but only the first findings of other kinds."""
+    for (severity, hint), group in groupby(findings, key=lambda finding: (finding.severity, finding.hint)):
+        same_kind = list(group)
+        listed = same_kind if severity == "error" else same_kind[:_LISTED]
+        for finding in listed:
+            prefix = "" if finding.qid is None else f"{printable_line(finding.qid)}: "
+            yield printable_line(f"{severity}: {prefix}{finding.message}")
+        if len(same_kind) > len(listed):
+            yield f"{severity}: … and {len(same_kind) - len(listed)} more like these (--format json lists them all)"
         yield f"  hint: {printable_line(hint)}"
 
 
@@ -172,16 +174,16 @@ def _stat_lines(counts: Stats) -> Iterator[tuple[str, object]]:
             yield "tag", f"{printable_line(tag)}={printable_line(value)} {count}"
 
 
-def _diff_lines(found: Diff) -> Iterator[str]:
-    for qid in found.added:
+def _diff_lines(delta: Diff) -> Iterator[str]:
+    for qid in delta.added:
         yield f"added: {printable_line(qid)}"
-    for qid in found.removed:
+    for qid in delta.removed:
         yield f"removed: {printable_line(qid)}"
-    for change in found.changed:
+    for change in delta.changed:
         fields = f": {', '.join(change.fields)}" if change.fields else ""
         yield f"changed: {printable_line(change.qid)}{fields}{f' ({MUTATED})' if change.mutated else ''}"
-    counts = f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed"
-    yield f"{counts}, {found.unchanged} unchanged: version {found.old_version[:8]} -> {found.new_version[:8]}"
+    counts = f"{len(delta.added)} added, {len(delta.removed)} removed, {len(delta.changed)} changed"
+    yield f"{counts}, {delta.unchanged} unchanged: version {delta.old_version[:8]} -> {delta.new_version[:8]}"
 
 
 def _print_json(value: object) -> None:

@@ -1,4 +1,4 @@
-"""`ragmon label`: what people say of answers, in; and answers worth saying something of, out."""
+"""`ragmon label`: import labels that people gave to answers, and list answers that are worth a label."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ragmon.server.journal import JournalReader, open_readonly
 from ragmon.server.pipeline.recovery import entries
 from ragmon.server.receiver.http import LABELS_PATH
 
-_TOGETHER: Final = 1000
-"""Labels of one request."""
+_BATCH_SIZE: Final = 1000
+"""How many labels one request sends."""
 
 
 @click.group(cls=Commands)
@@ -53,41 +53,43 @@ def import_command(
     Exit codes: 0, 3 a file is broken, or nobody takes the labels.
     """
     settings = load(config)
-    labels = [one for path in files for one in read_labels(path, label_spelling(settings.labels, rater))]
+    labels = [item for path in files for item in read_labels(path, label_spelling(settings.labels, rater))]
     for line in _summary(labels):
         click.echo(printable_line(line), err=not dry_run)
     if dry_run:
         return 0
     if output is not None:
-        write("".join(record.encode(one).decode() for one in labels), output)
+        write("".join(record.encode(item).decode() for item in labels), output)
         return 0
-    taken = sum(_send(labels[start : start + _TOGETHER], url, settings) for start in range(0, len(labels), _TOGETHER))
-    click.echo(f"{taken} labels taken")
+    accepted = sum(
+        _send(labels[start : start + _BATCH_SIZE], url, settings) for start in range(0, len(labels), _BATCH_SIZE)
+    )
+    click.echo(f"{accepted} labels taken")
     return 0
 
 
 def _summary(labels: Sequence[Label]) -> Iterator[str]:
-    """What labels say, in a few lines."""
-    correct = [float(one.correct) for one in labels if one.correct is not None]
-    raters = Counter(one.rater for one in labels)
-    yield f"{len(labels)} labels on {len({one.trace_id for one in labels})} answers"
+    """A summary of labels, in a few lines."""
+    correct = [float(label.correct) for label in labels if label.correct is not None]
+    raters = Counter(label.rater for label in labels)
+    yield f"{len(labels)} labels on {len({label.trace_id for label in labels})} answers"
     yield "raters: " + (", ".join(f"{name} {n}" for name, n in raters.most_common()) or "none")
     if correct:
         yield f"correct: {len(correct)} labels, mean {sum(correct) / len(correct):.3f}"
-    for name, told in (
-        ("answerable", [one.answerable for one in labels]),
-        ("relevant_ids", [one.relevant_ids for one in labels]),
+    for name, values in (
+        ("answerable", [label.answerable for label in labels]),
+        ("relevant_ids", [label.relevant_ids for label in labels]),
     ):
-        if n := sum(one is not None for one in told):
+        if n := sum(label is not None for label in values):
             yield f"{name}: {n} labels"
 
 
 def _send(labels: Sequence[Label], url: str | None, settings: Settings) -> int:
-    """Tell a server; returns how many labels it took."""
+    """Send labels to a server; return how many it accepted."""
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
-    where = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
-    told = [json.loads(record.encode(one)) for one in labels]
-    return int(post_json(str(where), LABELS_PATH, told, settings).get("accepted", 0))
+    address = url or settings.export.endpoint or f"{scheme}://{settings.serve.otlp}"
+    body = [json.loads(record.encode(label)) for label in labels]
+    return int(post_json(str(address), LABELS_PATH, body, settings).get("accepted", 0))
 
 
 @label.command("queue")
@@ -118,19 +120,19 @@ def queue_command(
     """
     settings = load(config)
     if traces:
-        found = queue(read_files(traces, ReadSummary()), limit)
+        candidates = queue(read_files(traces, ReadSummary()), limit)
     else:
         with open_readonly(Path(state_dir or settings.serve.state_dir)) as journal:
-            found = queue(_lines(journal), limit)
-    told = rows(found, settings.links.trace, text=text)
+            candidates = queue(_lines(journal), limit)
+    sheet_rows = rows(candidates, settings.links.trace, text=text)
     if form == "csv":
-        write(template(told, label_spelling(settings.labels)), output)
+        write(template(sheet_rows, label_spelling(settings.labels)), output)
     else:
-        write("".join(printable_json(json.dumps(row, ensure_ascii=False)) + "\n" for row in told), output)
+        write("".join(printable_json(json.dumps(row, ensure_ascii=False)) + "\n" for row in sheet_rows), output)
     return 0
 
 
 def _lines(journal: JournalReader) -> Iterator[Line]:
-    """The answers and labels of a journal."""
+    """The records and labels of a journal."""
     for row in journal.rows():
         yield from (entry for entry in entries(row.lines) if isinstance(entry, Record | Label))

@@ -1,4 +1,4 @@
-"""`ragmon probe`: send gold questions through the live pipeline, once or for ever."""
+"""`ragmon probe`: send gold questions through the live pipeline, once or until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from ragmon.monitor.probes.question import THROTTLED, Answered, ProbeCounts
 from ragmon.monitor.probes.runner import InOrder, ProbeWorkers, TraceFile, run_round
 from ragmon.monitor.replay import Run
 
-_LOOK: Final = 1.0
-"""Seconds between two deliveries."""
-_TELL: Final = 5.0
-"""Seconds between two lines of progress."""
+_DELIVERY_INTERVAL: Final = 1.0
+"""Seconds between two deliveries of records."""
+_PROGRESS_INTERVAL: Final = 5.0
+"""Seconds between two progress lines."""
 
 
 @click.command()
@@ -64,25 +64,27 @@ def probe(
 
     Exit codes: 0, 3 bad input or configuration, nobody there to answer; with --gate those of `ragmon gate`.
     """
-    _check(context, one_round=one_round, judged=judged, output=output)
-    settings, sets = settings_and_gold(config, gold)
-    specs = chosen_probes(settings, sets, name=name, target=target)
+    _check_options(context, one_round=one_round, judged=judged, output=output)
+    settings, gold_sets = settings_and_gold(config, gold)
+    specs = chosen_probes(settings, gold_sets, name=name, target=target)
     if judged:
-        check_gold(policy_of(settings, None), sets)
-    redact = Redactions(settings)
+        check_gold(policy_of(settings, None), gold_sets)
+    redactions = Redactions(settings)
     with ExitStack() as stack:
         if not one_round:
-            return _for_ever(settings, sets, specs, stack.enter_context(probe_exporter(settings, redact, output)))
-        lines = stack.enter_context(TraceFile(output)) if output or not judged else None
-        found = _round(settings, sets, specs, redact, lines)
-    return _judge(settings, sets, found, form) if judged else 0
+            return _run_until_signal(
+                settings, gold_sets, specs, stack.enter_context(probe_exporter(settings, redactions, output))
+            )
+        trace_file = stack.enter_context(TraceFile(output)) if output or not judged else None
+        records = _run_round(settings, gold_sets, specs, redactions, trace_file)
+    return _evaluate_gates(settings, gold_sets, records, form) if judged else 0
 
 
-def _check(context: click.Context, *, one_round: bool, judged: bool, output: str | None) -> None:
-    """Refuse what cannot be meant.
+def _check_options(context: click.Context, *, one_round: bool, judged: bool, output: str | None) -> None:
+    """Reject combinations of options that make no sense.
 
     Raises:
-        click.UsageError: There is such a thing.
+        click.UsageError: The options are such a combination.
     """
     if judged and not one_round:
         raise click.UsageError("--gate judges one round: add --once", context)
@@ -92,8 +94,8 @@ def _check(context: click.Context, *, one_round: bool, judged: bool, output: str
         raise click.UsageError("--format does nothing without --gate", context)
 
 
-def _gold_of(spec: ProbeSpec, sets: Sequence[GoldSet]) -> GoldSet:
-    return next(gold for gold in sets if gold.name == spec.gold)
+def _gold_of(spec: ProbeSpec, gold_sets: Sequence[GoldSet]) -> GoldSet:
+    return next(gold for gold in gold_sets if gold.name == spec.gold)
 
 
 @contextmanager
@@ -105,98 +107,104 @@ def _capture(settings: Settings) -> Iterator[ProbeCapture]:
         capture.close()
 
 
-def _round(
-    settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], redact: Redactions, lines: TraceFile | None
+def _run_round(
+    settings: Settings,
+    gold_sets: Sequence[GoldSet],
+    specs: Sequence[ProbeSpec],
+    redactions: Redactions,
+    trace_file: TraceFile | None,
 ) -> list[Record]:
-    """Send every question of every probe once; returns the records as they are written.
+    """Send every question of every probe once; return the redacted records.
 
     Raises:
-        RagmonError: Nobody is there to answer, or questions were left over.
+        RagmonError: The application does not respond, or some questions could not be sent.
     """
-    found: list[Record] = []
+    records: list[Record] = []
 
     def keep(record: Record) -> None:
-        found.append(redact(record))
-        if lines is not None:
-            lines.submit(found[-1])
+        records.append(redactions(record))
+        if trace_file is not None:
+            trace_file.submit(records[-1])
 
     with _capture(settings) as capture:
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             with closing(client):
-                _send_once(spec, _gold_of(spec, sets), client, InOrder(keep))
-    return found
+                _send_once(spec, _gold_of(spec, gold_sets), client, InOrder(keep))
+    return records
 
 
 def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: InOrder) -> None:
-    asked = questions(gold)
-    _say(spec, f"{len(asked)} questions of {gold.name} to {spec.asks}")
-    counts, told, first = ProbeCounts(), monotonic(), True
-    for answered in run_round(ProbeWorkers(client, spec.concurrency), asked):
-        if first and answered.unreachable:
-            raise _nobody(spec, answered)
-        first = False
+    gold_questions = questions(gold)
+    _print_progress(spec, f"{len(gold_questions)} questions of {gold.name} to {spec.asks}")
+    counts, last_progress, is_first = ProbeCounts(), monotonic(), True
+    for answered in run_round(ProbeWorkers(client, spec.concurrency), gold_questions):
+        if is_first and answered.unreachable:
+            raise _unreachable(spec, answered)
+        is_first = False
         counts.add(spec.name, answered.result)
         if answered.result != THROTTLED:
             ordered.put(answered.question.place, answered.record)
-        if monotonic() >= told + _TELL:
-            told = monotonic()
-            _say(spec, f"{ordered.placed} of {len(asked)}")
+        if monotonic() >= last_progress + _PROGRESS_INTERVAL:
+            last_progress = monotonic()
+            _print_progress(spec, f"{ordered.placed} of {len(gold_questions)}")
     ordered.close()
     results = ", ".join(f"{n} {result}" for (_, result), n in sorted(counts.read().items()))
-    _say(spec, f"{ordered.placed} of {len(asked)} answered for: {results}")
-    if ordered.placed < len(asked):
+    _print_progress(spec, f"{ordered.placed} of {len(gold_questions)} answered for: {results}")
+    if ordered.placed < len(gold_questions):
         hint = f"{spec.concurrency} calls do not return: find out why, or ask over HTTP, where a request can be ended"
-        raise RagmonError(f"{len(asked) - ordered.placed} questions could not be sent", hint=hint)
+        raise RagmonError(f"{len(gold_questions) - ordered.placed} questions could not be sent", hint=hint)
 
 
-def _say(spec: ProbeSpec, what: str) -> None:
-    click.echo(printable_line(f"probe {spec.name}: {what}"), err=True)
+def _print_progress(spec: ProbeSpec, text: str) -> None:
+    click.echo(printable_line(f"probe {spec.name}: {text}"), err=True)
 
 
-def _nobody(spec: ProbeSpec, answered: Answered) -> RagmonError:
+def _unreachable(spec: ProbeSpec, answered: Answered) -> RagmonError:
     hint = "is the application running? --target, or [probe.NAME] target, is its address"
     return RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
 
 
-def _judge(settings: Settings, sets: tuple[GoldSet, ...], found: Sequence[Record], form: str) -> int:
-    """Judge the gates on a round, as `ragmon gate` would judge its file."""
-    run = Run(ScorerPlan(settings, sets)())
-    run.feed(found)
+def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
+    """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
+    run = Run(ScorerPlan(settings, gold_sets)())
+    run.feed(records)
     report = run.report(policy_of(settings, None), questions=False)
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", None)
     return EXIT[report.verdict]
 
 
-def _for_ever(settings: Settings, sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], out: ProbeExporter) -> int:
-    """Send questions until a signal ends it."""
-    heard: SimpleQueue[int] = SimpleQueue()
+def _run_until_signal(
+    settings: Settings, gold_sets: Sequence[GoldSet], specs: Sequence[ProbeSpec], exporter: ProbeExporter
+) -> int:
+    """Send questions until a signal stops the command."""
+    signals: SimpleQueue[int] = SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: heard.put(number))
+        signal.signal(number, lambda number, _: signals.put(number))
     counts, probers = ProbeCounts(), list[Prober]()
     with _capture(settings) as capture:
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             budget = budget_of(settings, spec)
-            asked = questions(_gold_of(spec, sets))
-            probers.append(Prober(spec, asked, client, out.put, counts=counts, budget=budget))
+            gold_questions = questions(_gold_of(spec, gold_sets))
+            probers.append(Prober(spec, gold_questions, client, exporter.put, counts=counts, budget=budget))
         for prober in probers:
             prober.start()
-            _say(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")
-        while _next(heard) is None:
-            out.deliver()
+            _print_progress(prober.spec, f"asks {prober.spec.asks}, a question every {prober.interval:.3g} s")
+        while _next_signal(signals) is None:
+            exporter.deliver()
         for prober in probers:
             prober.stop()
-    out.deliver(everything=True)
+    exporter.deliver(everything=True)
     for (name, result), n in sorted(counts.read().items()):
         click.echo(printable_line(f"probe {name}: {n} {result}"), err=True)
-    for reason, n in sorted(out.lost.items()):
+    for reason, n in sorted(exporter.lost.items()):
         click.echo(f"{n} records could not be sent ({reason})", err=True)
     return 0
 
 
-def _next(heard: SimpleQueue[int]) -> int | None:
+def _next_signal(signals: SimpleQueue[int]) -> int | None:
     try:
-        return heard.get(timeout=_LOOK)
+        return signals.get(timeout=_DELIVERY_INTERVAL)
     except Empty:
         return None

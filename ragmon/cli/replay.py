@@ -1,7 +1,4 @@
-"""`ragmon replay`: score trace files and report, or print what a published scorer would.
-
-The judge of `ragmon replay --compat seed-001 --judge-url`: contextual precision, one case at a time.
-"""
+"""`ragmon replay`: score trace files or a server's journal and report, or print what a published scorer would print."""
 
 from __future__ import annotations
 
@@ -55,14 +52,14 @@ COMPAT: Final[dict[str, tuple[str, ...]]] = {
     "seed-003": (),
     "seed-004": ("max_queries", "skip_generation", "include_details", "threshold"),
 }
-"""The published scorers and which of their own options they have."""
-_SHARED: Final = ("traces", "gold", "output", "compat")
-"""What makes sense with and without --compat."""
-_JOURNAL: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out")
-"""What makes sense with --journal."""
+"""The options of each published scorer."""
+_COMMON_OPTIONS: Final = ("traces", "gold", "output", "compat")
+"""Options that are allowed with and without --compat."""
+_JOURNAL_OPTIONS: Final = ("journal", "config", "form", "output", "windows", "questions", "alerts_out")
+"""Options that are allowed with --journal."""
 
 
-def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
+def _parse_questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
     if value == "all":
         return None
     if value.isdecimal():
@@ -88,7 +85,7 @@ def _questions(_: click.Context, __: click.Parameter, value: str) -> int | None:
 @click.option(
     "--questions",
     metavar="N|all",
-    callback=_questions,
+    callback=_parse_questions,
     default="200",
     show_default=True,
     help="Rows of the per-question table (Markdown).",
@@ -135,24 +132,24 @@ def replay(
     """
     _check_options(context, compat, form)
     if journal is not None:
-        return _journal(journal, load(config), form, output, alerts_out, windows=windows, questions=questions)
+        return _replay_journal(journal, load(config), form, output, alerts_out, windows=windows, questions=questions)
     check_inputs(traces, gold)
     if compat:
-        return _compat(compat, traces, gold, output, published)
-    settings, sets = settings_and_gold(config, gold)
-    watching = None if alerts_out is None else AlarmReplay(settings, ScorerPlan(settings, sets)())
-    run = score(traces, settings, sets, jobs=jobs, duplicates=duplicates, follower=watching, labels=labels)
-    notes = [] if watching is None else watching.notes()
+        return _run_compat(compat, traces, gold, output, published)
+    settings, gold_sets = settings_and_gold(config, gold)
+    alarm_replay = None if alerts_out is None else AlarmReplay(settings, ScorerPlan(settings, gold_sets)())
+    run = score(traces, settings, gold_sets, jobs=jobs, duplicates=duplicates, follower=alarm_replay, labels=labels)
+    notes = [] if alarm_replay is None else alarm_replay.notes()
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)
-    if watching is not None:
-        write(watching.lines(), alerts_out)
+    if alarm_replay is not None:
+        write(alarm_replay.lines(), alerts_out)
     for note in notes if form == "json" else ():
         click.echo(f"note: {printable_line(note)}", err=True)
     write(report.json() + "\n" if form == "json" else render(report, questions), output)
     return 0
 
 
-def _journal(
+def _replay_journal(
     folder: str,
     settings: Settings,
     form: str,
@@ -162,8 +159,8 @@ def _journal(
     windows: bool,
     questions: int | None,
 ) -> int:
-    """Score a server's journal again."""
-    from ragmon.server.pipeline.recovery import replay as score_again  # noqa: PLC0415 - loads what the server needs
+    """Score the journal of a server again, and report."""
+    from ragmon.server.pipeline.recovery import replay as score_again  # noqa: PLC0415 - imports the dependencies of the server
 
     labels = FinalLabels()
     with open_readonly(Path(folder)) as rows:
@@ -174,7 +171,7 @@ def _journal(
     if labels:
         run.finalise(labels, lambda pipeline: settings.of(pipeline).proxy)
     report = run.report(settings.policy(live=True), windows=windows, questions=form == "md" and questions != 0)
-    report = replace(report, digest=digest)  # the server's own, which heard labels as they came
+    report = replace(report, digest=digest)  # the server's digest, with labels joined in order of arrival
     if alerts_out is not None:
         write(
             "".join(
@@ -187,43 +184,45 @@ def _journal(
 
 
 def _check_options(context: click.Context, compat: str | None, form: str) -> None:
-    """Refuse an option that would do nothing: whoever gave it expects something of it.
+    """Reject an option that would have no effect: the user who gave it expects one.
 
     Raises:
-        click.UsageError: There is one.
+        click.UsageError: There is such an option.
     """
     if not (context.params["traces"] or context.params["journal"]):
         raise click.MissingParameter(ctx=context, param_hint="TRACES", param_type="argument")
     spelling = {option.name: option.opts[0] for option in context.command.params}
-    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    theirs = {name for names in COMPAT.values() for name in names}
-    allowed = {*_SHARED, *COMPAT[compat]} if compat else spelling.keys() - theirs
-    where = f"with --compat {compat}" if compat else "without --compat"
-    if "journal" in given and not compat:
-        allowed, where = {*_JOURNAL}, "with --journal"
-    for name in sorted(given - allowed):
-        raise click.UsageError(f"{spelling[name]} does nothing {where}", context)
-    if compat and ("judge_url" in given) != ("model" in given):
+    given_options = {
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    compat_options = {name for names in COMPAT.values() for name in names}
+    allowed = {*_COMMON_OPTIONS, *COMPAT[compat]} if compat else spelling.keys() - compat_options
+    mode = f"with --compat {compat}" if compat else "without --compat"
+    if "journal" in given_options and not compat:
+        allowed, mode = {*_JOURNAL_OPTIONS}, "with --journal"
+    for name in sorted(given_options - allowed):
+        raise click.UsageError(f"{spelling[name]} does nothing {mode}", context)
+    if compat and ("judge_url" in given_options) != ("model" in given_options):
         raise click.UsageError("a judge has an address and a model: --judge-url URL --model NAME", context)
-    if "judge_url" not in given and given & {"judge_key_file", "no_reason"}:
+    if "judge_url" not in given_options and given_options & {"judge_key_file", "no_reason"}:
         raise click.UsageError("--judge-key-file and --no-reason go with --judge-url", context)
-    if not compat and form == "md" and "windows" in given:
+    if not compat and form == "md" and "windows" in given_options:
         raise click.UsageError("--windows does nothing with --format md", context)
-    if "alerts_out" in given and context.params["alerts_out"] in (STDIN, context.params["output"]):
+    if "alerts_out" in given_options and context.params["alerts_out"] in (STDIN, context.params["output"]):
         raise click.UsageError("--alerts-out needs a file of its own: the report goes to --output", context)
-    if "alerts_out" in given and given & {"jobs", "duplicates"}:
+    if "alerts_out" in given_options and given_options & {"jobs", "duplicates"}:
         raise click.UsageError("--alerts-out follows the traces one by one: leave out --jobs and --duplicates", context)
 
 
-def _compat(
+def _run_compat(
     mode: str, traces: tuple[str, ...], gold: tuple[str, ...], output: str | None, published: dict[str, object]
 ) -> int:
-    """What the published scorer prints; where it would crash, why, and exit code 3."""
-    from ragmon.compat import Options, run  # noqa: PLC0415 - a room of its own, loaded only for this
+    """Print what the published scorer prints; if it would crash, print why and exit with 3."""
+    from ragmon.compat import Options, run  # noqa: PLC0415 - needed only with --compat
 
-    asking = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
-    if asking["judge_url"] is not None:
-        published["ask"] = seed_judge(**asking)  # type: ignore[arg-type]
+    judge_options = {name: published.pop(name) for name in ("judge_url", "model", "judge_key_file", "no_reason")}
+    if judge_options["judge_url"] is not None:
+        published["ask"] = seed_judge(**judge_options)  # type: ignore[arg-type]
     result = run(mode, traces, gold, Options(**published))  # type: ignore[arg-type]
     if result.error is not None:
         error, _, hint = result.error.partition("\nhint: ")
@@ -239,16 +238,16 @@ CASE_TIMEOUT: Final = 120.0
 def seed_judge(
     judge_url: str, model: str, judge_key_file: str | None = None, *, no_reason: bool = False
 ) -> Callable[[str, str, Sequence[str]], Mapping[str, Any]]:
-    """Asks a model which contexts help to arrive at the expected output.
+    """The judge for `--compat seed-001`: asks a model, case by case, for verdicts on contextual precision.
 
     Args:
         judge_url: The address of an OpenAI-compatible API.
         model: The model's name there.
-        judge_key_file: Holds its key.
-        no_reason: Ask for no reasons.
+        judge_key_file: The file with its key.
+        no_reason: Do not ask for reasons.
 
     Raises:
-        RagmonError: It is no address, the key cannot be read, or httpx is not installed.
+        RagmonError: The address is invalid, the key cannot be read, or httpx is not installed.
     """
     try:
         address = parse_url(judge_url)
@@ -259,7 +258,7 @@ def seed_judge(
     endpoint = ModelEndpoint(address, model, key=key)
 
     def ask(question: str, expected: str, contexts: Sequence[str]) -> Mapping[str, Any]:
-        began = monotonic()
+        started = monotonic()
         try:
             case = RequestTexts(question, tuple(contexts), expected=expected)
             opinion = asyncio.run(_opinion(endpoint, case, reasons=not no_reason))
@@ -269,8 +268,8 @@ def seed_judge(
             }
         except TimeoutError:
             return {"error": {TIMEOUT: f"no verdicts within {CASE_TIMEOUT:g} seconds"}}
-        verdicts = [{"verdict": found.verdict, "reason": found.reason} for found in opinion.findings]
-        return {"verdicts": verdicts, "reason": opinion.reason, "latency_ms": round(1000 * (monotonic() - began))}
+        verdicts = [{"verdict": finding.verdict, "reason": finding.reason} for finding in opinion.findings]
+        return {"verdicts": verdicts, "reason": opinion.reason, "latency_ms": round(1000 * (monotonic() - started))}
 
     return ask
 

@@ -1,4 +1,4 @@
-"""`ragmon serve`: take what producers send, score it, show it."""
+"""`ragmon serve`: receive OTLP from producers, journal it, score it and serve the results."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ragmon.server.watchdog import Watchdog
 
 LOOK: Final = 2.0
-"""Seconds between two looks at the files of the configuration."""
+"""Seconds between two checks whether the configuration files changed."""
 FILES: Final = 48
-"""Files a server opens before a client comes, and a few for the first clients."""
+"""File descriptors a server needs before a client connects, and a few for the first clients."""
 TEMPORARY: Final = 75
-"""The exit code where starting again may help (sysexits.h, EX_TEMPFAIL)."""
+"""The exit code if a restart may help (sysexits.h, EX_TEMPFAIL)."""
 
 
 @click.command()
@@ -43,57 +43,57 @@ def serve(config: str | None, insecure: bool) -> int:
     """
     from ragmon.server.memory import limit_arenas  # noqa: PLC0415 - as below
 
-    limit_arenas()  # before there are threads, each with memory of its own
+    limit_arenas()  # before there are threads, each with its own malloc arena
     try:
-        _open_files()
+        _raise_file_limit()
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
     from ragmon.server.watchdog import Watchdog  # noqa: PLC0415 - as above
 
-    lines = logging.StreamHandler()
-    lines.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[lines], level=logging.INFO)
-    heard: SimpleQueue[int] = SimpleQueue()
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+    signals: SimpleQueue[int] = SimpleQueue()
     watchdog = Watchdog(TEMPORARY)
-    _listen(heard, watchdog)
+    _install_signal_handlers(signals, watchdog)
     settings = load(config)
     try:
         with watchdog:
-            return _run(Server(settings, insecure=insecure, watch=watchdog.watch), heard)
+            return _run(Server(settings, insecure=insecure, watch=watchdog.watch), signals)
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
 
 
-def _listen(heard: SimpleQueue[int], watchdog: Watchdog) -> None:
-    """Hear signals; once asked to end, the process does so in time, also while it starts."""
+def _install_signal_handlers(signals: SimpleQueue[int], watchdog: Watchdog) -> None:
+    """Install signal handlers; after a signal to stop, the watchdog enforces a deadline, also during start-up."""
 
-    def hear(number: int, _: object) -> None:
-        heard.put(number)
+    def on_signal(number: int, _: object) -> None:
+        signals.put(number)
         if number != signal.SIGHUP:
             watchdog.hurry()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, hear)
+        signal.signal(number, on_signal)
 
 
-class _OneLine(logging.Formatter):
-    """Log lines of which each is one line, whoever wrote what they say; of an error the traceback follows."""
+class _OneLineFormatter(logging.Formatter):
+    """A log formatter that keeps each message on one line, whatever it quotes; only a traceback adds lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is Python's
         record.message = printable_line(record.message)
         return super().formatMessage(record)
 
 
-def _run(server: Server, heard: SimpleQueue[int]) -> int:
+def _run(server: Server, signals: SimpleQueue[int]) -> int:
     for warning in server.warnings:
         click.echo(f"warning: {warning}", err=True)
     with server:
         for name, address in server.addresses().items():
             click.echo(f"{name}: {address}", err=True)
         click.echo("ready", err=True)
-        while (signalled := _next(heard)) not in (signal.SIGTERM, signal.SIGINT):
-            if signalled == signal.SIGHUP:
+        while (number := _next_signal(signals)) not in (signal.SIGTERM, signal.SIGINT):
+            if number == signal.SIGHUP:
                 server.reloading.reload()
             else:
                 server.reloading.look()
@@ -101,38 +101,39 @@ def _run(server: Server, heard: SimpleQueue[int]) -> int:
     return 0
 
 
-def _open_files() -> None:
-    """Have as many files open as this process may: connections that say nothing must not shut the others out.
+def _raise_file_limit() -> None:
+    """Raise the limit of open files to its maximum, so that idle connections do not block other clients.
 
     Raises:
-        UnavailableError: They are too few to start with. What would fail later has other names than this.
+        UnavailableError: Fewer files can be opened than the server needs to start; later failures would name
+            other causes.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    opened: list[int] = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    descriptors: list[int] = []
     try:
-        while len(opened) < FILES:
-            opened.append(os.open(os.devnull, os.O_RDONLY))
+        while len(descriptors) < FILES:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         raise UnavailableError(
-            f"only {len(opened)} files can be opened, {FILES} are needed ({error.strerror})",
+            f"only {len(descriptors)} files can be opened, {FILES} are needed ({error.strerror})",
             hint="a larger `ulimit -n`, or LimitNOFILE= in the unit; where the whole machine is short of files, later",
         ) from error
     finally:
-        for number in opened:
-            os.close(number)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
-def _next(heard: SimpleQueue[int]) -> int | None:
-    """What is to be done next; None where there was no signal for a while.
+def _next_signal(signals: SimpleQueue[int]) -> int | None:
+    """The next signal to handle; None if there was none for a while.
 
-    A thousand signals to read the configuration again are one, and none of them comes before the one to end.
+    All pending signals are taken at once: any number of SIGHUPs count as one, and a signal to stop comes first.
     """
     try:
-        found = [heard.get(timeout=LOOK)]
+        pending = [signals.get(timeout=LOOK)]
     except Empty:
         return None
-    while not heard.empty():
-        found.append(heard.get())
-    return max(found, key=(signal.SIGHUP, signal.SIGINT, signal.SIGTERM).index)
+    while not signals.empty():
+        pending.append(signals.get())
+    return max(pending, key=(signal.SIGHUP, signal.SIGINT, signal.SIGTERM).index)

@@ -1,12 +1,8 @@
-"""What came in and what became of it: received = scored + ignored + dropped + duplicate + pending, stage by stage.
+"""`ragmon verify`: check that every record is accounted for, by the counters of a server or by its journal.
 
-Is everything that came in accounted for: asked of a server, or found in its journal.
-
-`ragmon verify`: is every record accounted for.
-
-The rows of a journal, each read once: none is missing, each holds what it held when it was written.
-
-A server's journal, without the server: every row can be read, and a replay comes to what was counted.
+Stage by stage, received = scored + ignored + dropped + duplicate + pending. A journal is audited without its server:
+every row can be read, none is missing, each has the number of lines it was written with, and a replay of all rows gives
+what the newest checkpoint and the rows after it give.
 """
 
 from __future__ import annotations
@@ -37,17 +33,17 @@ from ragmon.server.pipeline.trace_buffer import TraceTracker
 
 @dataclass(frozen=True)
 class AuditResult:
-    """Whether everything is accounted for.
+    """The result of an audit.
 
     Attributes:
-        books: By stage.
-        missing: Records that producers say they sent and that have not come; what is on its way counts among them.
-        lost: Records that producers lost and know of, by reason.
+        books: Counters by stage.
+        missing: Records that producers report as sent and that have not arrived; records still in transit are included.
+        lost: Records that producers report as dropped, by reason.
         spans: Spans that belong to no record, by reason.
-        forgotten: Records that somebody had forgotten.
-        found: What was looked at and is as it should be.
-        wrong: What is not.
-        notes: What could not be looked at, and why.
+        forgotten: Records that were erased on request.
+        found: Checks that passed.
+        wrong: Checks that failed.
+        notes: Checks that could not be made, and why.
     """
 
     books: Mapping[str, StageCounters]
@@ -61,8 +57,8 @@ class AuditResult:
 
     @property
     def unbalanced(self) -> list[str]:
-        """The stages whose books do not balance."""
-        return [stage for stage, books in self.books.items() if books.residual]
+        """The stages whose counters do not add up."""
+        return [stage for stage, counters in self.books.items() if counters.residual]
 
     @property
     def holds(self) -> bool:
@@ -71,21 +67,21 @@ class AuditResult:
 
 
 def of_server(url: str) -> AuditResult:
-    """What a server that runs says of itself.
+    """The audit of a running server, from its status.
 
     Args:
         url: The address of its admin port.
 
     Raises:
-        RagmonError: The address is none, or nobody answers there who is a `ragmon serve`.
+        RagmonError: The address is invalid, or no `ragmon serve` responds there.
     """
-    told = status(url)
+    server_status = status(url)
     return AuditResult(
-        books=told.books,
-        missing=told.producers.missing,
-        lost=told.producers.dropped,
-        spans=told.spans_dropped,
-        wrong=(f"the server takes nothing: {told.trouble}",) if told.trouble else (),
+        books=server_status.books,
+        missing=server_status.producers.missing,
+        lost=server_status.producers.dropped,
+        spans=server_status.spans_dropped,
+        wrong=(f"the server takes nothing: {server_status.trouble}",) if server_status.trouble else (),
     )
 
 
@@ -112,15 +108,17 @@ def verify(url: str | None, state_dir: str | None, deep: bool | None, config: st
         raise click.UsageError("--url asks a server and --state-dir reads a journal: give one of them")
     if url and deep is not None:
         raise click.UsageError("--deep looks at a journal: give --state-dir in place of --url")
-    what, account = _account(load(config), url, state_dir, deep)
-    click.echo(printable_line(what), err=True)
-    for line in _lines(account):
+    source, result = _audit_source(load(config), url, state_dir, deep)
+    click.echo(printable_line(source), err=True)
+    for line in _lines(result):
         click.echo(printable_line(line))
-    return 0 if account.holds else 1
+    return 0 if result.holds else 1
 
 
-def _account(settings: Settings, url: str | None, state_dir: str | None, deep: bool | None) -> tuple[str, AuditResult]:
-    """Who was asked, and what was found; without options whoever answers.
+def _audit_source(
+    settings: Settings, url: str | None, state_dir: str | None, deep: bool | None
+) -> tuple[str, AuditResult]:
+    """The name of the audited source, and the result; without options, the server if it responds, else the journal.
 
     Raises:
         RagmonError: There is neither a server nor a journal.
@@ -131,13 +129,13 @@ def _account(settings: Settings, url: str | None, state_dir: str | None, deep: b
         return _journal(settings, Path(state_dir or settings.serve.state_dir), deep)
     try:
         return _server(f"http://{settings.serve.admin}")
-    except NoAnswerError as nobody:
+    except NoAnswerError as no_server:
         try:
             return _journal(settings, Path(settings.serve.state_dir), deep)
         except JournalError:
             raise
-        except RagmonError as nothing:
-            raise RagmonError(f"{nobody}, and {nothing}", hint="--url URL, or --state-dir DIR") from nothing
+        except RagmonError as no_journal:
+            raise RagmonError(f"{no_server}, and {no_journal}", hint="--url URL, or --state-dir DIR") from no_journal
 
 
 def _server(url: str) -> tuple[str, AuditResult]:
@@ -145,30 +143,31 @@ def _server(url: str) -> tuple[str, AuditResult]:
 
 
 def _journal(settings: Settings, folder: Path, deep: bool | None) -> tuple[str, AuditResult]:
-
     return f"the journal in {folder}", of_journal(settings, folder, deep=deep)
 
 
-def _lines(account: AuditResult) -> list[str]:
-    """What is printed."""
-    lines = _table(account)
-    for stage, books in sorted(account.books.items()):
-        lines += _reasons(f"{stage} ignored", books.ignored) + _reasons(f"{stage} dropped", books.dropped)
-    lines += _reasons("spans of no record", account.spans) + _reasons("lost by producers", account.lost)
-    if account.missing:
-        lines.append(f"missing: {account.missing}, which producers sent; some may be on their way")
-    if account.forgotten:
-        lines.append(f"note: records that were forgotten on request: {account.forgotten}")
-    left = (
-        f"records of {stage} that are unaccounted for: {account.books[stage].residual}" for stage in account.unbalanced
+def _lines(result: AuditResult) -> list[str]:
+    """The lines that are printed."""
+    lines = _table(result)
+    for stage, counters in sorted(result.books.items()):
+        lines += _reasons(f"{stage} ignored", counters.ignored) + _reasons(f"{stage} dropped", counters.dropped)
+    lines += _reasons("spans of no record", result.spans) + _reasons("lost by producers", result.lost)
+    if result.missing:
+        lines.append(f"missing: {result.missing}, which producers sent; some may be on their way")
+    if result.forgotten:
+        lines.append(f"note: records that were forgotten on request: {result.forgotten}")
+    unaccounted = (
+        f"records of {stage} that are unaccounted for: {result.books[stage].residual}" for stage in result.unbalanced
     )
-    told = {"note": account.notes, "ok": account.found, "bad": (*account.wrong, *left)}
-    return lines + [f"{how}: {text}" for how, texts in told.items() for text in texts]
+    texts_by_kind = {"note": result.notes, "ok": result.found, "bad": (*result.wrong, *unaccounted)}
+    return lines + [f"{kind}: {text}" for kind, texts in texts_by_kind.items() for text in texts]
 
 
-def _table(account: AuditResult) -> list[str]:
-    """The books, a line a stage."""
-    rows = [COLUMNS, *(_row(stage, books) for stage, books in sorted(account.books.items()))] if account.books else []
+def _table(result: AuditResult) -> list[str]:
+    """The counters as a table, a line per stage."""
+    rows = (
+        [COLUMNS, *(_row(stage, counters) for stage, counters in sorted(result.books.items()))] if result.books else []
+    )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *numbers in rows:
@@ -177,33 +176,33 @@ def _table(account: AuditResult) -> list[str]:
     return lines
 
 
-def _row(stage: str, books: StageCounters) -> tuple[str, ...]:
-    lost = sum(books.ignored.values()), sum(books.dropped.values())
-    numbers = (books.received, books.scored, *lost, books.duplicate, books.pending, books.residual)
+def _row(stage: str, counters: StageCounters) -> tuple[str, ...]:
+    lost = sum(counters.ignored.values()), sum(counters.dropped.values())
+    numbers = (counters.received, counters.scored, *lost, counters.duplicate, counters.pending, counters.residual)
     return (stage, *map(str, numbers))
 
 
-def _reasons(what: str, counts: Mapping[str, int]) -> list[str]:
-    told = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
-    return [f"{what}: {told}"] if told else []
+def _reasons(title: str, counts: Mapping[str, int]) -> list[str]:
+    reasons = ", ".join(f"{reason} {n}" for reason, n in sorted(counts.items()))
+    return [f"{title}: {reasons}"] if reasons else []
 
 
 NAMED: Final = 10
-"""Faults that are named; the others are counted."""
+"""How many faults are listed; the others are counted."""
 
 
 @dataclass
 class Rows:
-    """What was found in a journal's rows.
+    """The audit of the rows of a journal.
 
     Attributes:
-        count: How many rows there are.
-        first, last: Numbers of the first and the last one; 0 where there is none.
-        arrival: When the last one came, seconds since the epoch.
-        lines: Lines in them.
-        forgotten: Records that somebody had forgotten.
-        labels: Labels that somebody had forgotten.
-        wrong: What is not as it should be.
+        count: Number of rows.
+        first, last: Sequence numbers of the first and the last row; 0 if there is none.
+        arrival: When the last row arrived, seconds since the epoch.
+        lines: Number of lines in the rows.
+        forgotten: Records that were erased on request.
+        labels: Labels that were erased on request.
+        wrong: Faults.
     """
 
     count: int = 0
@@ -216,91 +215,93 @@ class Rows:
     wrong: list[str] = field(default_factory=list)
 
     def faults(self) -> list[str]:
-        """The first faults, and how many more there are."""
-        more = len(self.wrong) - NAMED
-        return self.wrong[:NAMED] + ([f"{more} more rows are not as they should be"] if more > 0 else [])
+        """The first faults, and the number of the others."""
+        unlisted = len(self.wrong) - NAMED
+        return self.wrong[:NAMED] + ([f"{unlisted} more rows are not as they should be"] if unlisted > 0 else [])
 
 
 def audit_rows(journal: JournalReaderBase) -> Rows:
-    """Read every row, up to one that is damaged.
+    """Read every row, up to the first damaged one.
 
     Args:
-        journal: The journal, which must not change meanwhile.
+        journal: The journal; it must not change meanwhile.
 
     Raises:
-        JournalError: It cannot be reached.
+        JournalError: It cannot be opened.
     """
-    found = Rows()
+    rows = Rows()
     try:
         for row in journal.rows():
-            _take(row, found)
-        _begins(journal, found)
+            _audit_row(row, rows)
+        _audit_start(journal, rows)
     except JournalError as error:
         if error.reason != "corrupt":
             raise
-        found.wrong.append(f"after row {found.last}: {error}")
-    return found
+        rows.wrong.append(f"after row {rows.last}: {error}")
+    return rows
 
 
-def _take(row: JournalRow, found: Rows) -> None:
-    if not found.count:
-        found.first = row.seq
-    elif row.seq > found.last + 1:
-        found.wrong.append(f"{_rows(found.last + 1, row.seq - 1)} missing")
-    if row.arrival < found.arrival:
-        found.wrong.append(f"row {row.seq} came before row {found.last}")
-    found.count, found.last, found.arrival = found.count + 1, row.seq, row.arrival
-    _read(row, found)
+def _audit_row(row: JournalRow, rows: Rows) -> None:
+    if not rows.count:
+        rows.first = row.seq
+    elif row.seq > rows.last + 1:
+        rows.wrong.append(f"{_row_range(rows.last + 1, row.seq - 1)} missing")
+    if row.arrival < rows.arrival:
+        rows.wrong.append(f"row {row.seq} came before row {rows.last}")
+    rows.count, rows.last, rows.arrival = rows.count + 1, row.seq, row.arrival
+    _audit_lines(row, rows)
 
 
-def _read(row: JournalRow, found: Rows) -> None:
+def _audit_lines(row: JournalRow, rows: Rows) -> None:
     try:
         BatchCounts.load(row.counts)
-        held = entries(row.lines)
+        lines = entries(row.lines)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        found.wrong.append(f"row {row.seq} cannot be read")
+        rows.wrong.append(f"row {row.seq} cannot be read")
         return
-    if len(held) != row.n:
-        found.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(held)}")
-    found.lines += len(held)
-    gone = [entry.was for entry in held if isinstance(entry, Tombstone)]
-    found.labels += gone.count(LABEL_ENTRY)
-    found.forgotten += gone.count(RECORD_ENTRY)
+    if len(lines) != row.n:
+        rows.wrong.append(f"row {row.seq} held {row.n} lines and holds {len(lines)}")
+    rows.lines += len(lines)
+    erased = [entry.was for entry in lines if isinstance(entry, Tombstone)]
+    rows.labels += erased.count(LABEL_ENTRY)
+    rows.forgotten += erased.count(RECORD_ENTRY)
 
 
-def _begins(journal: JournalReaderBase, found: Rows) -> None:
-    """Rows before the first one are gone: a checkpoint must say what they said.
+def _audit_start(journal: JournalReaderBase, rows: Rows) -> None:
+    """Check that a checkpoint covers the rows that were deleted before the first one.
 
-    A journal that was begun anew where a damaged one was set aside has one of row 0, and goes on with the old numbers.
+    A new journal that replaces a quarantined one has a checkpoint of row 0 and continues the old sequence numbers.
     """
-    base = journal.base()
+    base_checkpoint = journal.base()
     last = journal.last()[0]
-    if base is None:
-        if found.first > 1 or (last and not found.count):
-            found.wrong.append(f"{_rows(1, (found.first or last + 1) - 1)} gone, and no checkpoint says what they said")
-    elif base.seq and found.first > base.seq + 1:
-        found.wrong.append(f"{_rows(base.seq + 1, found.first - 1)} missing")
+    if base_checkpoint is None:
+        if rows.first > 1 or (last and not rows.count):
+            rows.wrong.append(
+                f"{_row_range(1, (rows.first or last + 1) - 1)} gone, and no checkpoint says what they said"
+            )
+    elif base_checkpoint.seq and rows.first > base_checkpoint.seq + 1:
+        rows.wrong.append(f"{_row_range(base_checkpoint.seq + 1, rows.first - 1)} missing")
     newest = journal.checkpoint()
     if newest is not None and newest.seq > last:
-        found.wrong.append(f"a checkpoint knows of row {newest.seq}, and the newest row is {last}")
+        rows.wrong.append(f"a checkpoint knows of row {newest.seq}, and the newest row is {last}")
 
 
-def _rows(first: int, last: int) -> str:
+def _row_range(first: int, last: int) -> str:
     return f"row {first} is" if first == last else f"rows {first} to {last} are"
 
 
 DEEP: Final = 200_000
-"""Lines up to which everything is replayed unasked: that takes some seconds."""
-_SHOWN: Final = 16
+"""Number of lines up to which all rows are replayed by default: that takes some seconds."""
+_DIGEST_DIGITS: Final = 16
 
 
 class SnapshotReader(JournalReader):
-    """A journal as it stands at one moment, while somebody may write to it.
+    """A consistent snapshot of a journal, while its server may write to it.
 
-    Until it is closed the writer's log cannot be emptied: it grows, and is emptied later.
+    Until it is closed, the write-ahead log cannot be truncated; it grows, and is truncated later.
 
     Args:
-        folder: Where it lies.
+        folder: The folder of the journal.
 
     Raises:
         RagmonError: There is no journal, or one of another version.
@@ -311,28 +312,28 @@ class SnapshotReader(JournalReader):
         super().__init__(folder)
         self._connection.execute("BEGIN")
         try:
-            self.last()  # the first look is what a transaction goes on to see
+            self.last()  # the first read fixes the snapshot of the transaction
         except BaseException:
             self.close()
             raise
 
     def recent(self) -> Iterator[bytes]:
-        """Nothing: which traces were decorated does not matter to how many wait."""
+        """Nothing: the number of pending traces does not depend on which traces were decorated."""
         return iter(())
 
 
 def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) -> AuditResult:
-    """What a journal says came in, and what became of it; a server may be writing to it.
+    """The audit of a journal; its server may be running.
 
     Args:
         settings: The configuration its rows were scored under.
-        folder: Where it lies.
-        deep: Replay all rows, and hold the result against the newest checkpoint and the rows after it. None: where
-            that takes some seconds.
+        folder: The folder of the journal.
+        deep: Replay all rows, and compare the result with the newest checkpoint and the rows after it. None: only if
+            that takes no more than some seconds.
 
     Raises:
         RagmonError: There is no journal, or one of another version.
-        JournalError: It cannot be reached.
+        JournalError: It cannot be opened.
     """
     try:
         with SnapshotReader(folder) as journal:
@@ -345,68 +346,71 @@ def of_journal(settings: Settings, folder: Path, *, deep: bool | None = None) ->
 
 def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> AuditResult:
     rows = audit_rows(journal)
-    if rows.wrong:  # what cannot be read cannot be replayed
+    if rows.wrong:  # rows that cannot be read cannot be replayed
         return AuditResult({}, wrong=tuple(rows.faults()))
     server_state = recover(settings, journal)
     missing = server_state.producers.missing(server_state.counts.own)
-    found, wrong, notes = [_told(rows)], list[str](), list[str]()
+    passed, failed, notes = [_rows_summary(rows)], list[str](), list[str]()
     if deep is None and rows.lines > DEEP:
         notes.append(f"rows were not replayed: they hold more than {DEEP:,} lines; --deep does it all the same")
     elif deep is not False:
-        _replayed(settings, journal, server_state, rows, (found, wrong, notes))
+        _compare_with_replay(settings, journal, server_state, rows, (passed, failed, notes))
     return AuditResult(
-        books={STAGE: _books(settings, journal, server_state)},
+        books={STAGE: _counters(settings, journal, server_state)},
         missing=missing,
         lost=server_state.producers.dropped(),
         spans=dict(server_state.counts.spans),
         forgotten=rows.forgotten,
-        found=tuple(found),
-        wrong=tuple(wrong),
+        found=tuple(passed),
+        wrong=tuple(failed),
         notes=tuple(notes),
     )
 
 
-def _told(rows: Rows) -> str:
+def _rows_summary(rows: Rows) -> str:
     if not rows.count:
         return "there is no row yet"
     return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
 
 
-def _books(settings: Settings, journal: SnapshotReader, server_state: ServerState) -> StageCounters:
-    """The books, with the traces that a server which begins now would let wait."""
-    waiting = TraceTracker(settings)
-    waiting.restore(cast("Journal", journal), journal.last()[1])  # it only reads
-    return server_state.books(waiting.pending)
+def _counters(settings: Settings, journal: SnapshotReader, server_state: ServerState) -> StageCounters:
+    """The counters, including the traces that a server would hold as incomplete if it started now."""
+    tracker = TraceTracker(settings)
+    tracker.restore(cast("Journal", journal), journal.last()[1])  # restore only reads
+    return server_state.books(tracker.pending)
 
 
-def _replayed(
+def _compare_with_replay(
     settings: Settings,
     journal: SnapshotReader,
     server_state: ServerState,
     rows: Rows,
-    told: tuple[list[str], list[str], list[str]],
+    results: tuple[list[str], list[str], list[str]],
 ) -> None:
-    """Hold a replay of all rows against the newest checkpoint and the rows after it.
+    """Compare a replay of all rows with the newest checkpoint and the rows after it.
 
     Args:
         settings: The configuration.
         journal: The journal.
         server_state: The newest checkpoint and the rows after it.
-        rows: What was found in the rows.
-        told: Where is written what is as it should be, what is not, and what could not be looked at.
+        rows: The audit of the rows.
+        results: Three lists to append to: passed checks, failed checks, and checks that could not be made.
     """
-    found, wrong, notes = told
+    passed, failed, notes = results
     if rows.forgotten:
         notes.append("checkpoints were not held against a replay: records were forgotten on request")
         return
-    again = replay(settings, journal)
-    if (mine := again.counts.dump()) != (theirs := server_state.counts.dump()):
-        wrong.append(f"checkpoint and replay differ in what came in: {theirs.decode()} and {mine.decode()}")
-    one, other = (each.engine.scorer.state.digest() for each in (server_state, again))
-    if one == other and server_state.engine.scorer.dropped == again.engine.scorer.dropped:
-        found.append(f"checkpoint and replay agree: {one[:_SHOWN]}")
+    replayed = replay(settings, journal)
+    if (replayed_counts := replayed.counts.dump()) != (stored_counts := server_state.counts.dump()):
+        failed.append(
+            f"checkpoint and replay differ in what came in: {stored_counts.decode()} and {replayed_counts.decode()}"
+        )
+    stored, recomputed = (state.engine.scorer.state.digest() for state in (server_state, replayed))
+    if stored == recomputed and server_state.engine.scorer.dropped == replayed.engine.scorer.dropped:
+        passed.append(f"checkpoint and replay agree: {stored[:_DIGEST_DIGITS]}")
     else:
-        wrong.append(
-            f"checkpoint and replay differ: {one[:_SHOWN]} and {other[:_SHOWN]}; the configuration is not the one "
+        failed.append(
+            f"checkpoint and replay differ: {stored[:_DIGEST_DIGITS]} and {recomputed[:_DIGEST_DIGITS]}; "
+            "the configuration is not the one "
             "the rows were scored under (gold, metrics, refusals), or somebody changed the journal"
         )

@@ -1,7 +1,4 @@
-"""`ragmon ack`: tell the monitor that somebody has seen an alarm.
-
-`ragmon why`: ask the monitor what broke.
-"""
+"""`ragmon why`: ask a monitor for the cause of an alarm. `ragmon ack`: acknowledge an alarm."""
 
 from __future__ import annotations
 
@@ -35,26 +32,27 @@ def ack(alarm: str, reason: str, url: str | None, config: str | None) -> int:
     """
     settings = load(config)
     alert, pipeline = split(alarm, settings.pipeline)
-    answer = _told(url, {"gate": alert, "pipeline": pipeline, "reason": reason}, settings)
-    told = "silenced, and armed again" if answer.get("fired") else "was silent; it starts from nothing"
-    click.echo(f"{printable_line(pipeline)}/{printable_line(alert)}: {told}")
+    response = _acknowledge(url, {"gate": alert, "pipeline": pipeline, "reason": reason}, settings)
+    effect = "silenced, and armed again" if response.get("fired") else "was silent; it starts from nothing"
+    click.echo(f"{printable_line(pipeline)}/{printable_line(alert)}: {effect}")
     return 0
 
 
-def _told(url: str | None, body: dict[str, str], settings: Settings) -> dict[str, Any]:
-    """Tell the monitor that is meant.
+def _acknowledge(url: str | None, body: dict[str, str], settings: Settings) -> dict[str, Any]:
+    """Send the acknowledgement to the monitor.
 
-    Without an address that is the one records go to, else the one of `[serve]`: a monitor in the application takes
-    acknowledgements where it is read, a server says there that it only reads, and takes them where it is written to.
+    Without an address it goes to the server records are exported to, else to the one of `[serve]`. A monitor in the
+    application accepts acknowledgements at its admin port. A server rejects them there with 405 (method not allowed)
+    and accepts them at its write port.
 
     Raises:
-        RagmonError: Nobody answers, or it was refused.
+        RagmonError: No monitor responds, or it rejects the acknowledgement.
     """
-    named = url or settings.export.endpoint
+    address = url or settings.export.endpoint
     try:
-        return post_json(named or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not named)
+        return post_json(address or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not address)
     except AnsweredError as error:
-        if named or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
+        if address or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
             raise
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"
     return post_json(f"{scheme}://{settings.serve.otlp}", ACKS_PATH, body, settings)
@@ -64,7 +62,7 @@ WHY_PATH: Final = "/api/why"
 
 
 def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """A stretch of time such as `2h` in seconds."""
+    """Parse a duration such as `2h` into seconds."""
     if value is None:
         return None
     try:
@@ -89,13 +87,13 @@ def why(gate: str, since: float | None, url: str | None, form: str, config: str 
     """
     settings = load(config)
     name, pipeline = split(gate, settings.pipeline)
-    asked = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{since:.15g}"})}
-    answer = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, asked)
-    found, traces = load_why(answer), _traces(answer.get("traces"))
+    params = {"gate": name, "pipeline": pipeline, **({} if since is None else {"since": f"{since:.15g}"})}
+    response = get_json(url or f"http://{settings.serve.admin}", WHY_PATH, params)
+    diagnosis, traces = load_why(response), _trace_objects(response.get("traces"))
     link = settings.of(pipeline).links.trace
-    write(as_json(found, traces) + "\n" if form == "json" else render(found, traces, link), None)
+    write(as_json(diagnosis, traces) + "\n" if form == "json" else render(diagnosis, traces, link), None)
     return 0
 
 
-def _traces(given: Any) -> list[dict[str, Any]]:
-    return [trace for trace in given if isinstance(trace, dict)] if isinstance(given, list) else []
+def _trace_objects(value: Any) -> list[dict[str, Any]]:
+    return [trace for trace in value if isinstance(trace, dict)] if isinstance(value, list) else []

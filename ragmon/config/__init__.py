@@ -1,1 +1,4 @@
-"""ragmon.toml: read, checked with line numbers, and resolved into settings. Imported by the application layer only."""
+"""Reads ragmon.toml, reports problems with their line numbers, and resolves it into settings.
+
+Only the application layer imports this package.
+"""

@@ -1,6 +1,6 @@
-"""Gate presets: the thresholds of the published evaluation pages, and ragmon's default.
+"""Gate presets, and the resolution of `[gates]` into gates: defaults, checks of every key, and problems with hints.
 
-From [gates] to gates: presets, defaults, and everything that can be wrong with a threshold.
+The presets hold the thresholds of the published evaluation pages, and ragmon's own default.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ WFGY_EXAMPLE_08: Final[tuple[Threshold, ...]] = (
 
 
 def _gates(*thresholds: Threshold) -> tuple[Gate, ...]:
-    return tuple(Gate(metric, metric, bar, direction) for metric, direction, bar in thresholds)
+    return tuple(Gate(metric, metric, threshold, direction) for metric, direction, threshold in thresholds)
 
 
 def default() -> tuple[Gate, ...]:
-    """The gates that registered metrics bring along, those of plugins included."""
+    """The default gates of all registered metrics, including those of plugins."""
     return _gates(*((name, *family.default_gate) for name, family in families().items() if family.default_gate))
 
 
 def preset_gates(name: str) -> tuple[Gate, ...]:
-    """The gates of a preset; a metric registered a moment ago may have a gate in the default one."""
+    """The gates of a preset; the default preset is computed now, so that metrics registered later are included."""
     return default() if name == "default" else PRESETS[name]
 
 
@@ -68,21 +68,21 @@ PRESETS: Final[dict[str, tuple[Gate, ...]]] = {
 
 USUAL_WINDOW: Final = 3600
 _FIXED_METRIC: Final = {"quantile_ratio": "latency", "distinct": "index_hash"}
-"""What gates of these kinds compare; it is no registered metric."""
+"""What gates of these kinds compare; these names are no registered metrics."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the gates of one pipeline may refer to.
+    """The names that the gates of one pipeline may refer to.
 
     Attributes:
-        pipeline: Its name.
-        scope: Where its own tables stand.
-        windows: Spans by name.
+        pipeline: The pipeline's name.
+        scope: The key of the pipeline's own tables; `()` for the top level.
+        windows: Window lengths in seconds by name.
         slices: Declared values by tag.
         gold: Gold sets by name.
-        gold_names: Every name that is defined, also where the set itself is wrong.
-        foreign_metrics: Gates on metrics unknown here are left out silently.
+        gold_names: All declared names of gold sets, including those with problems.
+        foreign_metrics: Omit gates on unknown metrics without a problem, because plugins were not imported.
     """
 
     pipeline: str
@@ -95,7 +95,7 @@ class Surroundings:
 
 
 class Wrong(NamedTuple):
-    """A key of a gate, what is wrong with it, its value and what would be right."""
+    """A problem of a gate: the key, the message, the value and the hint."""
 
     key: str
     message: str
@@ -104,18 +104,18 @@ class Wrong(NamedTuple):
 
 
 def resolve_gates(gates: GatesTable, common: GatesTable, about: Surroundings, problems: Problems) -> dict[str, Gate]:
-    """The gates of a pipeline, by name, in the order they are reported.
+    """The gates of a pipeline by name, in the order of the report.
 
     Args:
-        gates: [gates] as it holds for the pipeline: its own keys over those at the top.
-        common: [gates] at the top: its preset holds where the pipeline names none.
-        about: What gates may refer to.
-        problems: Where problems are reported.
+        gates: [gates] of the pipeline, merged over the top level.
+        common: [gates] at the top level; its preset is used if the pipeline names none.
+        about: The names that gates may refer to.
+        problems: Problems are reported here.
     """
     preset = gates.preset if gates.preset is not None else common.preset
-    found: dict[str, Gate] = {}
+    resolved: dict[str, Gate] = {}
     if preset in PRESETS:
-        found = {gate.name: _placed(gate, about) for gate in preset_gates(preset)}
+        resolved = {gate.name: _preset_gate(gate, about) for gate in preset_gates(preset)}
     elif preset is not None:
         problems.report(
             ("gates", "preset"),
@@ -125,25 +125,31 @@ def resolve_gates(gates: GatesTable, common: GatesTable, about: Surroundings, pr
             hint=nearest(preset, PRESETS),
         )
     for name, table in gates.own.items():
-        at = ("gates", name)
-        wrongs = list(_wrongs(name, table, about))
-        for wrong in wrongs:
-            path = (*at, wrong.key) if wrong.key else at
-            problems.report(path, wrong.message, scope=about.scope, value=wrong.value, hint=wrong.hint)
-        if wrongs or _elsewhere(table, about) or (about.foreign_metrics and _metric(name, table) is None):
-            found.pop(name, None)
+        gate_key = ("gates", name)
+        gate_problems = list(_gate_problems(name, table, about))
+        for gate_problem in gate_problems:
+            path = (*gate_key, gate_problem.key) if gate_problem.key else gate_key
+            problems.report(
+                path, gate_problem.message, scope=about.scope, value=gate_problem.value, hint=gate_problem.hint
+            )
+        if (
+            gate_problems
+            or _of_other_pipeline(table, about)
+            or (about.foreign_metrics and _metric(name, table) is None)
+        ):
+            resolved.pop(name, None)
             continue
-        found[name] = _gate(name, table, about)
-    return found
+        resolved[name] = _gate(name, table, about)
+    return resolved
 
 
-def _placed(gate: Gate, about: Surroundings) -> Gate:
-    """A preset's gate for this pipeline; a window nobody configured becomes the nearest that is."""
-    window = gate.window if gate.window in about.windows else _usual_window(about.windows)
+def _preset_gate(gate: Gate, about: Surroundings) -> Gate:
+    """A gate of a preset for this pipeline; a window that is not configured is replaced by the default one."""
+    window = gate.window if gate.window in about.windows else _default_window(about.windows)
     return replace(gate, pipeline=about.pipeline, window=window)
 
 
-def _usual_window(windows: Mapping[str, int]) -> str:
+def _default_window(windows: Mapping[str, int]) -> str:
     return min(windows, key=lambda window: (abs(math.log(windows[window] / USUAL_WINDOW)), windows[window]))
 
 
@@ -158,7 +164,7 @@ def _gate(name: str, table: GateTable, about: Surroundings) -> Gate:
         source=table.source,
         gold=table.gold,
         where=next((f"{tag}={value}" for tag, value in table.slice.items()), ""),
-        window=table.window or _usual_window(about.windows),
+        window=table.window or _default_window(about.windows),
         estimand=table.estimand,
         min_samples=table.min_samples,
         page_beyond=page,
@@ -167,14 +173,14 @@ def _gate(name: str, table: GateTable, about: Surroundings) -> Gate:
     )
 
 
-def _elsewhere(table: GateTable, about: Surroundings) -> bool:
-    """A gate at the top that names the gold set of one pipeline judges that pipeline only."""
+def _of_other_pipeline(table: GateTable, about: Surroundings) -> bool:
+    """Whether the gate names the gold set of another pipeline: then it is a gate of that pipeline only."""
     gold = about.gold.get(table.gold or "")
     return gold is not None and gold.pipeline not in (None, about.pipeline)
 
 
 def _metric(name: str, table: GateTable) -> str | None:
-    """The canonical key of the gate's metric; None where there is no such metric."""
+    """The canonical key of the gate's metric; None if there is no such metric."""
     if table.kind in _FIXED_METRIC:
         return _FIXED_METRIC[table.kind]
     try:
@@ -183,30 +189,30 @@ def _metric(name: str, table: GateTable) -> str | None:
         return None
 
 
-def _wrongs(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _gate_problems(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
     if not is_name(name):
         yield Wrong("", "is not usable as a name", None, NAME_HINT)
     elif ":" in name:
         hint = f'"{name.replace(":", "-")}"'
         yield Wrong("", "has a colon in its name, which parts a metric from its alarms", None, hint)
-    yield from _wrong_metric(name, table, about)
-    yield from _wrong_bounds(table)
+    yield from _metric_problems(name, table, about)
+    yield from _threshold_problems(table)
     if table.window is not None and table.window not in about.windows:
         yield Wrong("window", "names no window", table.window, nearest(table.window, about.windows))
-    yield from _wrong_gold(table, about)
+    yield from _gold_problems(table, about)
     metric = _metric(name, table)
     if metric is not None and table.kind == "threshold":
-        yield from _wrong_source(parse(metric), table)
-    yield from _wrong_slice(table, about)
+        yield from _source_problems(parse(metric), table)
+    yield from _slice_problems(table, about)
 
 
-def _wrong_metric(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _metric_problems(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
     key = "" if table.metric is None else "metric"
     metric = table.metric or name
-    fixed = _FIXED_METRIC.get(table.kind)
-    if fixed is not None:
-        if table.metric not in (None, fixed):
-            yield Wrong("metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed}"')
+    fixed_metric = _FIXED_METRIC.get(table.kind)
+    if fixed_metric is not None:
+        if table.metric not in (None, fixed_metric):
+            yield Wrong("metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed_metric}"')
         return
     if metric.startswith(constants.JUDGE_PREFIX):
         yield Wrong(key, "gates on a judge's score", metric, "a judge is a proxy and never gates alone")
@@ -218,25 +224,25 @@ def _wrong_metric(name: str, table: GateTable, about: Surroundings) -> Iterator[
             yield Wrong(key, "names no metric", metric, error.hint)
 
 
-def _wrong_bounds(table: GateTable) -> Iterator[Wrong]:
-    yield from _wrong_range(table.direction, table.threshold, table)
-    for key, page, direction in (
+def _threshold_problems(table: GateTable) -> Iterator[Wrong]:
+    yield from _range_problems(table.direction, table.threshold, table)
+    for key, level, direction in (
         ("page_below", table.page_below, "at_least"),
         ("page_above", table.page_above, "at_most"),
     ):
-        if page is None:
+        if level is None:
             continue
         if direction != table.direction:
-            right = "page_below" if table.direction == "at_least" else "page_above"
-            yield Wrong(key, f"does not go with {table.direction}", page, f"{right} = the level worth a page")
+            expected_key = "page_below" if table.direction == "at_least" else "page_above"
+            yield Wrong(key, f"does not go with {table.direction}", level, f"{expected_key} = the level worth a page")
             continue
-        yield from _wrong_range(key, page, table)
-        if (page >= table.threshold) if direction == "at_least" else (page <= table.threshold):
+        yield from _range_problems(key, level, table)
+        if (level >= table.threshold) if direction == "at_least" else (level <= table.threshold):
             side = "below" if direction == "at_least" else "above"
-            yield Wrong(key, "must lie beyond the threshold", page, f"{side} {table.threshold:g}")
+            yield Wrong(key, "must lie beyond the threshold", level, f"{side} {table.threshold:g}")
 
 
-def _wrong_range(key: str, value: float, table: GateTable) -> Iterator[Wrong]:
+def _range_problems(key: str, value: float, table: GateTable) -> Iterator[Wrong]:
     if table.kind == "threshold" and not 0 <= value <= 1:
         yield Wrong(key, "must be a number from 0 to 1", value, "0.80 is 80 %")
     elif table.kind == "quantile_ratio" and value <= 0:
@@ -245,7 +251,7 @@ def _wrong_range(key: str, value: float, table: GateTable) -> Iterator[Wrong]:
         yield Wrong(key, "must be a whole number from 1", value, "how many index hashes one build may have")
 
 
-def _wrong_gold(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _gold_problems(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
     if table.gold is None:
         return
     if table.gold not in about.gold_names:
@@ -259,7 +265,7 @@ def _wrong_gold(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
         yield Wrong("gold", f"is not used for source {table.source}", table.gold, hint)
 
 
-def _wrong_source(metric: Metric, table: GateTable) -> Iterator[Wrong]:
+def _source_problems(metric: Metric, table: GateTable) -> Iterator[Wrong]:
     if metric.key in LABELLED and table.source not in (None, constants.LABEL):
         yield Wrong("source", f"never has {metric.key}", table.source, '"label", or leave it out')
     elif metric.needs_gold and table.source == constants.LIVE:
@@ -267,20 +273,20 @@ def _wrong_source(metric: Metric, table: GateTable) -> Iterator[Wrong]:
         yield Wrong("source", f"never has {metric.key}", table.source, hint)
 
 
-def _wrong_slice(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _slice_problems(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
     if not table.slice:
         return
     if len(table.slice) > 1:
         yield Wrong("slice", "has more than one tag", list(table.slice), "slices are one-dimensional: keep one")
         return
     ((tag, value),) = table.slice.items()
-    sets = [spec for spec in about.gold.values() if table.gold in (None, spec.name)]
-    known = {*about.slices.get(tag, ()), *(spec.tags[tag] for spec in sets if tag in spec.tags)}
-    if value in known:
+    specs = [spec for spec in about.gold.values() if table.gold in (None, spec.name)]
+    declared = {*about.slices.get(tag, ()), *(spec.tags[tag] for spec in specs if tag in spec.tags)}
+    if value in declared:
         return
-    if known:
-        yield Wrong("slice", f"has a value of {tag} nobody declared", value, nearest(value, known))
+    if declared:
+        yield Wrong("slice", f"has a value of {tag} nobody declared", value, nearest(value, declared))
     else:
-        tags = {*about.slices, *(tag for spec in sets for tag in spec.tags)}
+        tags = {*about.slices, *(tag for spec in specs for tag in spec.tags)}
         hint = f'declare it: [slices] {tag} = ["{value}"]'
         yield Wrong("slice", "names a tag nobody declared", tag, f"{hint}; {nearest(tag, tags)}" if tags else hint)

@@ -1,8 +1,7 @@
-"""Importing what registers metrics: the modules ragmon.toml names, and installed distributions that announce some.
+"""Loads the configuration: `load` returns settings, `check` lists every problem.
 
-From a tree of tables to settings.
-
-Where configuration enters: `load` for programs, `check` for people.
+Plugins that register metrics are imported first: the modules that ragmon.toml names, and installed distributions with
+an entry point.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from ragmon.config.types import duration
 from ragmon.core.policy import Gate
 
 GROUP: Final = "ragmon.metrics"
-"""The entry-point group of distributions that bring metrics."""
+"""The entry-point group of distributions with metrics."""
 
 
 def import_plugins(modules: Sequence[str], problems: Problems) -> None:
-    """Import every plugin; one that cannot be imported is reported, and the others still are.
+    """Import every plugin; a failure is reported and does not stop the others.
 
     Args:
         modules: Modules by their dotted names.
-        problems: Where problems are reported.
+        problems: Problems are reported here.
     """
     for index, module in enumerate(modules):
         try:
             importlib.import_module(module)
-        except Exception as error:  # noqa: BLE001 - a plugin is foreign code and may raise anything
+        except Exception as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
             hint = f"{type(error).__name__}: {error}; a plugin is installed or stands on PYTHONPATH"
             problems.report(("plugins", index), "cannot be imported", value=module, hint=hint)
     for point in entry_points(group=GROUP):
@@ -64,11 +63,11 @@ def import_plugins(modules: Sequence[str], problems: Problems) -> None:
 
 
 @dataclass(frozen=True)
-class _Shared:
-    """What all pipelines are resolved against."""
+class _SharedInputs:
+    """The inputs that the resolution of every pipeline shares."""
 
     document: ConfigDocument
-    known: Declared
+    declared: Declared
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
     windows: Mapping[str, int]
@@ -76,29 +75,30 @@ class _Shared:
 
 
 def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | None, plugins: bool) -> Settings:
-    """The settings a tree of tables stands for; what is wrong is reported and stands at its default.
+    """Resolve a tree of tables into settings; problems are reported, and wrong values replaced by their defaults.
 
     Args:
-        tree: The merged tables, the environment on top.
-        process: What the environment says about the process.
-        problems: Where problems are reported.
+        tree: The merged tables, including overrides of the environment.
+        process: Settings of the process, from the environment.
+        problems: Problems are reported here.
         path: The main file.
-        plugins: Import the modules that bring metrics; without them gates on unknown metrics are left out.
+        plugins: Import the modules with metrics; otherwise gates on unknown metrics are omitted.
     """
     document, views = views_of(tree.data, problems)
     if plugins:
         import_plugins(document.plugins, problems)
-    known = declared(document, views)
-    gold = gold_specs(views, known, problems)
-    probes = probe_specs(views, {spec.name: spec for spec in gold}, known, problems)
+    declared_names = declared(document, views)
+    gold = gold_specs(views, declared_names, problems)
+    probes = probe_specs(views, {spec.name: spec for spec in gold}, declared_names, problems)
     check_judges(views, problems)
     windows = {window: int(duration(window)) for window in document.windows}
-    shared = _Shared(document, known, gold, probes, windows, bool(document.plugins) and not plugins)
-    common = _pipeline(known.default, views[None], shared, problems)
+    shared = _SharedInputs(document, declared_names, gold, probes, windows, bool(document.plugins) and not plugins)
+    common = _pipeline_settings(declared_names.default, views[None], shared, problems)
     pipelines = {
-        name: _pipeline(name, views[name], shared, problems) if name in views else common for name in known.pipelines
+        name: _pipeline_settings(name, views[name], shared, problems) if name in views else common
+        for name in declared_names.pipelines
     }
-    rows = list(_rows(process, views, pipelines, known.default, problems))
+    rows = list(_all_rows(process, views, pipelines, declared_names.default, problems))
     return Settings(
         path,
         process.build,
@@ -106,7 +106,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         process.disabled,
         windows,
         document.plugins,
-        known.default,
+        declared_names.default,
         pipelines,
         common,
         gold,
@@ -122,7 +122,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     )
 
 
-def _pipeline(name: str, view: View, shared: _Shared, problems: Problems) -> PipelineSettings:
+def _pipeline_settings(name: str, view: View, shared: _SharedInputs, problems: Problems) -> PipelineSettings:
     tables = view.tables
     about = Surroundings(
         name,
@@ -130,7 +130,7 @@ def _pipeline(name: str, view: View, shared: _Shared, problems: Problems) -> Pip
         shared.windows,
         tables.slices,
         {spec.name: spec for spec in shared.gold},
-        shared.known.gold,
+        shared.declared.gold,
         shared.foreign_metrics,
     )
     gates = resolve_gates(tables.gates, shared.document.gates, about, problems)
@@ -153,10 +153,10 @@ def _pipeline(name: str, view: View, shared: _Shared, problems: Problems) -> Pip
     )
 
 
-def _rows(
+def _all_rows(
     process: Process, views: Views, pipelines: Mapping[str, PipelineSettings], default: str, problems: Problems
 ) -> Iterator[Row]:
-    """Every value with its key and its origin."""
+    """The rows of all values: key, value and origin."""
     for key in ("build", "service", "disabled"):
         yield key, getattr(process, key), process.origins[key]
     for key, value, origin in sorted(origins(views[None], problems), key=lambda row: "." in row[0]):
@@ -170,17 +170,17 @@ def _rows(
 
 
 def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: View, problems: Problems) -> Iterator[Row]:
-    """What a gate says, its default source included; a preset's gate comes from where the preset is named."""
-    at = ("gates", gate.name)
+    """The rows of a gate, including its default source; the origin of a preset's gate is the line of the preset."""
+    gate_key = ("gates", gate.name)
     gates = view.data.get("gates")
     table = gates.get(gate.name) if isinstance(gates, dict) else None
     preset = problems.written(("gates", "preset"), view.scope)
     for key, value in _gate_values(gate, pipeline):
         if isinstance(table, dict):
-            place = problems.written((*at, key), view.scope) if key in table else None
+            place = problems.written((*gate_key, key), view.scope) if key in table else None
         else:
             place = preset if key != "source" else None
-        yield dotted((*view.scope, *at, key)), value, DEFAULT if place is None else place.origin
+        yield dotted((*view.scope, *gate_key, key)), value, DEFAULT if place is None else place.origin
 
 
 def _gate_values(gate: Gate, pipeline: PipelineSettings) -> Iterator[tuple[str, object]]:
@@ -201,20 +201,21 @@ def _gate_values(gate: Gate, pipeline: PipelineSettings) -> Iterator[tuple[str, 
 
 
 FILE: Final = "ragmon.toml"
-"""What is read when nobody names a file, if it is there."""
+"""The file that is read by default, if it exists."""
 
 
 def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None, plugins: bool = True) -> Settings:
-    """The settings of a configuration file under an environment.
+    """The settings from a configuration file and the environment.
 
     Args:
-        path: The file; None takes the one `RAGMON_CONFIG` names, else `ragmon.toml` here, else the defaults.
-        environ: The environment; None takes the process's own.
-        plugins: Import the modules under `plugins`. Capture does without: it judges no gates, and the application
-            need not have them installed.
+        path: The file; None for the one `RAGMON_CONFIG` names, else `ragmon.toml` in the working directory, else the
+            defaults.
+        environ: The environment; None for that of the process.
+        plugins: Import the modules under `plugins`. Capture does not: it evaluates no gates, and the application need
+            not have them installed.
 
     Raises:
-        ConfigError: The first thing that is wrong, with file, line and hint, and how many more there are.
+        ConfigError: The first problem, with file, line and hint, and the number of problems.
     """
     environ = os.environ if environ is None else environ
     settings, problems = _resolve(find(path, environ), environ, plugins=plugins)
@@ -224,14 +225,14 @@ def load(path: str | Path | None = None, *, environ: Mapping[str, str] | None = 
 
 
 def defaults() -> Settings:
-    """The built-in defaults alone: no file and no environment."""
+    """The built-in defaults, without file and environment."""
     return resolve(
         Tree(), sources.process({})[0], Problems(SourceLocation(FILE, label=FILE), {}), path=None, plugins=False
     )
 
 
 def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None = None) -> list[Problem]:
-    """Everything that is wrong with a configuration file, in the order of its lines.
+    """All problems of a configuration file, in the order of its lines.
 
     Args:
         path: As for `load`.
@@ -245,23 +246,23 @@ def check(path: str | Path | None = None, *, environ: Mapping[str, str] | None =
 
 
 def find(path: str | Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The file that holds: the argument, else the environment's, else the one here; None for the defaults."""
+    """The file to read: the argument, else that of the environment, else ragmon.toml here; None for the defaults."""
     if path is not None:
         return Path(path)
-    named = environ.get(sources.CONFIG, "").strip()
-    if named:
-        return Path(named)
-    here = Path(FILE)
-    return here if here.is_file() else None
+    environ_path = environ.get(sources.CONFIG, "").strip()
+    if environ_path:
+        return Path(environ_path)
+    default_path = Path(FILE)
+    return default_path if default_path.is_file() else None
 
 
 def _resolve(path: Path | None, environ: Mapping[str, str], *, plugins: bool) -> tuple[Settings, list[Problem]]:
-    early: list[Problem] = []
-    root, tree = (SourceLocation(FILE, label=FILE), Tree()) if path is None else gather(path, early.append)
+    file_problems: list[Problem] = []
+    root, tree = (SourceLocation(FILE, label=FILE), Tree()) if path is None else gather(path, file_problems.append)
     tree = sources.overlay(tree, environ)
-    process, wrong = sources.process(environ)
+    process, process_problems = sources.process(environ)
     problems = Problems(root, tree.places)
-    for problem in (*early, *wrong):
+    for problem in (*file_problems, *process_problems):
         problems.note(problem)
     settings = resolve(tree, process, problems, path=path, plugins=plugins)
     return settings, problems.listed

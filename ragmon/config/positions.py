@@ -1,4 +1,4 @@
-"""On which line of a TOML file each key stands; tomllib reads values and forgets where they were."""
+"""The line of each key in a TOML file, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 KeyPath = tuple[str | int, ...]
-"""Where a value is: table names, keys, and positions in arrays from 0."""
+"""The path of a value: table names, keys, and array indexes from 0."""
 
-# Possessive quantifiers would say it better, but Debian 12's Python 3.11.2 gets them wrong in a group that repeats.
-# Each repeated alternative starts with another character instead, so that nothing is tried twice.
+# Possessive quantifiers would be clearer, but Python 3.11.2 of Debian 12 handles them wrongly in a repeated group.
+# Instead, each repeated alternative starts with a different character, so that there is no backtracking.
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE: Final = re.compile(r"[ \t]*")
 _KEY: Final = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|[A-Za-z0-9_-]+')
 _SCALAR: Final = re.compile(
-    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'  # up to two quotes may stand right before the closing three
+    r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'  # up to two quotes may come right before the closing three
     r"|'''(?:[^']|'(?!''))*'{3,5}"
     r'|"(?:[^"\\\n]|\\.)*"'
     r"|'[^'\n]*'"
-    r"|[^\s,\[\]{}#\"'][^,\[\]{}#\n]*",  # numbers, booleans, dates (which may hold a space)
+    r"|[^\s,\[\]{}#\"'][^,\[\]{}#\n]*",  # numbers, booleans, dates (which may contain a space)
     re.DOTALL,
 )
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class Repeat(NamedTuple):
-    """A key that is defined again."""
+    """A key that is defined twice: its path, the line of the second definition and that of the first."""
 
     path: KeyPath
     line: int
@@ -44,7 +44,7 @@ def locate(text: str) -> dict[KeyPath, int]:
         text: A TOML document that tomllib accepts.
 
     Returns:
-        Lines, counted from 1. A table's line is that of its header; where it has none, that of its first key.
+        Lines, counted from 1. A table's line is that of its header; without a header, that of its first key.
 
     >>> locate('[sampling]\nkeep = { error = 1.0 }\n')
     {('sampling',): 1, ('sampling', 'keep'): 2, ('sampling', 'keep', 'error'): 2}
@@ -53,12 +53,12 @@ def locate(text: str) -> dict[KeyPath, int]:
 
 
 def repeat(text: str) -> Repeat | None:
-    """The first key or table that is defined twice, which TOML forbids; None where none is."""
+    """The first key or table that is defined twice, which TOML forbids; None if there is none."""
     return next(iter(_Scanner(text).scan().repeats), None)
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """A key the way TOML writes it.
+    """A key in the syntax of TOML.
 
     >>> dotted(("gates", "recall@5", "at_least")), dotted(("refusal", "patterns", 1))
     ('gates."recall@5".at_least', 'refusal.patterns[1]')
@@ -73,12 +73,12 @@ def dotted(path: Iterable[str | int]) -> str:
     return text
 
 
-class _Lost(Exception):  # noqa: N818 - control flow: the text is not TOML from here on
-    """The scanner cannot go on."""
+class _SyntaxStop(Exception):  # noqa: N818 - control flow: the text is not TOML from this position
+    """The scanner cannot continue."""
 
 
 class _Scanner:
-    """Walks over a TOML text once, from left to right."""
+    """A scanner that reads a TOML text once, from left to right."""
 
     def __init__(self, text: str) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -90,26 +90,26 @@ class _Scanner:
         self._lengths: dict[KeyPath, int] = {}
 
     def scan(self) -> _Scanner:
-        """Read to the end, or to where the text stops being TOML: tomllib says what is wrong there."""
+        """Read to the end, or to the first syntax error, which tomllib reports."""
         table: KeyPath = ()
-        with suppress(_Lost, RecursionError, tomllib.TOMLDecodeError):
+        with suppress(_SyntaxStop, RecursionError, tomllib.TOMLDecodeError):
             while not self._at_end():
-                table = self._header() if self._peek("[") else self._pair(table)
+                table = self._header() if self._next_is("[") else self._pair(table)
         return self
 
     def _header(self) -> KeyPath:
-        """`[a.b]` or `[[a.b]]`: the table the following keys belong to."""
-        line, is_array = self._line(), self._peek("[[")
-        self._take("[[" if is_array else "[")
+        """Read `[a.b]` or `[[a.b]]`; return the table that the following keys belong to."""
+        line, is_array = self._line(), self._next_is("[[")
+        self._expect("[[" if is_array else "[")
         keys = self._keys()
-        self._take("]]" if is_array else "]")
+        self._expect("]]" if is_array else "]")
         table: KeyPath = ()
         for key in keys[:-1]:
-            table = self._newest((*table, key))
+            table = self._last_element((*table, key))
             self.lines.setdefault(table, line)
         path = (*table, keys[-1])
         if not is_array:
-            path = self._newest(path)
+            path = self._last_element(path)
             self._define(path, line)
             return path
         self.lines.setdefault(path, line)
@@ -118,14 +118,14 @@ class _Scanner:
         self.lines[(*path, index)] = line
         return (*path, index)
 
-    def _newest(self, path: KeyPath) -> KeyPath:
-        """For an array of tables its last element, to which a header below it belongs."""
+    def _last_element(self, path: KeyPath) -> KeyPath:
+        """The path itself; for an array of tables, its last element, to which the following headers belong."""
         return (*path, self._lengths[path] - 1) if path in self._lengths else path
 
     def _pair(self, table: KeyPath) -> KeyPath:
-        """`a.b = value`."""
+        """Read `a.b = value`."""
         line, keys = self._line(), self._keys()
-        self._take("=")
+        self._expect("=")
         for end in range(1, len(keys)):
             self.lines.setdefault((*table, *keys[:end]), line)
         path = (*table, *keys)
@@ -140,58 +140,58 @@ class _Scanner:
 
     def _keys(self) -> tuple[str, ...]:
         keys = [self._key()]
-        while self._peek("."):
-            self._take(".")
+        while self._next_is("."):
+            self._expect(".")
             keys.append(self._key())
         return tuple(keys)
 
     def _key(self) -> str:
-        self._match(_SPACE)
-        key = self._match(_KEY)
-        self._match(_SPACE)
+        self._consume(_SPACE)
+        key = self._consume(_KEY)
+        self._consume(_SPACE)
         return str(tomllib.loads(f"key = {key}")["key"]) if key[0] in "\"'" else key
 
     def _value(self, path: KeyPath) -> None:
-        self._match(_SPACE)
-        if self._peek("["):
-            self._take("[")
+        self._consume(_SPACE)
+        if self._next_is("["):
+            self._expect("[")
             index = 0
-            while not self._at_end() and not self._peek("]"):
+            while not self._at_end() and not self._next_is("]"):
                 self.lines[(*path, index)] = self._line()
                 self._value((*path, index))
                 index += 1
                 self._comma()
-            self._take("]")
-        elif self._peek("{"):
-            self._take("{")
-            while not self._at_end() and not self._peek("}"):
+            self._expect("]")
+        elif self._next_is("{"):
+            self._expect("{")
+            while not self._at_end() and not self._next_is("}"):
                 self._pair(path)
                 self._comma()
-            self._take("}")
+            self._expect("}")
         else:
-            self._match(_SCALAR)
+            self._consume(_SCALAR)
 
     def _comma(self) -> None:
-        self._match(_BLANK)
-        if self._peek(","):
-            self._take(",")
+        self._consume(_BLANK)
+        if self._next_is(","):
+            self._expect(",")
 
     def _at_end(self) -> bool:
-        self._match(_BLANK)
+        self._consume(_BLANK)
         return self._pos >= len(self._text)
 
-    def _peek(self, sign: str) -> bool:
+    def _next_is(self, sign: str) -> bool:
         return self._text.startswith(sign, self._pos)
 
-    def _take(self, sign: str) -> None:
-        if not self._peek(sign):
-            raise _Lost
+    def _expect(self, sign: str) -> None:
+        if not self._next_is(sign):
+            raise _SyntaxStop
         self._pos += len(sign)
 
-    def _match(self, pattern: re.Pattern[str]) -> str:
+    def _consume(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self._text, self._pos)
         if match is None:
-            raise _Lost
+            raise _SyntaxStop
         self._pos = match.end()
         return match[0]
 

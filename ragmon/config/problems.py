@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: collected, each with its place and what would be right."""
+"""Problems of a configuration: collected, each with file, line, key and a hint what would be right."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _HINTS: Final = {
     "dict_type": ("must be a table", '{ name = "value" }, or a [table] of its own'),
     "model_type": ("must be a table", "{ key = value }, or a [table] of its own"),
 }
-"""What pydantic's own error types mean in ragmon.toml."""
+"""Message and hint for pydantic's own error types."""
 
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where a value was written.
+    """The place where a value was written.
 
     Attributes:
         path: The file as the user named it, or the environment variable.
-        line: Counted from 1; None for the file as a whole and for the environment.
-        label: The file as origins name it: relative to the main file.
-        folder: What relative paths in the value are relative to.
+        line: Counted from 1; None for the whole file and for the environment.
+        label: The file name used in origins: relative to the main file.
+        folder: The folder that relative paths in the value refer to.
     """
 
     path: str
@@ -53,14 +53,14 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a configuration.
 
     Attributes:
-        path: The file, as the user named it.
-        line: The line in it; None where the file as a whole, or the environment, is meant.
-        key: The dotted key; "" where the text is not TOML.
-        message: What is wrong, with the key.
-        value: The offending value; None where it says nothing, or is a secret.
+        path: The file, as the user named it, or the environment variable.
+        line: The line in the file; None for the whole file and for the environment.
+        key: The dotted key; "" if the text is not TOML.
+        message: The description of the problem, including the key.
+        value: The invalid value; None if it is not useful, or a secret.
         hint: What would be right.
     """
 
@@ -75,17 +75,17 @@ class Problem:
         return str(self.error())
 
     def error(self, count: int = 1) -> ConfigError:
-        """The problem as an exception, which says how many there are besides."""
-        more = "" if count == 1 else f" (the first of {count} problems)"
-        return ConfigError(self.message + more, path=self.path, line=self.line, value=self.value, hint=self.hint)
+        """The problem as an exception; its message mentions the total count of problems."""
+        total = "" if count == 1 else f" (the first of {count} problems)"
+        return ConfigError(self.message + total, path=self.path, line=self.line, value=self.value, hint=self.hint)
 
 
 class Problems:
-    """The problems that were found so far, and where every key was written.
+    """The problems found so far, and the place where every key was written.
 
     Args:
-        root: The main file; what a key nobody wrote is held against.
-        places: Where each key was written.
+        root: The main file; the place of keys that are not written anywhere.
+        places: The place of each key.
     """
 
     def __init__(self, root: SourceLocation, places: Mapping[KeyPath, SourceLocation]) -> None:
@@ -102,14 +102,14 @@ class Problems:
         return sorted(self._found.values(), key=lambda problem: (files[problem.path], problem.line or 0))
 
     def where(self, path: KeyPath, scope: KeyPath = ()) -> tuple[SourceLocation, KeyPath]:
-        """The place of a key, or of the nearest table around it.
+        """The place of a key, or of the nearest table that encloses it.
 
         Args:
-            path: The key, as at the top of the file.
-            scope: `("pipelines", name)` to look inside that pipeline first.
+            path: The key, relative to the scope.
+            scope: `("pipelines", name)` to search inside that pipeline first, then at the top level.
 
         Returns:
-            The place, and the key with its scope where it was found inside.
+            The place, and the full key; it includes the scope if the place is inside.
         """
         for end in range(len(path), 0, -1):
             for outer in (scope, ()):
@@ -118,83 +118,85 @@ class Problems:
         return self._places.get(scope, self.root), (*scope, *path)
 
     def written(self, path: KeyPath, scope: KeyPath = ()) -> SourceLocation | None:
-        """The place of a key itself; None where nobody wrote it."""
+        """The place of exactly this key, in the scope or else at the top level; None if it is not written."""
         return self._places.get((*scope, *path)) or self._places.get(path)
 
     def report(self, path: KeyPath, wrong: str, *, scope: KeyPath = (), value: object = None, hint: str = "") -> None:
-        """Note a problem.
+        """Add a problem of a key.
 
         Args:
             path: The key.
             wrong: A predicate: "must be a list".
             scope: `("pipelines", name)` for a key inside a pipeline.
-            value: What was found there.
+            value: The value of the key.
             hint: What would be right.
         """
         place, full = self.where(path, scope)
-        hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
+        is_hidden = isinstance(value, dict) or any(isinstance(part, str) and is_secret(part) for part in path)
         key = dotted(full)
-        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if hidden else value, hint))
+        self.note(Problem(place.path, place.line, key, f"{key} {wrong}", None if is_hidden else value, hint))
 
     def note(self, problem: Problem) -> None:
-        """Note a problem; the same one seen from several pipelines counts once."""
+        """Add a problem; the same problem reported by several pipelines is kept once."""
         self._found.setdefault((problem.path, problem.line, problem.message), problem)
 
 
 def validate(model: type[M], data: Mapping[str, Any], problems: Problems, scope: KeyPath = ()) -> M:
-    """The model of some tables; what is wrong in them is reported and falls back to its default.
+    """Validate tables; each wrong value is reported and replaced by its default.
 
-    So one wrong value hides no other, and what refers to the rest of the file can still be checked.
+    So one wrong value hides no other, and references to other tables can still be checked.
     """
-    rest = deepcopy(dict(data))
+    remaining = deepcopy(dict(data))
     reported = False
     while True:
-        before = deepcopy(rest)
+        before = deepcopy(remaining)
         try:
-            return model.model_validate(rest)
+            return model.model_validate(remaining)
         except ValidationError as error:
-            wrongs = error.errors(include_url=False)
-        for wrong in wrongs:
-            path = tuple(part for part in wrong["loc"] if part != "[key]")
+            errors = error.errors(include_url=False)
+        for detail in errors:
+            path = tuple(part for part in detail["loc"] if part != "[key]")
             if not reported:
-                predicate, hint = _explain(wrong, path, model)
-                problems.report(path, predicate, scope=scope, value=wrong["input"], hint=hint)
-            _drop(rest, path[:-1] if wrong["type"] == "missing" else path)
-        # Nothing more to take out means that the tables are wrong as a whole.
-        rest = {} if rest == before else rest
+                predicate, hint = _explain(detail, path, model)
+                problems.report(path, predicate, scope=scope, value=detail["input"], hint=hint)
+            _remove(remaining, path[:-1] if detail["type"] == "missing" else path)
+        # If nothing was removed, the tables are invalid as a whole.
+        remaining = {} if remaining == before else remaining
         reported = True
 
 
-def _drop(data: dict[str, Any], path: Sequence[str | int]) -> None:
-    """Remove a key; in a list, the whole list goes."""
+def _remove(data: dict[str, Any], path: Sequence[str | int]) -> None:
+    """Remove a key; for an element of a list, remove the whole list."""
     keys = list(path)
     while len(keys) > 1 and isinstance(data.get(str(keys[0])), dict):
         data = data[str(keys.pop(0))]
     data.pop(str(keys[0]), None)
 
 
-def _explain(wrong: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tuple[str, str]:
-    """What a pydantic error says, as a predicate and a hint."""
-    kind, context = wrong["type"], wrong.get("ctx", {})
+def _explain(error: Mapping[str, Any], path: KeyPath, model: type[Table]) -> tuple[str, str]:
+    """Translate a pydantic error into a predicate and a hint."""
+    kind, context = error["type"], error.get("ctx", {})
     if kind == "ragmon":
         return context["message"], context["hint"]
     if kind == "extra_forbidden":
-        return "is not a known key", _neighbours(path, model)
+        return "is not a known key", _unknown_key_hint(path, model)
     if kind == "missing":
         field = field_at(path, model)
         return "is missing", (field.description if field is not None else None) or ""
     if kind == "literal_error":
         allowed = re.findall(r"'([^']*)'", context["expected"])
-        value = wrong["input"]
-        return f"must be {_either(allowed)}", nearest(value, allowed) if isinstance(value, str) else "text in quotes"
+        value = error["input"]
+        return f"must be {_alternatives(allowed)}", nearest(value, allowed) if isinstance(
+            value, str
+        ) else "text in quotes"
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']}", "a whole number"
     if kind == "model_type" and path[:-1] == ("gates",):
         return "is not a known key", f"{nearest(str(path[-1]), RESERVED)} (a gate is a table, [gates.{path[-1]}])"
-    return _HINTS.get(kind, (wrong["msg"], ""))
+    return _HINTS.get(kind, (error["msg"], ""))
 
 
-def _neighbours(path: KeyPath, model: type[Table]) -> str:
+def _unknown_key_hint(path: KeyPath, model: type[Table]) -> str:
     """The hint for an unknown key."""
     key = str(path[-1])
     if model is not ConfigDocument and len(path) == 1 and key in ConfigDocument.model_fields:
@@ -203,13 +205,13 @@ def _neighbours(path: KeyPath, model: type[Table]) -> str:
     return nearest(key, table.model_fields) if table is not None else ""
 
 
-def _either(allowed: Iterable[str]) -> str:
-    *most, last = [f'"{value}"' for value in allowed]
-    return f"{', '.join(most)} or {last}" if most else last
+def _alternatives(allowed: Iterable[str]) -> str:
+    *initial, last = [f'"{value}"' for value in allowed]
+    return f"{', '.join(initial)} or {last}" if initial else last
 
 
 def syntax_problem(place: SourceLocation, message: str, text: str, hint: str) -> Problem:
-    """A line that is not TOML; it is shown unless it may hold a secret."""
+    """The problem of a line that is not TOML; the line is shown unless it may hold a secret."""
     lines = text.splitlines()
     line = lines[place.line - 1].strip() if place.line and place.line <= len(lines) else ""
     return Problem(place.path, place.line, "", message, line if line and not is_secret(line) else None, hint)

@@ -1,6 +1,6 @@
-"""The tables as they hold at the top and inside each pipeline, with their paths joined and their origins kept.
+"""The effective tables at the top level and in each pipeline, and checks that the names they refer to exist.
 
-Pipelines, gold sets, probes and judges, and whether the names they use exist.
+Paths are joined to the folder of their file, and the origin of every value is kept.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from ragmon.core.errors import nearest
 
 M = TypeVar("M", bound=Table)
 DEFAULT: Final = "default"
-"""The origin of a value nobody wrote."""
+"""The origin of a value that is not written anywhere."""
 DEFAULT_PRESET: Final = "default"
-_OWN: Final = ("gold", "probe")
-"""Tables of which a pipeline has only those written inside it."""
+_NOT_INHERITED: Final = ("gold", "probe")
+"""Tables that a pipeline does not inherit from the top level."""
 
 Row = tuple[str, object, str]
-"""A dotted key, its value, where that came from."""
+"""A dotted key, its value, and the origin of the value."""
 
 
 @dataclass(frozen=True)
 class View:
-    """The tables that hold in one place.
+    """The effective tables of the top level, or of one pipeline.
 
     Attributes:
-        tables: Checked; wrong values stand at their defaults.
-        scope: `()` for the top, `("pipelines", name)` for a pipeline.
-        data: The same as they were written, the top's included.
-        own: What is written in this place itself.
+        tables: The validated tables; wrong values are replaced by their defaults.
+        scope: `()` for the top level, `("pipelines", name)` for a pipeline.
+        data: The tables as written, including those inherited from the top level.
+        own: The tables written in this scope itself.
     """
 
     tables: ScopedTable
@@ -50,24 +50,26 @@ class View:
 
 
 Views = Mapping[str | None, View]
-"""The tables of every pipeline by its name, and under None those at the top."""
+"""The effective tables of every pipeline by name; those of the top level under None."""
 
 
 def views_of(data: Mapping[str, Any], problems: Problems) -> tuple[ConfigDocument, Views]:
-    """The tables at the top, and of every `[pipelines.NAME]`: its own keys over those at the top."""
+    """The document, and the effective tables of every scope: a pipeline's tables are merged over the top level."""
     top = {key: value for key, value in data.items() if key != "pipelines"}
-    document = _joined(_with_preset(validate(ConfigDocument, top, problems)), (), problems, ())
+    document = _with_joined_paths(_with_preset(validate(ConfigDocument, top, problems)), (), problems, ())
     views: dict[str | None, View] = {None: View(document, (), top, top)}
-    base = {key: value for key, value in top.items() if key in ScopedTable.model_fields and key not in _OWN}
+    base = {key: value for key, value in top.items() if key in ScopedTable.model_fields and key not in _NOT_INHERITED}
     for name, own in _pipelines(data, problems):
         scope = ("pipelines", name)
-        held = merge(base, own, merged=_is_merged_inside)
-        views[name] = View(_joined(validate(ScopedTable, held, problems, scope), (), problems, scope), scope, held, own)
+        merged = merge(base, own, merged=_is_merged_inside)
+        views[name] = View(
+            _with_joined_paths(validate(ScopedTable, merged, problems, scope), (), problems, scope), scope, merged, own
+        )
     return document, views
 
 
 def _with_preset(document: ConfigDocument) -> ConfigDocument:
-    """Where nobody names a preset, the default one holds, unless gates of one's own take its place."""
+    """Use the default preset if the file names neither a preset nor gates."""
     gates = document.gates
     if gates.preset is not None or gates.own:
         return document
@@ -90,18 +92,18 @@ def _pipelines(data: Mapping[str, Any], problems: Problems) -> Iterator[tuple[st
 
 
 def _is_merged_inside(path: Sequence[str | int]) -> bool:
-    """A pipeline's gate replaces the one of the same name at the top; other tables are merged key by key."""
+    """Whether a table is merged key by key; a pipeline's gate replaces the top-level gate of the same name."""
     return is_merged(path) and not (len(path) > 1 and path[0] == "gates")
 
 
-def _joined(table: M, path: KeyPath, problems: Problems, scope: KeyPath) -> M:
-    """The table with every relative path joined to the folder of the file it was written in."""
-    changed = {}
+def _with_joined_paths(table: M, path: KeyPath, problems: Problems, scope: KeyPath) -> M:
+    """The table, with every relative path joined to the folder of the file it was written in."""
+    joined_values = {}
     for key, value in table:
-        new = _join(value, (*path, key), problems, scope)
-        if new is not value:
-            changed[key] = new
-    return table.model_copy(update=changed) if changed else table
+        joined = _join(value, (*path, key), problems, scope)
+        if joined is not value:
+            joined_values[key] = joined
+    return table.model_copy(update=joined_values) if joined_values else table
 
 
 def _join(value: object, path: KeyPath, problems: Problems, scope: KeyPath) -> object:
@@ -111,18 +113,18 @@ def _join(value: object, path: KeyPath, problems: Problems, scope: KeyPath) -> o
         return tuple(_join(entry, path, problems, scope) for entry in value)
     if isinstance(value, dict) and any(isinstance(entry, Table) for entry in value.values()):
         return {key: _join(entry, (*path, key), problems, scope) for key, entry in value.items()}
-    return _joined(value, path, problems, scope) if isinstance(value, Table) else value
+    return _with_joined_paths(value, path, problems, scope) if isinstance(value, Table) else value
 
 
 def origins(view: View, problems: Problems) -> Iterator[Row]:
-    """Every value of a view but the gates': at the top all of them, in a pipeline those written inside it."""
+    """The rows of a view except gates: at the top level all values, in a pipeline the values written inside it."""
     for path, value in flatten(view.tables):
-        if not view.scope or _has(view.own, path):
-            place = problems.written(path, view.scope) if _has(view.data, path) else None
+        if not view.scope or _has_key(view.own, path):
+            place = problems.written(path, view.scope) if _has_key(view.data, path) else None
             yield dotted((*view.scope, *path)), value, DEFAULT if place is None else place.origin
 
 
-def _has(data: Any, path: Sequence[str]) -> bool:
+def _has_key(data: Any, path: Sequence[str]) -> bool:
     for key in path:
         if not isinstance(data, dict) or key not in data:
             return False
@@ -132,12 +134,12 @@ def _has(data: Any, path: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Declared:
-    """The names the rest of the file may use.
+    """The declared names, to which other tables may refer.
 
     Attributes:
         pipelines: The configured pipelines.
-        default: The one of calls that name none.
-        gold: Every gold set somebody wrote down, also those that are wrong.
+        default: The pipeline of calls that name none.
+        gold: All gold sets in the file, including those with problems.
     """
 
     pipelines: tuple[str, ...]
@@ -146,10 +148,10 @@ class Declared:
 
 
 def declared(document: ConfigDocument, views: Views) -> Declared:
-    """The names that are declared.
+    """Collect the declared names.
 
-    `[pipeline]` and `[pipelines.NAME]` declare pipelines; where there is neither, all tables are those of one pipeline
-    called `default`.
+    `[pipeline]` and `[pipelines.NAME]` declare pipelines; without either, all tables belong to one pipeline called
+    `default`.
     """
     tables = (view.own.get("gold") for view in views.values())
     gold = frozenset(name for table in tables if isinstance(table, dict) for name in table)
@@ -162,31 +164,31 @@ def declared(document: ConfigDocument, views: Views) -> Declared:
 
 
 def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldSpec, ...]:
-    """The gold sets, those of one pipeline first: where two hold the same question, the nearer one wins."""
-    found: dict[str, GoldSpec] = {}
+    """The gold sets, those of one pipeline first: they take precedence if two sets hold the same question."""
+    specs: dict[str, GoldSpec] = {}
     for pipeline, view in views.items():
         for name, table in view.tables.gold.items():
             report = partial(problems.report, scope=view.scope)
-            if name in found:
+            if name in specs:
                 hint = "gold sets are told apart by their names in every series: choose another"
                 report(("gold", name), "is defined twice", hint=hint)
             if name == constants.LABELS:
                 hint = "what people say of answers is shown as gold of this name: choose another"
                 report(("gold", name), "is taken", hint=hint)
             _check_pipeline(("gold", name, "pipeline"), table, pipeline, known, report)
-            rest = {key: value for key, value in table if key not in ("path", "pipeline")}
-            found[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **rest)
-    return tuple(sorted(found.values(), key=lambda spec: spec.pipeline is None))
+            fields = {key: value for key, value in table if key not in ("path", "pipeline")}
+            specs[name] = GoldSpec(name, table.path, table.pipeline or pipeline, **fields)
+    return tuple(sorted(specs.values(), key=lambda spec: spec.pipeline is None))
 
 
 def _check_pipeline(
-    path: tuple[str, ...], table: GoldTable, inside: str | None, known: Declared, report: Callable[..., None]
+    path: tuple[str, ...], table: GoldTable, enclosing: str | None, known: Declared, report: Callable[..., None]
 ) -> None:
-    """Whether the pipeline a gold set names exists, and is the one it stands in."""
+    """Check that the pipeline of a gold set exists, and is the one whose table holds the set."""
     if table.pipeline is None:
         return
-    if inside is not None and table.pipeline != inside:
-        hint = f"it stands inside {inside} and belongs to it: leave pipeline out"
+    if enclosing is not None and table.pipeline != enclosing:
+        hint = f"it stands inside {enclosing} and belongs to it: leave pipeline out"
         report(path, "contradicts its place", value=table.pipeline, hint=hint)
     elif table.pipeline not in known.pipelines:
         hint = f'{nearest(table.pipeline, known.pipelines)}; or declare it: [pipelines."{table.pipeline}"]'
@@ -196,39 +198,41 @@ def _check_pipeline(
 def probe_specs(
     views: Views, gold: Mapping[str, GoldSpec], known: Declared, problems: Problems
 ) -> tuple[ProbeSpec, ...]:
-    """What is sent, and through which pipeline: the one it stands in, else the one of its gold set, else the default.
+    """The probes; the pipeline of each is the one whose table holds it, else that of its gold set, else the default.
 
     Args:
         views: All tables.
         gold: The gold sets by name.
         known: The declared names.
-        problems: Where problems are reported.
+        problems: Problems are reported here.
     """
-    found: dict[str, ProbeSpec] = {}
+    specs: dict[str, ProbeSpec] = {}
     for pipeline, view in views.items():
         for name, table in view.tables.probe.items():
             report = partial(problems.report, scope=view.scope)
-            if name in found:
+            if name in specs:
                 report(("probe", name), "is defined twice", hint="probes are told apart by their names: choose another")
-            chosen = _gold_of(name, table, gold, known, report)
-            if chosen is not None:
-                target = pipeline or chosen.pipeline or known.default
-                _check_target(name, target, chosen, known, report)
-                found[name] = ProbeSpec(name, target, chosen.name, **{k: v for k, v in table if k != "gold"})
-    return tuple(found.values())
+            gold_set = _gold_set_of(name, table, gold, known, report)
+            if gold_set is not None:
+                probed_pipeline = pipeline or gold_set.pipeline or known.default
+                _check_probed_pipeline(name, probed_pipeline, gold_set, known, report)
+                specs[name] = ProbeSpec(name, probed_pipeline, gold_set.name, **{k: v for k, v in table if k != "gold"})
+    return tuple(specs.values())
 
 
-def _check_target(name: str, target: str, chosen: GoldSpec, known: Declared, report: Callable[..., None]) -> None:
-    if target not in known.pipelines:
+def _check_probed_pipeline(
+    name: str, pipeline: str, gold_set: GoldSpec, known: Declared, report: Callable[..., None]
+) -> None:
+    if pipeline not in known.pipelines:
         hint = f"write it inside one, [pipelines.NAME.probe.{name}], or give its gold set a pipeline"
         report(("probe", name), "does not say which pipeline it probes", hint=hint)
-    elif chosen.pipeline not in (None, target):
-        wrong = f"names a gold set that does not judge {target}"
-        report(("probe", name, "gold"), wrong, value=chosen.name, hint=f"it judges {chosen.pipeline}")
+    elif gold_set.pipeline not in (None, pipeline):
+        wrong = f"names a gold set that does not judge {pipeline}"
+        report(("probe", name, "gold"), wrong, value=gold_set.name, hint=f"it judges {gold_set.pipeline}")
 
 
 def check_judges(views: Views, problems: Problems) -> None:
-    """Whether every judge that is a model says what it is asked."""
+    """Check that every judge with a model has a kind."""
     for view in views.values():
         for name, table in view.tables.judges.items():
             if table.url is not None and table.asks(name) is None:
@@ -237,19 +241,19 @@ def check_judges(views: Views, problems: Problems) -> None:
                 problems.report(("judges", name), "does not say what the model is asked", scope=view.scope, hint=hint)
 
 
-def _gold_of(
+def _gold_set_of(
     name: str, table: ProbeTable, gold: Mapping[str, GoldSpec], known: Declared, report: Callable[..., None]
 ) -> GoldSpec | None:
-    """The gold set a probe asks; None where it cannot be told, which is reported."""
+    """The gold set of a probe; None, with a problem reported, if it is not clear."""
     path = ("probe", name, "gold")
     if table.gold is None and len(known.gold) != 1:
         report(path, "is missing", hint=f"a probe asks the questions of a gold set: {nearest('', known.gold)}")
         return None
-    wanted = table.gold or next(iter(known.gold))
-    if wanted not in known.gold:
-        report(path, "names no gold set", value=wanted, hint=nearest(wanted, known.gold))
+    gold_name = table.gold or next(iter(known.gold))
+    if gold_name not in known.gold:
+        report(path, "names no gold set", value=gold_name, hint=nearest(gold_name, known.gold))
         return None
-    chosen = gold.get(wanted)
-    if chosen is not None and constants.PROBE not in chosen.use:
-        report(path, "is not used for probes", value=wanted, hint=f'add "probe" to use of [gold.{wanted}]')
-    return chosen
+    spec = gold.get(gold_name)
+    if spec is not None and constants.PROBE not in spec.use:
+        report(path, "is not used for probes", value=gold_name, hint=f'add "probe" to use of [gold.{gold_name}]')
+    return spec

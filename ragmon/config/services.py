@@ -1,4 +1,4 @@
-"""The tables of what runs beside scoring: probes, judges, labels, links, the server, the export."""
+"""The tables of what runs beside scoring: probes, judges, labels, links, the server and the export."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ragmon.core.errors import nearest
 from ragmon.metrics.grounding import Groundedness
 
 RECORD_FIELDS: Final = ("claim", "citations", "retrieved", "candidates", "index_hash", "build", "session", "tags")
-"""What can be read from a reply; `ragmon.record` takes the same names."""
+"""The fields that can be read from a reply; `ragmon.record` takes the same names."""
 
 
 def _target(value: str) -> str:
@@ -58,15 +58,15 @@ class ProbeTable(Table):
 
     Attributes:
         target: `module:function`, or an http(s) address.
-        gold: The gold set; None takes the only one.
-        every: Time between rounds.
-        max_per_day: Requests a day at most.
-        concurrency: Requests at once.
-        timeout: Of one request.
-        headers: Sent with each request.
-        body: What is posted; `{question}` is replaced.
-        answer: Where the record's fields are in the reply; empty tries every known shape.
-        on_look: A look alarm sends the whole set at once.
+        gold: The gold set; None for the only one.
+        every: The time in which all questions are sent once.
+        max_per_day: The greatest number of requests a day.
+        concurrency: The number of concurrent requests.
+        timeout: The timeout of one request.
+        headers: HTTP headers of each request.
+        body: The body of each request; `{question}` is replaced.
+        answer: The paths of the record's fields in the reply; empty tries every known format.
+        on_look: Whether a `look` alarm sends all questions at once.
     """
 
     target: Annotated[str, AfterValidator(_target)] = Field(description='target = "myapp.rag:answer"')
@@ -83,7 +83,7 @@ class ProbeTable(Table):
     on_look: bool = True
 
     @model_validator(mode="after")
-    def _body_asks(self) -> ProbeTable:
+    def _body_has_question(self) -> ProbeTable:
         if self.target.startswith("http") and "{question}" not in self.body:
             raise wrong("has a body without the question", "write {question} where the question belongs")
         return self
@@ -93,20 +93,20 @@ JudgeKind = Literal["contextual_precision", "faithfulness"]
 
 
 class JudgeTable(Table):
-    """What scores answers: a model at an address, or the function `@ragmon.judge` gave this name. It never gates alone.
+    """A judge: a model at an address, or a function registered with `@ragmon.judge`. No gate is on its score alone.
 
     Attributes:
-        url: The address of an OpenAI-compatible API; None where the judge is a function.
+        url: The address of an OpenAI-compatible API; None if the judge is a function.
         model: The model's name there.
-        kind: What it is asked; None takes the table's name.
-        api_key_file: Holds the key, which goes to this address alone.
-        sample: Share of the records it looks at.
-        max_per_day: Requests a day at most, retries included; days begin at midnight UTC.
-        threshold: From which score on an answer is a success.
+        kind: What the model evaluates; None for the table's name.
+        api_key_file: The file with the key, which is sent to this address only.
+        sample: The share of records it scores.
+        max_per_day: The greatest number of requests a day, including retries; days begin at midnight UTC.
+        threshold: The least score of a success.
         include_reason: Ask for reasons.
-        strict: Only a perfect score counts; every other is 0.
-        timeout: Of one judgement, retries included.
-        concurrency: Judgements at once.
+        strict: Only a perfect score counts; every other score becomes 0.
+        timeout: The timeout of one judgement, including retries.
+        concurrency: The number of concurrent judgements.
     """
 
     url: Url | None = None
@@ -122,23 +122,23 @@ class JudgeTable(Table):
     concurrency: Count = 2
 
     def asks(self, name: str) -> JudgeKind | None:
-        """What a model is asked by the judge of this name; None where it is a function, or nobody says."""
+        """The kind of the judge of this name; None if it is a function, or if the kind is not known."""
         if self.url is None or self.kind is not None:
             return None if self.url is None else self.kind
         return next((kind for kind in get_args(JudgeKind) if kind == name), None)
 
     @model_validator(mode="after")
-    def _whole(self) -> JudgeTable:
+    def _model_and_address(self) -> JudgeTable:
         if self.url is not None and self.model is None:
             raise wrong("has an address without a model", 'model = "the model\'s name"')
-        of_a_model = [key for key in ("model", "kind", "api_key_file") if getattr(self, key) is not None]
-        if self.url is None and of_a_model:
-            raise wrong(f"has {of_a_model[0]} without an address", 'url = "https://judge.example/v1"')
+        model_keys = [key for key in ("model", "kind", "api_key_file") if getattr(self, key) is not None]
+        if self.url is None and model_keys:
+            raise wrong(f"has {model_keys[0]} without an address", 'url = "https://judge.example/v1"')
         return self
 
 
 class ColumnsTable(Table):
-    """Which column of a label file holds which field."""
+    """The column of a label file for each field."""
 
     trace_id: Text = "trace_id"
     correct: Text = "correct"
@@ -157,9 +157,9 @@ class LabelValuesTable(Table):
 
     @model_validator(mode="after")
     def _disjoint(self) -> LabelValuesTable:
-        both = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
-        if both:
-            raise wrong(f"has {min(both)!r} for both true and false", "a word means one of them")
+        shared = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
+        if shared:
+            raise wrong(f"has {min(shared)!r} for both true and false", "a word means one of them")
         return self
 
 
@@ -170,13 +170,13 @@ def _proxy(value: str) -> str:
 
 
 class LabelsTable(Table):
-    """How label files are read, and what labels are made more certain by.
+    """How label files are read, and the proxy score for estimates from labels.
 
     Attributes:
-        column: Which column of a file holds which field.
+        column: The column of a file for each field.
         values: Words that stand for true and false.
-        proxy: The score that says something of all answers, where labels say it of some: `judge_…`, or `groundedness`.
-            None takes the first judge there is, else groundedness.
+        proxy: The score that all answers have, while only some have labels: `judge_…` or `groundedness`. None for the
+            first judge, or groundedness if there is none.
     """
 
     column: ColumnsTable = ColumnsTable()
@@ -191,12 +191,12 @@ def _trace_link(value: str) -> str:
 
 
 class LinksTable(Table):
-    """Addresses alarms and pages link to.
+    """Addresses that alarms and HTML pages link to.
 
     Attributes:
-        trace: A trace, `{trace_id}` in it.
-        runbook: The runbook, `{alert}` where an alert's name in lower case belongs.
-        dashboard: The Grafana that has the dashboards.
+        trace: The address of a trace; `{trace_id}` is replaced.
+        runbook: The address of the runbook; `{alert}` is replaced by the alert's name in lower case.
+        dashboard: The address of the Grafana with the dashboards.
     """
 
     trace: Annotated[Url, AfterValidator(_trace_link)] | None = None
@@ -235,15 +235,16 @@ class ServeTable(Table):
     """The server.
 
     Attributes:
-        otlp, grpc: Where producers write.
-        admin: The read-only side.
-        hosts: The names clients ask for, beside addresses, localhost and what the machine calls itself.
-        token_file: The bearer token of the write side.
-        tls: `off`, `upstream` (a proxy ends it) or a certificate.
-        state_dir: Where the journal and checkpoints lie.
-        retention: How long rows are kept.
-        max_size: How large the journal may grow.
-        max_series: How many Prometheus series there may be: pipelines nobody configured share what is left of them.
+        otlp, grpc: The OTLP receivers over HTTP and gRPC; `otlp` also accepts labels and acknowledgements.
+        admin: The read-only admin port.
+        hosts: Host names allowed in requests, beside IP addresses, localhost and the names of the machine.
+        token_file: The file with the bearer token of the write ports.
+        tls: `off`, `upstream` (a proxy terminates TLS) or a certificate.
+        state_dir: The folder of the journal and the checkpoints.
+        retention: How long the journal keeps rows.
+        max_size: The greatest size of the journal.
+        max_series: The greatest number of Prometheus series; unconfigured pipelines share what the configured ones
+            leave.
     """
 
     otlp: Listen = Address("127.0.0.1", 4318)
@@ -259,16 +260,16 @@ class ServeTable(Table):
 
 
 class ExportTable(Table):
-    """Where capture sends; neither of the first two means an in-process monitor.
+    """Where capture exports records; if neither `endpoint` nor `jsonl` is set, a monitor runs in the process.
 
     Attributes:
-        endpoint: A server that takes OTLP.
-        jsonl: A trace log.
-        rotate_size: From which size the log is put aside and a new one begun.
-        rotate_every: After which time.
-        fsync: When the disk must have a line of the log.
-        scores: The application's own tracing backend, which gets the scores of the traces it keeps, over OTLP.
-        score_spans: Send them as OpenInference EVALUATOR spans as well.
+        endpoint: The address of an OTLP receiver.
+        jsonl: The trace log to write.
+        rotate_size: The size at which the log is rotated.
+        rotate_every: The age at which it is rotated.
+        fsync: When lines of the log are synced to disk.
+        scores: The application's own tracing backend; it receives the scores of the traces it keeps, over OTLP.
+        score_spans: Send the scores as OpenInference EVALUATOR spans as well.
     """
 
     endpoint: Url | None = None
@@ -280,7 +281,7 @@ class ExportTable(Table):
     score_spans: bool = False
 
     @model_validator(mode="after")
-    def _one_sink(self) -> ExportTable:
+    def _one_exporter(self) -> ExportTable:
         if self.endpoint is not None and self.jsonl is not None:
             raise wrong("has both endpoint and jsonl", "keep one: a server or a file")
         return self

@@ -1,4 +1,4 @@
-"""The resolved configuration: what everything else reads."""
+"""The resolved configuration, read by all other packages."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class GoldSpec:
     """A gold set to load.
 
     Attributes:
-        name: How gates and series call it.
-        paths: Its files, relative ones already joined to the folder of the file that names them.
-        pipeline: The pipeline it judges; None for any.
-        use: Which records may match it.
-        tags: Slices every item belongs to.
+        name: Its name in gates and series.
+        paths: Its files; relative paths are already joined to the folder of the file that names them.
+        pipeline: The pipeline it belongs to; None for all.
+        use: The sources of records that may match it: `probe`, `match`.
+        tags: Tags that every item has.
         match: How gold texts are compared with contexts.
-        frozen: What was frozen of it; None: whatever its files say is taken.
-        key_file: The secret that is signed with.
-        embed: The function that makes vectors of texts; None: wordings alone are matched.
+        frozen: The file written by `ragmon gold freeze` that its files must match; None for no check.
+        key_file: The key of the signature of `frozen`.
+        embed: The function that embeds texts for matching by meaning; None: questions are matched by wording only.
     """
 
     name: str
@@ -65,23 +65,23 @@ class ProbeSpec:
 
     @property
     def asks(self) -> str:
-        """The target as it may be shown: a login and what stands in a query are secrets."""
+        """The target for display: credentials and the query string are removed, because they may hold secrets."""
         scheme, slashes, rest = self.target.partition("?")[0].rpartition("//")
         return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """What holds for one pipeline.
+    """The settings of one pipeline.
 
     Attributes:
         name: The pipeline.
-        sampling, capture, refusal, slices, metrics: What is kept, seen and computed.
-        gates: In the order they are reported; a gate without a source takes the first that has data.
-        mode: How verdicts are given.
-        on_insufficient: What too little data means for the whole.
+        sampling, capture, refusal, slices, metrics: The tables of these names.
+        gates: In the order of the report; a gate without a source uses the first source that has data.
+        mode: How verdicts are computed: `interval` or `point`.
+        on_insufficient: The effect of insufficient gates on the overall verdict.
         alarms, judges, labels, links, export: The tables of these names.
-        probed: Gold questions are sent through it.
+        probed: Whether gold questions are sent through it.
     """
 
     name: str
@@ -102,31 +102,31 @@ class PipelineSettings:
 
     @property
     def proxy(self) -> str:
-        """The score by which labels are made more certain."""
+        """The score of all answers that narrows estimates from labels (prediction-powered inference)."""
         judges = [f"{JUDGE_PREFIX}{name}" for name in sorted(self.judges)]
         return self.labels.proxy or next(iter(judges), Groundedness.name)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything ragmon.toml, the environment and the defaults say together.
+    """The whole configuration, from ragmon.toml, the environment and the defaults.
 
     Attributes:
         path: The main file; None for the built-in defaults.
-        build: The application's build; "" where nobody says.
-        service: Its OpenTelemetry service name; "" where nobody says.
-        disabled: Nothing is captured.
-        windows: Spans in seconds by name.
+        build: The application's build; "" if it is not set.
+        service: Its OpenTelemetry service name; "" if it is not set.
+        disabled: Whether capture is switched off.
+        windows: Window lengths in seconds by name.
         plugins: Modules that register metrics.
-        pipeline: The name of calls that name no pipeline.
-        pipelines: The pipelines that are configured, by name.
-        common: What holds for a pipeline nobody configured.
-        gold: The gold sets; one that belongs to a pipeline stands before those for any.
-        probes: What is sent.
-        alarms, judges, labels, links, export: The tables at the top of the file.
-        serve: The server.
+        pipeline: The default pipeline: that of calls that name none.
+        pipelines: The configured pipelines by name.
+        common: The settings of unconfigured pipelines.
+        gold: The gold sets; those of one pipeline come before those for all.
+        probes: The probes.
+        alarms, judges, labels, links, export: The tables at the top level of the file.
+        serve: The table of the server.
         values: Every value by its dotted key.
-        origins: Where each of `values` comes from: `default`, `ragmon.toml:12`, `environment RAGMON_SAMPLE`.
+        origins: The origin of each of `values`: `default`, `ragmon.toml:12`, `environment RAGMON_SAMPLE`.
     """
 
     path: Path | None
@@ -150,37 +150,37 @@ class Settings:
     origins: Mapping[str, str] = field(repr=False)
 
     def of(self, pipeline: str) -> PipelineSettings:
-        """The settings of a pipeline; one nobody configured has those at the top of the file."""
-        found = self.pipelines.get(pipeline)
-        if found is not None:
-            return found
+        """The settings of a pipeline; an unconfigured pipeline has those of the top level of the file."""
+        configured = self.pipelines.get(pipeline)
+        if configured is not None:
+            return configured
         gates = tuple(replace(gate, pipeline=pipeline) for gate in self.common.gates)
         return replace(self.common, name=pipeline, gates=gates)
 
     def policy(self, pipeline: str | None = None, *, live: bool = False) -> Policy:
-        """The gates, ready to be judged.
+        """The gates as a policy.
 
         Args:
-            pipeline: Those of one pipeline; None for all that are configured.
-            live: Gates that name no source get their default one; otherwise they take the first that has data,
-                which is what files need whose records name none.
+            pipeline: Only the gates of this pipeline; None for all configured pipelines.
+            live: Gates that name no source get their default source. Otherwise they use the first source that has
+                data, because records in files may name no source.
 
         Raises:
-            ConfigError: The pipelines give their verdicts in different ways, so they have no joint verdict.
+            ConfigError: The pipelines differ in how verdicts are computed, so there is no joint verdict.
         """
-        chosen = [self.of(pipeline)] if pipeline is not None else list(self.pipelines.values())
-        ways = {(one.mode, one.on_insufficient) for one in chosen}
-        if len(ways) > 1:
+        pipelines = [self.of(pipeline)] if pipeline is not None else list(self.pipelines.values())
+        verdict_settings = {(settings.mode, settings.on_insufficient) for settings in pipelines}
+        if len(verdict_settings) > 1:
             raise ConfigError(
                 "the pipelines differ in gates.verdict or gates.on_insufficient",
                 path=str(self.path or ""),
                 hint=f"judge one at a time: {', '.join(self.pipelines)}",
             )
-        mode, on_insufficient = ways.pop()
+        mode, on_insufficient = verdict_settings.pop()
         gates = [
-            replace(gate, source=default_source(gate, probed=one.probed)) if live and gate.source is None else gate
-            for one in chosen
-            for gate in one.gates
+            replace(gate, source=default_source(gate, probed=settings.probed)) if live and gate.source is None else gate
+            for settings in pipelines
+            for gate in settings.gates
         ]
         return Policy(
             tuple(gates),
@@ -192,11 +192,11 @@ class Settings:
         )
 
     def build_metrics(self) -> dict[str, Metric]:
-        """Every metric that is counted, by key: all registered ones at the configured cuts, judges', and gates'."""
-        shared = (self.common, *self.pipelines.values())
-        ks = sorted({k for one in shared for k in one.metrics.k})
-        judges = (judged(name)() for name in sorted({name for one in shared for name in one.judges}))
-        gates = (gate for one in self.pipelines.values() for gate in one.gates if gate.kind == "threshold")
+        """All metrics by key: the registered ones at the configured values of k, those of judges and those of gates."""
+        scopes = (self.common, *self.pipelines.values())
+        ks = sorted({k for scope in scopes for k in scope.metrics.k})
+        judges = (judged(name)() for name in sorted({name for scope in scopes for name in scope.judges}))
+        gates = (gate for scope in self.pipelines.values() for gate in scope.gates if gate.kind == "threshold")
         scores = {metric.key: metric for metric in judges}
         return {**build(ks), **scores, **{gate.metric: base.parse(gate.metric) for gate in gates}}
 
@@ -206,7 +206,7 @@ def default_source(gate: Gate, *, probed: bool) -> str:
 
     Args:
         gate: The gate.
-        probed: Gold questions are sent through its pipeline.
+        probed: Whether gold questions are sent through its pipeline.
     """
     if gate.kind != "threshold":
         return constants.LIVE

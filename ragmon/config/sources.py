@@ -1,6 +1,6 @@
-"""Reading ragmon.toml and what it extends into one tree that knows where everything stood.
+"""Reads ragmon.toml, the files it extends and the environment into one tree, with the place of every key.
 
-What the environment says: it wins over ragmon.toml and loses against arguments.
+The environment overrides ragmon.toml; arguments override the environment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ragmon.core.constants import DISABLED, ON
 from ragmon.core.errors import ConfigError
 
 MAX_BYTES: Final = 2**20
-_AT: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")
+_POSITION: Final = re.compile(r" \((?:at line (\d+), column (\d+)|at end of document)\)$")
 _SYNTAX_HINTS: Final = {
     "Invalid value": 'text and durations stand in quotes: window = "5m"',
     "Expected '=' after a key": 'a line is key = value, a table is [name]; "recall@5" is quoted',
@@ -33,7 +33,7 @@ _SYNTAX_HINTS: Final = {
 
 @dataclass
 class Tree:
-    """Tables, and where each of their keys was written."""
+    """Tables, and the place where each key was written."""
 
     data: dict[str, Any] = field(default_factory=dict)
     places: dict[KeyPath, SourceLocation] = field(default_factory=dict)
@@ -51,34 +51,36 @@ def read_text(path: Path) -> str:
     """The text of a configuration file.
 
     Raises:
-        ConfigError: It is not there, no file, too large, not readable or not UTF-8.
+        ConfigError: It does not exist, is no file, too large, not readable or not UTF-8.
     """
-    shown = str(path)
+    path_text = str(path)
     try:
         with path.open("rb") as handle:
             raw = handle.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError("there is no such file", path=shown, hint="name it with --config or RAGMON_CONFIG") from None
+        raise ConfigError(
+            "there is no such file", path=path_text, hint="name it with --config or RAGMON_CONFIG"
+        ) from None
     except IsADirectoryError:
-        raise ConfigError("is a directory", path=shown, hint="name the file in it, such as ragmon.toml") from None
+        raise ConfigError("is a directory", path=path_text, hint="name the file in it, such as ragmon.toml") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot be read: {reason}", path=shown, hint="make it a readable file") from None
+        raise ConfigError(f"cannot be read: {reason}", path=path_text, hint="make it a readable file") from None
     if len(raw) > MAX_BYTES:
-        raise ConfigError("is larger than 1 MiB", path=shown, hint="this is not a configuration; name another file")
+        raise ConfigError("is larger than 1 MiB", path=path_text, hint="this is not a configuration; name another file")
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         bad = raw[error.start : error.end]
-        raise ConfigError("is not UTF-8", path=shown, line=line, value=bad, hint="save the file as UTF-8") from None
+        raise ConfigError("is not UTF-8", path=path_text, line=line, value=bad, hint="save the file as UTF-8") from None
 
 
 def parse(text: str, place: SourceLocation) -> Tree:
     """The tables of one file.
 
     Args:
-        text: Its content.
+        text: The content of the file.
         place: The file.
 
     Raises:
@@ -96,40 +98,40 @@ def parse(text: str, place: SourceLocation) -> Tree:
 
 
 def _syntax(message: str, text: str, place: SourceLocation) -> Problem:
-    again = repeat(text)
-    if again is not None:
-        key = dotted(again.path)
-        wrong = f"{key} is set twice, first on line {again.first}"
-        return Problem(place.path, again.line, key, wrong, None, "keep one of the two")
-    at = _AT.search(message)
-    line = int(at[1]) if at and at[1] else len(text.splitlines()) or 1
-    column = f" (column {at[2]})" if at and at[2] else ""
-    what = _AT.sub("", message)
-    hint = next((hint for start, hint in _SYNTAX_HINTS.items() if what.startswith(start)), "ragmon.toml is TOML 1.0")
-    where = SourceLocation(place.path, line)
-    return syntax_problem(where, f"not TOML: {what[:1].lower()}{what[1:]}{column}", text, hint)
+    duplicate = repeat(text)
+    if duplicate is not None:
+        key = dotted(duplicate.path)
+        wrong = f"{key} is set twice, first on line {duplicate.first}"
+        return Problem(place.path, duplicate.line, key, wrong, None, "keep one of the two")
+    position = _POSITION.search(message)
+    line = int(position[1]) if position and position[1] else len(text.splitlines()) or 1
+    column = f" (column {position[2]})" if position and position[2] else ""
+    reason = _POSITION.sub("", message)
+    hint = next((hint for start, hint in _SYNTAX_HINTS.items() if reason.startswith(start)), "ragmon.toml is TOML 1.0")
+    line_place = SourceLocation(place.path, line)
+    return syntax_problem(line_place, f"not TOML: {reason[:1].lower()}{reason[1:]}{column}", text, hint)
 
 
 def chain(path: Path) -> list[Path]:
-    """A file and those it extends, as far as they can be read."""
-    found: list[Path] = []
-    while path not in found:
-        found.append(path)
+    """The paths of a file and of all files it extends, as far as they can be read."""
+    paths: list[Path] = []
+    while path not in paths:
+        paths.append(path)
         try:
             extend = tomllib.loads(read_text(path)).get("extend")
         except (ConfigError, ValueError):
             break
         if isinstance(extend, str) and extend:
             path = path.parent / Path(extend).expanduser()
-    return found
+    return paths
 
 
 def gather(path: Path, report: Callable[[Problem], None]) -> tuple[SourceLocation, Tree]:
-    """A file and everything it extends, merged: the extending file wins.
+    """Read a file and all files it extends, and merge them; the extending file takes precedence.
 
     Args:
         path: The main file.
-        report: Is told of problems with extended files and of text that is not TOML.
+        report: Called with each problem of an extended file, and if a text is not TOML.
 
     Returns:
         The main file, and the merged tree.
@@ -138,12 +140,14 @@ def gather(path: Path, report: Callable[[Problem], None]) -> tuple[SourceLocatio
         ConfigError: The main file cannot be read.
     """
     root = SourceLocation(str(path), None, path.name, path.parent)
-    tree = _follow(path, root, (_real(path),), report)
+    tree = _read_extended(path, root, (_resolved_path(path),), report)
     return root, tree
 
 
-def _follow(path: Path, place: SourceLocation, chain: tuple[Path, ...], report: Callable[[Problem], None]) -> Tree:
-    """One file on top of what it extends; `chain` holds the files on the way here, the main one first."""
+def _read_extended(
+    path: Path, place: SourceLocation, chain: tuple[Path, ...], report: Callable[[Problem], None]
+) -> Tree:
+    """One file merged over what it extends; `chain` holds the files from the main one to this one."""
     text = read_text(path)
     try:
         tree = parse(text, place)
@@ -153,25 +157,45 @@ def _follow(path: Path, place: SourceLocation, chain: tuple[Path, ...], report: 
     extend = tree.data.get("extend")
     if not isinstance(extend, str) or not extend:
         return tree
-    base = path.parent / Path(extend).expanduser()
-    here = tree.places[("extend",)]
-    real = _real(base)
-    if real in chain:
-        circle = " -> ".join(file.name for file in (*chain, real))
-        report(Problem(here.path, here.line, "extend", f"extend goes in a circle: {circle}", None, "drop one extend"))
+    base_path = path.parent / Path(extend).expanduser()
+    extend_place = tree.places[("extend",)]
+    base_real = _resolved_path(base_path)
+    if base_real in chain:
+        cycle = " -> ".join(file.name for file in (*chain, base_real))
+        report(
+            Problem(
+                extend_place.path,
+                extend_place.line,
+                "extend",
+                f"extend goes in a circle: {cycle}",
+                None,
+                "drop one extend",
+            )
+        )
         return tree
-    label = os.path.relpath(real, chain[0].parent)
+    label = os.path.relpath(base_real, chain[0].parent)
     try:
-        below = _follow(base, SourceLocation(str(base), None, label, base.parent), (*chain, real), report)
+        base_tree = _read_extended(
+            base_path, SourceLocation(str(base_path), None, label, base_path.parent), (*chain, base_real), report
+        )
     except ConfigError as error:
-        hint = f"the path is relative to {here.path}; {error.hint}"
-        report(Problem(here.path, here.line, "extend", f"extend names a file nobody can use: {error}", None, hint))
+        hint = f"the path is relative to {extend_place.path}; {error.hint}"
+        report(
+            Problem(
+                extend_place.path,
+                extend_place.line,
+                "extend",
+                f"extend names a file nobody can use: {error}",
+                None,
+                hint,
+            )
+        )
         return tree
-    return Tree(merge(below.data, tree.data), {**below.places, **tree.places})
+    return Tree(merge(base_tree.data, tree.data), {**base_tree.places, **tree.places})
 
 
-def _real(path: Path) -> Path:
-    """The one name of a file; of one the system refuses, the name it was given: reading it says what is wrong."""
+def _resolved_path(path: Path) -> Path:
+    """The resolved path of a file; the absolute path if it cannot be resolved: reading it then reports the problem."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):
@@ -185,19 +209,19 @@ def merge(
     merged: Callable[[Sequence[str | int]], bool] = is_merged,
     at: KeyPath = (),
 ) -> dict[str, Any]:
-    """Two trees of tables as one; `top` wins.
+    """Merge two trees of tables; `top` takes precedence.
 
     Args:
-        base: What is extended.
-        top: What extends it.
-        merged: Whether tables at a key are merged; otherwise the later one replaces the earlier.
-        at: The key both trees stand at.
+        base: The tree that is extended.
+        top: The tree that extends it.
+        merged: Whether tables at a key are merged; otherwise the one of `top` replaces the one of `base`.
+        at: The key of both trees in the document.
     """
     result = dict(base)
     for key, value in top.items():
-        old, here = result.get(key), (*at, key)
-        if isinstance(old, dict) and isinstance(value, dict) and merged(here):
-            result[key] = merge(old, value, merged=merged, at=here)
+        base_value, path = result.get(key), (*at, key)
+        if isinstance(base_value, dict) and isinstance(value, dict) and merged(path):
+            result[key] = merge(base_value, value, merged=merged, at=path)
         else:
             result[key] = value
     return result
@@ -215,19 +239,19 @@ OVERRIDES: Final[dict[str, tuple[str, str]]] = {
     "RAGMON_TOKEN_FILE": ("serve", "token_file"),
     "RAGMON_STATE_DIR": ("serve", "state_dir"),
 }
-"""Variables that stand for a key of ragmon.toml."""
-_OFF: Final = ("", "0", "false", "no", "off")
+"""Variables that override a key of ragmon.toml."""
+_FALSE_VALUES: Final = ("", "0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
 class Process:
-    """What is said about the running process.
+    """Settings of the running process, from the environment.
 
     Attributes:
-        build: The application's build; "" where nobody says.
-        service: Its service name; "" where nobody says.
-        disabled: Nothing is captured.
-        origins: Where these three come from.
+        build: The application's build; "" if it is not set.
+        service: Its service name; "" if it is not set.
+        disabled: Whether capture is switched off.
+        origins: The origin of each of these three.
     """
 
     build: str
@@ -237,15 +261,15 @@ class Process:
 
 
 def overlay(tree: Tree, environ: Mapping[str, str]) -> Tree:
-    """The tree with the environment on top: a variable holds for every pipeline."""
+    """The tree with the overrides of the environment, which apply to every pipeline."""
     data, places = deepcopy(tree.data), dict(tree.places)
     for variable, path in OVERRIDES.items():
         value = environ.get(variable, "").strip()
         if not value:
             continue
-        # One sink only: an endpoint from the environment takes the place of a file.
-        for gone in (path, ("export", "jsonl")) if path == ("export", "endpoint") else (path,):
-            _forget(data, places, gone)
+        # Only one exporter is allowed: an endpoint from the environment replaces a trace log of the file.
+        for removed in (path, ("export", "jsonl")) if path == ("export", "endpoint") else (path,):
+            _remove(data, places, removed)
         data.setdefault(path[0], {})
         if isinstance(data[path[0]], dict):
             data[path[0]][path[1]] = _number(value) if path == ("sampling", "rate") else value
@@ -253,8 +277,8 @@ def overlay(tree: Tree, environ: Mapping[str, str]) -> Tree:
     return Tree(data, places)
 
 
-def _forget(data: dict[str, Any], places: dict[KeyPath, SourceLocation], path: KeyPath) -> None:
-    """Take a key out, at the top and in every pipeline."""
+def _remove(data: dict[str, Any], places: dict[KeyPath, SourceLocation], path: KeyPath) -> None:
+    """Remove a key, at the top level and in every pipeline."""
     pipelines = data.get("pipelines")
     scopes: list[KeyPath] = [(), *(("pipelines", name) for name in (pipelines if isinstance(pipelines, dict) else ()))]
     for scope in scopes:
@@ -274,26 +298,28 @@ def _number(value: str) -> float | str:
 
 
 def process(environ: Mapping[str, str]) -> tuple[Process, list[Problem]]:
-    """Build, service name and the switch, and what is wrong with them."""
+    """The build, the service name and the off switch, and their problems."""
     attributes = _attributes(environ.get(RESOURCE, ""))
     origins = {"build": "default", "service": "default", "disabled": "default"}
     values = {"build": "", "service": ""}
     for key, variable, attribute in (("build", BUILD, "service.version"), ("service", SERVICE, "service.name")):
-        own = environ.get(variable, "").strip()
-        values[key] = own or attributes.get(attribute, "")
+        explicit = environ.get(variable, "").strip()
+        values[key] = explicit or attributes.get(attribute, "")
         if values[key]:
-            origins[key] = f"environment {variable if own else RESOURCE}"
+            origins[key] = f"environment {variable if explicit else RESOURCE}"
     switch = environ.get(DISABLED, "").strip()
     problems = []
-    if switch.lower() not in (*ON, *_OFF):
-        where = f"environment {DISABLED}"
-        problems.append(Problem(where, None, "disabled", f"{DISABLED} must be 1 or 0", switch, "1 switches ragmon off"))
+    if switch.lower() not in (*ON, *_FALSE_VALUES):
+        source = f"environment {DISABLED}"
+        problems.append(
+            Problem(source, None, "disabled", f"{DISABLED} must be 1 or 0", switch, "1 switches ragmon off")
+        )
     if switch:
         origins["disabled"] = f"environment {DISABLED}"
     return Process(values["build"], values["service"], switch.lower() in ON, origins), problems
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """OpenTelemetry's list of resource attributes: key=value, separated by commas, percent-encoded."""
+    """Parse OpenTelemetry's resource attributes: key=value, separated by commas, percent-encoded."""
     pairs = (entry.partition("=") for entry in text.split(","))
     return {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}

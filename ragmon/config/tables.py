@@ -1,9 +1,4 @@
-"""The tables quality is judged by: gold sets, gates, metrics, alarms.
-
-The tables capture reads: what is kept, what of it is captured, what counts as a refusal.
-
-The whole of ragmon.toml as one model, and what stands at which key.
-"""
+"""ragmon.toml as one pydantic model: the tables of gold sets, gates, metrics, alarms and capture, and key lookup."""
 
 from __future__ import annotations
 
@@ -46,7 +41,7 @@ from ragmon.metrics.grounding import DEFAULT_THRESHOLD
 Source = Literal["probe", "match", "label", "live", "replay"]
 OnInsufficient = Literal["hold", "pass", "fail"]
 RESERVED: Final = ("preset", "verdict", "on_insufficient")
-"""The keys of [gates] that are not gates."""
+"""The keys of [gates] that are no gates."""
 
 
 class GoldTable(Table):
@@ -54,13 +49,13 @@ class GoldTable(Table):
 
     Attributes:
         path: Its files.
-        pipeline: The pipeline it judges; None for any.
-        use: Which records may match it.
-        tags: Slices every item of it belongs to.
+        pipeline: The pipeline it belongs to; None for all.
+        use: The sources of records that may match it.
+        tags: Tags that every item has.
         match: How gold texts are compared with contexts.
-        embed: The function that makes vectors of texts, for matching by meaning; None: wordings alone are matched.
-        frozen: What `ragmon gold freeze` wrote of it; files that differ are refused.
-        key_file: The secret that is signed with.
+        embed: The function that embeds texts for matching by meaning; None: questions are matched by wording only.
+        frozen: The file written by `ragmon gold freeze`; gold files that differ from it are rejected.
+        key_file: The key of its signature.
     """
 
     path: Files = Field(description='path = "gold.jsonl"')
@@ -73,14 +68,14 @@ class GoldTable(Table):
     key_file: File | None = None
 
     @model_validator(mode="after")
-    def _key_of_something(self) -> GoldTable:
+    def _key_file_needs_frozen(self) -> GoldTable:
         if self.key_file is not None and self.frozen is None:
             raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
         return self
 
 
 class GateTable(Table):
-    """A gate as it is written; `ragmon.core.policy.Gate` is what it becomes."""
+    """A gate as written in the file; it is resolved into a `ragmon.core.policy.Gate`."""
 
     metric: Text | None = None
     at_least: Number | None = None
@@ -117,12 +112,12 @@ class GateTable(Table):
 
 
 class GatesTable(Table):
-    """How verdicts are given, and the gates: every other key is one.
+    """How verdicts are computed, and the gates: every other key is one.
 
     Attributes:
         preset: A named set of gates to start from.
-        verdict: `interval` judges by the interval, `point` by the bare value.
-        on_insufficient: What too little data means for the whole.
+        verdict: `interval` compares the confidence interval with the threshold, `point` the value alone.
+        on_insufficient: The effect of insufficient gates on the overall verdict.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -134,18 +129,18 @@ class GatesTable(Table):
 
     @property
     def own(self) -> dict[str, GateTable]:
-        """The gates written here, by name."""
+        """The gates written in this table, by name."""
         return dict(self.__pydantic_extra__)
 
 
 class MetricsTable(Table):
-    """What is computed.
+    """Parameters of the metrics.
 
     Attributes:
-        k: The cuts of ranked metrics.
-        answered_within: The bound of `answered_within`; None: there is nothing to assess.
-        grounded_threshold: From which groundedness an answer counts as grounded.
-        cluster: What makes one observation of several requests in a step.
+        k: The values of k of ranked metrics such as recall@k.
+        answered_within: The latency bound of the metric `answered_within`; None: it is not assessed.
+        grounded_threshold: The least groundedness of an answer that counts as grounded.
+        cluster: The fields by which requests in a step are clustered into one observation.
     """
 
     k: Annotated[Many[Count], AfterValidator(unique)] = (1, 3, 5, 10)
@@ -155,25 +150,25 @@ class MetricsTable(Table):
 
     @property
     def answered_within_ms(self) -> float | None:
-        """The bound in the unit of recorded latencies."""
+        """The bound in milliseconds, the unit of recorded latencies."""
         return None if self.answered_within is None else float(self.answered_within) * 1000
 
 
 class BaselineTable(Table):
-    """Where the alarms' baseline comes from: learned over a time, or read from a frozen file."""
+    """The source of the alarms' baseline: learned for some time, or read from a frozen file."""
 
     learn: Duration | None = None
     file: File | None = None
 
     @model_validator(mode="after")
-    def _one_of(self) -> BaselineTable:
+    def _learn_or_file(self) -> BaselineTable:
         if (self.learn is None) == (self.file is None):
             raise wrong("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
         return self
 
 
 class AlarmsTable(Table):
-    """The false-alarm budgets, over all detectors of a tier."""
+    """The baseline, and the false-alarm budgets over all detectors of a tier."""
 
     false_pages_per_30d: Positive = 1.0
     looks_per_day: Positive = 4.0
@@ -184,7 +179,7 @@ Content = Literal["none", "hash", "redacted", "full"]
 
 
 class KeepTable(Table):
-    """Rates at which calls are kept for their outcome, beside the audit share; a stratum not named is not kept."""
+    """Sampling rates of the outcome strata, in addition to the audit sample; the default of a stratum is 0."""
 
     error: Share = 0.0
     refusal: Share = 0.0
@@ -195,12 +190,12 @@ class SamplingTable(Table):
     """Which calls become records.
 
     Attributes:
-        rate: The audit share, uniform over all calls.
-        keep: Outcome strata kept as well.
-        slow_above: Above which total latency a call is slow.
-        detail: Whether what was recorded inside a call survives in calls kept for their outcome.
-        latency: Whether `all` calls are timed, or the `kept` ones alone; keeping refusals or slow calls times all.
-        parent: `respect` restricts the draw to parents the application's tracer sampled.
+        rate: The rate of the audit sample, uniform over all calls.
+        keep: The rates of the outcome strata.
+        slow_above: The total latency above which a call is slow.
+        detail: Whether calls kept for their outcome retain what was recorded inside the call.
+        latency: Whether `all` calls are timed, or only the `kept` ones; keeping refusals or slow calls times all.
+        parent: `respect` samples only calls whose parent span the application's tracer sampled.
     """
 
     rate: Share = 0.05
@@ -212,16 +207,16 @@ class SamplingTable(Table):
 
 
 class CaptureTable(Table):
-    """What of a sampled call leaves the application.
+    """Which parts of a sampled call leave the application.
 
     Attributes:
         content: How the text of user traffic is treated.
         probe_content: The same for gold questions, which are not user data.
-        id_from: Where a document's id is; None tries the usual places.
-        merge: What several retrievals of a request make, where spans of other instrumentations tell of them: the last
-            list, one after the other, or their reciprocal rank fusion.
-        gold: A gold file that lets claim metrics be computed in the application when no text leaves it.
-        redactors: Functions of the application's own, `module:function`, that text goes through as well.
+        id_from: The field that holds a document's id; None tries the usual fields.
+        merge: How several retrievals of a request are merged, if spans of other instrumentations report them: the last
+            list, all lists concatenated, or their reciprocal rank fusion.
+        gold: A gold file with which claim metrics are computed in the application if no text leaves it.
+        redactors: Additional redaction functions of the application, `module:function`.
         hash_key_file: The HMAC key of question hashes.
     """
 
@@ -236,7 +231,7 @@ class CaptureTable(Table):
 
 def _pattern(value: str) -> str:
     try:
-        # The matcher joins all patterns into one expression; each must stand inside a group.
+        # The matcher joins all patterns into one expression; each must be valid inside a group.
         re.compile(f"(?:{value})")
     except re.error as error:
         message = f"is not a usable regular expression ({error})"
@@ -253,7 +248,7 @@ def _patterns(value: object) -> object:
 
 
 class RefusalTable(Table):
-    """What counts as a refusal; `patterns = "default"` is the English list ragmon ships."""
+    """What counts as a refusal; `patterns = "default"` is the English list that ships with ragmon."""
 
     tokens: Annotated[Many[Text], AfterValidator(some)] = (REFUSAL_TOKEN,)
     patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
@@ -261,7 +256,7 @@ class RefusalTable(Table):
     matcher_counts: bool = False
 
     @model_validator(mode="after")
-    def _patterns_join(self) -> RefusalTable:
+    def _patterns_are_compatible(self) -> RefusalTable:
         try:
             self.rule()
         except re.error as error:
@@ -270,22 +265,22 @@ class RefusalTable(Table):
         return self
 
     def rule(self) -> RefusalRule:
-        """The rule as the facts use it."""
+        """The rule that the facts are computed with."""
         return RefusalRule(self.tokens, self.patterns, self.window, self.matcher_counts)
 
 
 KEYED: Final = ("gold", "gates", "probe", "judges")
-"""Tables whose keys are names, each a table of its own."""
+"""Tables whose keys are names and whose values are tables."""
 
 
 class PipelineTable(Table):
-    """The short form for one pipeline."""
+    """The short form for a single pipeline."""
 
     name: Name = constants.DEFAULT_PIPELINE
 
 
 class ScopedTable(Table):
-    """The tables that may stand at the top, or inside a pipeline and hold for it alone."""
+    """The tables that may appear at the top level, or inside a pipeline and apply to it only."""
 
     sampling: SamplingTable = SamplingTable()
     capture: CaptureTable = CaptureTable()
@@ -311,20 +306,20 @@ def _window(value: str) -> str:
     return value
 
 
-def _spans(values: tuple[str, ...]) -> tuple[str, ...]:
+def _distinct_windows(values: tuple[str, ...]) -> tuple[str, ...]:
     unique(tuple(str(duration(value)) for value in values))
     return values
 
 
 class ConfigDocument(ScopedTable):
-    """Everything a ragmon.toml may hold."""
+    """All tables and keys of ragmon.toml."""
 
     extend: Text | None = None
     windows: Annotated[
         tuple[Annotated[str, AfterValidator(_window)], ...],
         Field(strict=False),
         AfterValidator(some),
-        AfterValidator(_spans),
+        AfterValidator(_distinct_windows),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()
     pipeline: PipelineTable = PipelineTable()
@@ -333,7 +328,7 @@ class ConfigDocument(ScopedTable):
 
 
 def is_merged(path: Sequence[str | int]) -> bool:
-    """Whether a table at this key is merged key by key when two files (or a pipeline and the top) both have it.
+    """Whether a table at this key is merged key by key if two files (or a pipeline and the top level) both have it.
 
     Deeper tables (`keep`, `headers`, `tags` ...) are values: the later one replaces the earlier, so that
     `keep = {}` can switch off what an extended file keeps.
@@ -344,27 +339,27 @@ def is_merged(path: Sequence[str | int]) -> bool:
 
 
 def field_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> FieldInfo | None:
-    """The field that describes a key; None where no key stands."""
+    """The field of the model for a key; None if there is no such key."""
     table = table_at(path[:-1], model)
     return table.model_fields.get(str(path[-1])) if table is not None else None
 
 
 def table_at(path: Sequence[str | int], model: type[Table] = ConfigDocument) -> type[Table] | None:
-    """The model that describes the table at a key; None where no table stands."""
+    """The model of the table at a key; None if there is no such table."""
     if not path:
         return model
     if issubclass(model, GatesTable) and path[0] not in model.model_fields:
         return table_at(path[1:], GateTable)
     field = model.model_fields.get(str(path[0]))
-    inner = next(_tables(field.annotation), None) if field is not None else None
-    named = field is not None and get_origin(field.annotation) is dict
-    if inner is None or (named and len(path) == 1):
+    entry_model = next(_tables(field.annotation), None) if field is not None else None
+    is_keyed = field is not None and get_origin(field.annotation) is dict
+    if entry_model is None or (is_keyed and len(path) == 1):
         return None
-    return table_at(path[2 if named else 1 :], inner)
+    return table_at(path[2 if is_keyed else 1 :], entry_model)
 
 
 def _tables(annotation: Any) -> Iterator[type[Table]]:
-    """The models an annotation is made of."""
+    """The table models that occur in an annotation."""
     if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, Table):
         yield annotation
     for part in get_args(annotation):
@@ -372,14 +367,14 @@ def _tables(annotation: Any) -> Iterator[type[Table]]:
 
 
 def flatten(tables: Table, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Every value with its key: `("sampling", "rate"), 0.05`. The gates are left out: what they say depends on more."""
+    """Every value with its key: `("sampling", "rate"), 0.05`; without gates, which depend on presets and metrics."""
     for key, value in tables:
-        here = (*prefix, key)
-        if isinstance(value, Mapping) and (is_merged((*here, "")) or key == "slices"):
+        path = (*prefix, key)
+        if isinstance(value, Mapping) and (is_merged((*path, "")) or key == "slices"):
             for name, entry in value.items():
-                yield from flatten(entry, (*here, name)) if isinstance(entry, Table) else [((*here, name), entry)]
-        elif isinstance(value, Table) and len(here) == 1:
-            named = set(value.own) if isinstance(value, GatesTable) else set()
-            yield from (((*here, name), entry) for name, entry in value if name not in named)
+                yield from flatten(entry, (*path, name)) if isinstance(entry, Table) else [((*path, name), entry)]
+        elif isinstance(value, Table) and len(path) == 1:
+            gate_names = set(value.own) if isinstance(value, GatesTable) else set()
+            yield from (((*path, name), entry) for name, entry in value if name not in gate_names)
         else:
-            yield here, value
+            yield path, value

@@ -1,4 +1,4 @@
-"""The kinds of value ragmon.toml holds: shares, durations, sizes, addresses, files. Each says what would be right."""
+"""The types of values in ragmon.toml: shares, durations, sizes, addresses, files. Errors tell what would be right."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MAX_PORT: Final = 65_535
 
 
 class Table(BaseModel):
-    """A table of ragmon.toml: no unknown keys, no conversion between kinds, unchangeable."""
+    """A table of ragmon.toml: immutable, without unknown keys and without conversion between types."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Seconds(float):
-    """A span of time; printed the way ragmon.toml writes it.
+    """A duration in seconds; printed in the syntax of ragmon.toml.
 
     >>> str(Seconds(5400))
     '90m'
@@ -39,21 +39,21 @@ class Seconds(float):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return _written(float(self), {unit: TIME[unit] for unit in ("d", "h", "m", "s", "ms")})
+        return _with_unit(float(self), {unit: TIME[unit] for unit in ("d", "h", "m", "s", "ms")})
 
 
 class Bytes(int):
-    """An amount of storage; printed the way ragmon.toml writes it."""
+    """A size in bytes; printed in the syntax of ragmon.toml."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return _written(int(self), {unit: SIZE[unit] for unit in ("TiB", "GiB", "MiB", "KiB", "GB", "MB", "kB", "B")})
+        return _with_unit(int(self), {unit: SIZE[unit] for unit in ("TiB", "GiB", "MiB", "KiB", "GB", "MB", "kB", "B")})
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server listens; port 0 takes a free one."""
+    """The address a server listens on; port 0 means any free port."""
 
     host: str
     port: int
@@ -63,7 +63,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody outside this machine can connect."""
+        """Whether only clients on this machine can connect."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
@@ -71,12 +71,12 @@ class Address:
 
 
 def wrong(message: str, hint: str) -> PydanticCustomError:
-    """What a validator raises: a predicate ("must be a list") and what would be right."""
+    """The error a validator raises: a predicate ("must be a list") and a hint."""
     return PydanticCustomError("ragmon", "{message}", {"message": message, "hint": hint})
 
 
 def is_secret(key: str) -> bool:
-    """Whether values under this key are never shown."""
+    """Whether the values of this key are secrets, which are never shown."""
     return _SECRET.search(key) is not None
 
 
@@ -88,7 +88,7 @@ def duration(value: object) -> Seconds:
     """
     if isinstance(value, Seconds):
         return value
-    amount = _amount(value, TIME)
+    amount = _parse_amount(value, TIME)
     if amount is None or amount <= 0 or not math.isfinite(amount):
         raise wrong("must be a duration", 'a number and a unit in quotes: "500ms", "8s", "5m", "24h", "7d"')
     return Seconds(amount)
@@ -96,7 +96,7 @@ def duration(value: object) -> Seconds:
 
 def size(value: object) -> Bytes:
     """A size such as `"5GiB"` or `"500MB"`."""
-    amount = _amount(value, SIZE)
+    amount = _parse_amount(value, SIZE)
     if amount is None or amount < 1 or not math.isfinite(amount):
         raise wrong("must be a size", 'a number and a unit in quotes: "500MB", "5GiB"')
     return Bytes(amount)
@@ -119,25 +119,25 @@ def share(value: object) -> float:
 
 def positive(value: object) -> float:
     """A finite number above 0."""
-    if (found := number(value)) <= 0:
+    if (parsed := number(value)) <= 0:
         raise wrong("must be above 0", "a number such as 1.0")
-    return found
+    return parsed
 
 
 def is_name(value: str) -> bool:
-    """Whether people can type it and read it in labels; a slash separates pipeline and gate on the command line."""
+    """Whether a name can be typed and read; without a slash, which separates pipeline and gate on the command line."""
     return value.strip() == value != "" and value.isprintable() and "/" not in value
 
 
 def name(value: str) -> str:
-    """A name."""
+    """Check a name."""
     if not is_name(value):
         raise wrong("is not usable as a name", NAME_HINT)
     return value
 
 
 def judge_name(value: str) -> str:
-    """The end of a metric name."""
+    """Check the name of a judge: it becomes the end of a metric name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", value):
         raise wrong("is not usable as a judge's name", "lower-case letters, digits, underscores: it names a metric")
     return value
@@ -152,17 +152,17 @@ def file(value: object) -> Path:
 
 def files(value: object) -> tuple[Path, ...]:
     """One path or a list of them."""
-    found = value if isinstance(value, list) else [value]
-    if not found:
+    entries = value if isinstance(value, list) else [value]
+    if not entries:
         raise wrong("must name a file", 'a path or a list of paths: "gold.jsonl"')
-    return tuple(file(entry) for entry in found)
+    return tuple(file(entry) for entry in entries)
 
 
 FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 
 def function(value: str) -> str:
-    """A function by its module and name."""
+    """Check a reference to a function, `module:name`."""
     if not FUNCTION.fullmatch(value):
         raise wrong("must be a function", '"myapp.privacy:clear"')
     return value
@@ -182,35 +182,35 @@ def url(value: object) -> str:
 def address(value: object) -> Address:
     """A host and a port."""
     host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    fits = port.isascii() and port.isdigit() and int(port) <= MAX_PORT
-    if not fits or not bare or (":" in bare and bare == host) or "/" in bare:
+    bare_host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    port_is_valid = port.isascii() and port.isdigit() and int(port) <= MAX_PORT
+    if not port_is_valid or not bare_host or (":" in bare_host and bare_host == host) or "/" in bare_host:
         raise wrong("must be a host and a port", 'such as "127.0.0.1:4318" or "[::1]:4318"')
-    return Address(bare, int(port))
+    return Address(bare_host, int(port))
 
 
 def unique(values: tuple[T, ...]) -> tuple[T, ...]:
-    """A list without repetitions."""
-    twice = next((value for i, value in enumerate(values) if value in values[:i]), None)
-    if twice is not None:
-        raise wrong(f"names {twice!r} twice", "every entry once")
+    """Check that a list has no repetitions."""
+    repeated = next((value for i, value in enumerate(values) if value in values[:i]), None)
+    if repeated is not None:
+        raise wrong(f"names {repeated!r} twice", "every entry once")
     return values
 
 
 def some(values: tuple[T, ...]) -> tuple[T, ...]:
-    """A list with something in it."""
+    """Check that a list is not empty."""
     if not values:
         raise wrong("must not be empty", "at least one entry")
     return values
 
 
-def _amount(value: object, units: Mapping[str, float]) -> float | None:
+def _parse_amount(value: object, units: Mapping[str, float]) -> float | None:
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(match[1]) * units[match[2]] if match and match[2] in units else None
 
 
-def _written(amount: float, units: Mapping[str, float]) -> str:
-    """The amount in the largest unit that leaves no fraction; the units come largest first."""
+def _with_unit(amount: float, units: Mapping[str, float]) -> str:
+    """The amount in the largest unit that gives a whole number; the units come largest first."""
     for unit, factor in units.items():
         if round(amount / factor, 9) == round(amount / factor) >= 1:
             return f"{round(amount / factor)}{unit}"
@@ -232,4 +232,4 @@ Files = Annotated[tuple[Path, ...], PlainValidator(files)]
 Url = Annotated[str, PlainValidator(url)]
 Listen = Annotated[Address, PlainValidator(address)]
 Many = Annotated[tuple[T, ...], Field(strict=False)]
-"""A TOML list, held as a tuple."""
+"""A TOML list, stored as a tuple."""

@@ -1,7 +1,4 @@
-"""`ragmon demo`: a real small RAG pipeline, monitored live.
-
-A real, small RAG pipeline over an invented harbour handbook: what `ragmon demo` watches.
-"""
+"""`ragmon demo`: a small but real RAG pipeline over the handbook of an invented harbour, monitored live."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
-"""What kind of answer a question asks for: a time, a price, a colour, a count of something.
+"""The application that the demo monitors: BM25 retrieval and an extractive answerer that can refuse, all offline.
 
-A sentence can share every word with a question and still not answer it; a sentence without any price never answers
-"how much is …". Rules of this kind are the classical half of question answering before neural readers.
+It finds out what kind of answer a question expects: a time, a price, a colour, a count of something. A sentence can
+share every word with a question and still not answer it: a sentence without a price never answers "how much is …".
+Such rules were the standard way to answer questions before neural readers.
 
-The reader: the one retrieved sentence that answers best, and how well the passage supports it.
-
-Support is the share of the question's content terms that the evidence covers, each weighted by its idf. A term found
-in the sentence itself counts most, in the passage's title less, elsewhere in the passage least.
-
-A small RAG pipeline that works offline: BM25 retrieval and an extractive answerer that can refuse.
-
-The application the demo monitors: what a team's own code looks like with ragmon in it.
+The reader selects the best supported sentence of the retrieved passages. Support is the share of the question's content
+terms that the evidence covers, each weighted by its idf. A term in the sentence itself counts most, in the passage's
+title less, elsewhere in the passage least.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ _NUMBER_WORDS: Final = (
 _N: Final = rf"(?:\d[\d.,]{{0,15}}|{'|'.join(_NUMBER_WORDS.split())}|half|a)"
 _NUMBER: Final = re.compile(rf"^(?:\d[\d.,:]*|{'|'.join(_NUMBER_WORDS.split())})$")
 _COUNT: Final = re.compile(r"\bhow many\b(.*)")
-_REACH: Final = 3
+_MAX_DISTANCE: Final = 3
 
 _YEAR: Final = r"\b1\d{3}\b|\b20\d\d\b"
 _MONTH: Final = r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december)\b"
@@ -61,8 +57,8 @@ _DIMENSIONS: Final = {
 }
 
 
-def _along(dimension: str) -> str:
-    """A length that the sentence does not give for another dimension: 85 metres wide is no depth."""
+def _length_along(dimension: str) -> str:
+    """A pattern for lengths along a dimension; other lengths do not match: 85 metres wide is no depth."""
     others = "|".join(named for other, named in _DIMENSIONS.items() if other != dimension)
     return rf"^(?:(?=.*(?:{_DIMENSIONS[dimension]}))|(?!.*(?:{others}))).*(?:{_LENGTH})"
 
@@ -80,10 +76,10 @@ _KINDS: Final = tuple(
         (r"\bwhat times?\b|\bwhen\b|\bopening hours\b", _TIME),
         (r"\b(?:what|which) colou?r\b", _COLOUR),
         (rf"\bhow long\b(?=.*{_LASTING})", _SPAN),
-        (r"\bhow long\b|\blength\b", _along("long")),
-        (r"\bhow (?:high|tall)\b|\bheight\b", _along("high")),
-        (r"\bhow wide\b|\bwidth\b", _along("wide")),
-        (r"\bhow deep\b|\bdepth\b", _along("deep")),
+        (r"\bhow long\b|\blength\b", _length_along("long")),
+        (r"\bhow (?:high|tall)\b|\bheight\b", _length_along("high")),
+        (r"\bhow wide\b|\bwidth\b", _length_along("wide")),
+        (r"\bhow deep\b|\bdepth\b", _length_along("deep")),
         (r"\bhow (?:far|thick)\b", _LENGTH),
         (r"\bhow heavy\b|\bheaviest\b|\bweigh(?:t|s)?\b", rf"\b{_N} (?:tonnes?|kilograms?)\b"),
         (r"\bhow fast\b|\bspeed\b", r"\bknots?\b|\bkilometres an hour\b"),
@@ -96,13 +92,13 @@ _KINDS: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the question expects of an answer.
+    """The kind of answer a question expects.
 
     Args:
-        cues: Terms of the question that only announce the kind of answer ("price", "colour"); the evidence need not
+        cues: Terms of the question that only indicate the kind of answer ("price", "colour"); the evidence need not
             cover them.
-        pattern: What a sentence of that kind contains; None accepts every sentence.
-        counted: For "how many": the term a number must stand before.
+        pattern: A pattern that sentences of this kind match; None accepts every sentence.
+        counted: For "how many": the term that must follow a number.
     """
 
     cues: frozenset[str] = frozenset()
@@ -110,14 +106,14 @@ class Expected:
     counted: str | None = None
 
     def met_by(self, sentence: str) -> bool:
-        """Whether the sentence holds an answer of the expected kind."""
+        """Whether the sentence contains an answer of the expected kind."""
         if self.counted is not None:
-            return _counts(sentence, self.counted)
+            return _has_count_of(sentence, self.counted)
         return self.pattern is None or bool(self.pattern.search(sentence.casefold()))
 
 
 def expected(question: str) -> Expected:
-    """Read off the wording of a question what its answer must look like.
+    """The kind of answer a question expects, from its wording.
 
     >>> expected("What colour is the hull?").met_by("Her hull is yellow.")
     True
@@ -130,27 +126,28 @@ def expected(question: str) -> Expected:
         return Expected(counted=counted[0]) if counted else Expected(pattern=re.compile(_NUMERIC))
     for asks, answers in _KINDS:
         if asks.search(folded):
-            found = frozenset(term(word) for match in asks.finditer(folded) for word in words(match[0]))
-            return Expected(found, answers)
+            cues = frozenset(term(word) for match in asks.finditer(folded) for word in words(match[0]))
+            return Expected(cues, answers)
     return Expected()
 
 
-def _counts(sentence: str, counted: str) -> bool:
-    """Whether a number stands at most three words before the counted term."""
-    spoken = words(sentence)
+def _has_count_of(sentence: str, counted: str) -> bool:
+    """Whether the counted term follows a number within three words."""
+    tokens = words(sentence)
     return any(
-        _NUMBER.match(word) and counted in {term(near) for near in spoken[at + 1 : at + 1 + _REACH]}
-        for at, word in enumerate(spoken)
+        _NUMBER.match(word)
+        and counted in {term(token) for token in tokens[position + 1 : position + 1 + _MAX_DISTANCE]}
+        for position, word in enumerate(tokens)
     )
 
 
 IN_TITLE: Final = 0.8
 IN_PASSAGE: Final = 0.5
 BESIDE_THE_POINT: Final = 0.5
-"""What remains of the support of a sentence of the wrong kind, about another name, or that says the opposite."""
+"""Factor on the support of a sentence of the wrong kind, about another name, or about the opposite."""
 
-_ANNOUNCING: Final = 0.01
-"""Weight of the terms that only announce the kind of answer: enough to choose between equals."""
+_CUE_WEIGHT: Final = 0.01
+"""Weight of terms that only indicate the kind of answer: just enough to break ties."""
 
 _NAME: Final = re.compile(r"(?<=\s)[A-Z]\w+")
 _OPPOSITES: Final = tuple(
@@ -161,10 +158,10 @@ _OPPOSITES: Final = tuple(
 
 @dataclass(frozen=True, slots=True)
 class BackedSentence:
-    """A sentence and its backing.
+    """A sentence and its support.
 
     Args:
-        sentence: The sentence as it stands in the passage.
+        sentence: The sentence, exactly as in the passage.
         passage_id: The passage it was taken from.
         score: The passage's BM25 score.
         support: Weighted share of the question's terms covered, 0 to 1.
@@ -177,72 +174,75 @@ class BackedSentence:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A question, taken apart once."""
+class _ParsedQuestion:
+    """A parsed question: weights of its terms, its names and the expected kind of answer."""
 
     weights: Mapping[str, float]
-    announcing: Mapping[str, float]
+    cue_weights: Mapping[str, float]
     names: frozenset[str]
     kind: Expected
 
 
 def best_evidence(question: str, hits: Sequence[Hit], index: Bm25Index) -> BackedSentence | None:
-    """The best supported sentence of all hits; the higher ranked hit and the earlier sentence win a tie.
+    """The best supported sentence of all hits; on a tie, that of the higher ranked hit, then the earlier one.
 
     Args:
-        question: The user's words.
-        hits: What the retriever found, best first.
-        index: Where the hits came from; it knows how rare each term is.
+        question: The question.
+        hits: The retrieved passages, best first.
+        index: The index of the hits, for the idf of each term.
 
     Returns:
-        The evidence, or None where nothing was retrieved.
+        The evidence, or None if nothing was retrieved.
     """
-    asked = _take_apart(question, index)
-    ranked = [pair for hit in hits for pair in _weigh(asked, hit)]
+    parsed = _parse_question(question, index)
+    ranked = [pair for hit in hits for pair in _ranked_sentences(parsed, hit)]
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
-def _take_apart(question: str, index: Bm25Index) -> _Asked:
+def _parse_question(question: str, index: Bm25Index) -> _ParsedQuestion:
     kind = expected(question)
-    weights = {found: index.idf(found) for found in terms(question)}
-    # A question made of nothing but cues ("What does it cost?") still owes evidence for them.
-    owed = {found: weight for found, weight in weights.items() if found not in kind.cues} or weights
-    announcing = {found: weight for found, weight in weights.items() if found not in owed}
-    names = (word for name in _NAME.findall(question) for word in words(name))
-    return _Asked(owed, announcing, frozenset(term(word) for word in names if word not in STOP_WORDS), kind)
+    weights = {query_term: index.idf(query_term) for query_term in terms(question)}
+    # A question of cues only ("What does it cost?") still needs evidence that covers them.
+    required = {query_term: weight for query_term, weight in weights.items() if query_term not in kind.cues} or weights
+    cue_weights = {query_term: weight for query_term, weight in weights.items() if query_term not in required}
+    name_words = (word for name in _NAME.findall(question) for word in words(name))
+    return _ParsedQuestion(
+        required, cue_weights, frozenset(term(word) for word in name_words if word not in STOP_WORDS), kind
+    )
 
 
-def _weigh(asked: _Asked, hit: Hit) -> Iterator[tuple[float, BackedSentence]]:
-    """Every sentence of a hit with the value it is ranked by."""
+def _ranked_sentences(question: _ParsedQuestion, hit: Hit) -> Iterator[tuple[float, BackedSentence]]:
+    """Every sentence of a hit, with the value by which it is ranked."""
     title, passage = set(terms(hit.title)), set(terms(hit.text))
-    total = sum(asked.weights.values())
+    total = sum(question.weights.values())
     if not total:
         return
     for sentence in sentences(hit.text):
-        own = set(terms(sentence))
-        places = ((own, 1.0), (title, IN_TITLE), (passage, IN_PASSAGE))
-        support = _covered(asked.weights, places) / total
-        if not _to_the_point(asked, sentence, own, title | passage):
+        sentence_terms = set(terms(sentence))
+        places = ((sentence_terms, 1.0), (title, IN_TITLE), (passage, IN_PASSAGE))
+        support = _covered_weight(question.weights, places) / total
+        if not _is_relevant(question, sentence, sentence_terms, title | passage):
             support *= BESIDE_THE_POINT
-        value = support + _ANNOUNCING * _covered(asked.announcing, places)
+        value = support + _CUE_WEIGHT * _covered_weight(question.cue_weights, places)
         yield value, BackedSentence(sentence, hit.id, hit.score, support)
 
 
-def _covered(weights: Mapping[str, float], places: Sequence[tuple[set[str], float]]) -> float:
-    """The weight of the terms that were found, each credited for the best place it was found in."""
+def _covered_weight(weights: Mapping[str, float], places: Sequence[tuple[set[str], float]]) -> float:
+    """The weight of the covered terms, each multiplied by the credit of the best place that contains it."""
     return sum(
-        weight * next((credit for place, credit in places if found in place), 0.0) for found, weight in weights.items()
+        weight * next((credit for place, credit in places if query_term in place), 0.0)
+        for query_term, weight in weights.items()
     )
 
 
-def _to_the_point(asked: _Asked, sentence: str, own: set[str], around: set[str]) -> bool:
-    """Whether the sentence is of the expected kind, about the names asked for, and not about the opposite."""
-    reversed_ = any(
-        (one in asked.weights and one not in own and other in own)
-        or (other in asked.weights and other not in own and one in own)
-        for one, other in _OPPOSITES
+def _is_relevant(question: _ParsedQuestion, sentence: str, sentence_terms: set[str], hit_terms: set[str]) -> bool:
+    """Whether the sentence is of the expected kind, about the names in the question, and not about the opposite."""
+    is_opposite = any(
+        (first in question.weights and first not in sentence_terms and second in sentence_terms)
+        or (second in question.weights and second not in sentence_terms and first in sentence_terms)
+        for first, second in _OPPOSITES
     )
-    return asked.kind.met_by(sentence) and asked.names <= around and not reversed_
+    return question.kind.met_by(sentence) and question.names <= hit_terms and not is_opposite
 
 
 REFUSAL: Final = "not in context"
@@ -250,11 +250,11 @@ REFUSAL: Final = "not in context"
 
 @dataclass(frozen=True, slots=True)
 class DemoAnswer:
-    """What the user gets.
+    """The answer to the user.
 
     Args:
         claim: One sentence of the corpus, or exactly `not in context`.
-        citations: The ids of the passages the claim rests on; empty for a refusal.
+        citations: The ids of the passages that support the claim; empty for a refusal.
     """
 
     claim: str
@@ -264,15 +264,15 @@ class DemoAnswer:
 class RagPipeline:
     """Retrieval and answering over a corpus.
 
-    The thresholds, `cite` and `delay` may be changed at run time, and `rebuild` swaps the index: that is how
-    ragmon.demo.load breaks it.
+    The thresholds, `cite` and `delay` may be changed at run time, and `rebuild` replaces the index: ragmon.demo.load
+    breaks the pipeline in these ways.
 
     Args:
         corpus: The passages to index.
-        min_score: BM25 score the cited passage needs.
-        min_support: Share of the question's terms, weighted by idf, that the evidence must cover, 0 to 1.
-        cite: Turns a passage's id into the citation.
-        delay: Seconds an answer waits before it starts.
+        min_score: The least BM25 score of the cited passage.
+        min_support: The least share of the question's terms, weighted by idf, that the evidence covers, 0 to 1.
+        cite: Converts a passage's id into the citation.
+        delay: Seconds to wait before each answer.
 
     Raises:
         ModuleNotFoundError: bm25s is not installed.
@@ -310,15 +310,15 @@ class RagPipeline:
         return self._index.hash
 
     def rebuild(self, corpus: Iterable[Passage]) -> None:
-        """Index another corpus and swap it in; requests under way finish on the old one or the new one."""
+        """Replace the corpus; requests in progress finish with the old index or the new one."""
         self._index = Bm25Index(corpus)
 
     def retrieve(self, question: str, k: int = 5) -> list[Hit]:
-        """The k passages that match the question best, best first; fewer where fewer share a term with it."""
+        """The k passages that match the question best, best first; fewer if fewer share a term with it."""
         return self._index.search(question, k)
 
     def answer(self, question: str, hits: Sequence[Hit]) -> DemoAnswer:
-        """The best supported sentence of the hits with its citation, or the refusal where the evidence is weak."""
+        """The best supported sentence of the hits with its citation, or the refusal if the evidence is weak."""
         if self.delay:
             time.sleep(self.delay)
         evidence = best_evidence(question, hits, self._index)

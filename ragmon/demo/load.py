@@ -1,10 +1,8 @@
-"""Faults to put into a running pipeline: each is one that real RAG systems have had.
+"""The traffic and the incidents of the demo.
 
-A fault is healed by building a fresh `RagPipeline`.
-
-Users for the demo: an endless, seeded stream of questions in everyday wording.
-
-Users and probes: threads that ask the application questions until they are told to stop.
+Threads of users and probers ask the application questions until they are stopped: users from an endless, seeded stream
+of questions in everyday wording, probers the gold questions. Incidents are faults that real RAG systems have had; a new
+`RagPipeline` is healthy again.
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ _SLOW_SECONDS: Final = 0.3
 def index_drift(pipeline: RagPipeline) -> None:
     """Rebuild the index with half of the ids handed round; turns answer_precision and citation_hit_rate red."""
     corpus = list(pipeline.corpus)
-    # A fixed seed: the same incident gives the same screen twice. Nothing here is a secret.
+    # A fixed seed, so that an incident looks the same in every run; no randomness for security is needed.
     drifted = random.Random(_SEED).sample(range(len(corpus)), len(corpus) // 2)  # noqa: S311
-    ids = [corpus[at].id for at in drifted]
-    for at, id_ in zip(drifted, ids[1:] + ids[:1], strict=True):
-        corpus[at] = replace(corpus[at], id=id_)
+    ids = [corpus[position].id for position in drifted]
+    for position, id_ in zip(drifted, ids[1:] + ids[:1], strict=True):
+        corpus[position] = replace(corpus[position], id=id_)
     pipeline.rebuild(corpus)
 
 
@@ -70,11 +68,11 @@ def _without_chunk(passage_id: str) -> str:
     return passage_id.partition("#")[0]
 
 
-_LONG_ENOUGH: Final = 6
+_MIN_TYPO_LENGTH: Final = 6
 _TYPO_SHARE: Final = 0.02
 _CASUAL_SHARE: Final = 0.3
-_OFF_TOPIC: Final = 0.3
-"""Users ask for what the handbook does not hold less often than the gold set, where it is every third question."""
+_OFF_TOPIC_WEIGHT: Final = 0.3
+"""Weight of gold questions that the handbook does not answer: users ask them less often than the gold set does."""
 
 _REWORDINGS: Final = tuple(
     (re.compile(pattern), wordings)
@@ -110,26 +108,28 @@ _CLOSERS: Final = ("", "", "", "", " Thanks!", " Thank you.", " Thanks in advanc
 
 
 def load_questions() -> dict[str, float]:
-    """Every question of the gold set and the extra ones nobody wrote an answer for, with how often it is asked."""
+    """All questions of the gold set and the extra questions without a gold answer, with their relative frequency."""
     folder = resources.files(__package__)
     gold = map(json.loads, folder.joinpath("gold.jsonl").read_text("utf-8").splitlines())
     extra = folder.joinpath("questions.txt").read_text("utf-8").splitlines()
-    return {item["question"]: 1.0 if item["answerable"] else _OFF_TOPIC for item in gold} | dict.fromkeys(extra, 1.0)
+    return {item["question"]: 1.0 if item["answerable"] else _OFF_TOPIC_WEIGHT for item in gold} | dict.fromkeys(
+        extra, 1.0
+    )
 
 
 def user_questions(seed: int = 0, *, verbatim: float = 0.2) -> Iterator[str]:
-    """Questions as users would ask them, without end; the same seed gives the same stream.
+    """An endless stream of questions as users would ask them; the same seed gives the same stream.
 
     Args:
         seed: Seed of the stream.
-        verbatim: Share of the questions asked exactly as they are written, 0 to 1; the others are reworded.
+        verbatim: The share of questions asked exactly as written, 0 to 1; the others are reworded.
 
     Raises:
         ValueError: The share is outside 0 to 1.
     """
     if not 0 <= verbatim <= 1:
         raise ValueError(f"verbatim is not a share: {verbatim!r}\nhint: a number from 0 to 1")
-    # Made-up traffic: repeatability matters here, unpredictability does not.
+    # Synthetic traffic: it must be repeatable, not unpredictable.
     return _stream(random.Random(seed), load_questions(), verbatim)  # noqa: S311
 
 
@@ -141,27 +141,27 @@ def _stream(rng: random.Random, popularity: Mapping[str, float], verbatim: float
 
 
 def reworded(question: str, rng: random.Random) -> str:
-    """The question in other words, perhaps with a greeting, carelessly typed, or with a typing error."""
+    """The question in other words, sometimes with a greeting, in lower case, or with a typing error."""
     for pattern, wordings in _REWORDINGS:
         if pattern.match(question):
             question = pattern.sub(rng.choice((*wordings, r"\g<0>")), question)
             break
     if rng.random() < _TYPO_SHARE:
-        question = _mistyped(question, rng)
-    asked = rng.choice(_OPENERS) + question + rng.choice(_CLOSERS)
-    return asked.lower().replace("?", "") if rng.random() < _CASUAL_SHARE else asked
+        question = _with_typo(question, rng)
+    text = rng.choice(_OPENERS) + question + rng.choice(_CLOSERS)
+    return text.lower().replace("?", "") if rng.random() < _CASUAL_SHARE else text
 
 
-def _mistyped(question: str, rng: random.Random) -> str:
-    """Two neighbouring letters inside one of the longer words change places."""
-    spoken = question.split(" ")
-    at = rng.choice([at for at, word in enumerate(spoken) if len(word) >= _LONG_ENOUGH] or [0])
-    word, cut = spoken[at], rng.randrange(1, max(2, len(spoken[at]) - 2))
-    spoken[at] = word[:cut] + word[cut : cut + 2][::-1] + word[cut + 2 :]
-    return " ".join(spoken)
+def _with_typo(question: str, rng: random.Random) -> str:
+    """The question with two adjacent letters swapped inside one of its longer words."""
+    tokens = question.split(" ")
+    position = rng.choice([position for position, word in enumerate(tokens) if len(word) >= _MIN_TYPO_LENGTH] or [0])
+    word, index = tokens[position], rng.randrange(1, max(2, len(tokens[position]) - 2))
+    tokens[position] = word[:index] + word[index : index + 2][::-1] + word[index + 2 :]
+    return " ".join(tokens)
 
 
-# Many who each ask seldom: when answers become slow, the questions keep coming, as they do from people.
+# Many users with a low rate each: the request rate stays up when answers become slow, as with real users.
 USERS: Final = 16
 USER_RATE: Final = 2.0
 """Questions a second of each user."""
@@ -170,14 +170,14 @@ PROBE_RATE: Final = 2.5
 """Gold questions a second of each prober."""
 
 Question = tuple[Callable[[str], object], str]
-"""Who is asked, and what."""
+"""The function to call, and the question."""
 
 
 class Load:
     """Concurrent users and probers.
 
     Args:
-        application: What they ask.
+        application: The application to call.
         seed: Seed of the users' questions.
     """
 
@@ -193,13 +193,13 @@ class Load:
         self._threads = [*users, *probers]
 
     def start(self) -> None:
-        """Start asking."""
+        """Start all threads."""
         for thread in self._threads:
             thread.daemon = True
             thread.start()
 
     def stop(self) -> None:
-        """Stop asking, and wait for the questions under way."""
+        """Stop all threads, and wait for the requests in progress."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -208,7 +208,7 @@ class Load:
         self._ask(((self._application.ask, question) for question in user_questions(seed)), USER_RATE, seed)
 
     def _probes(self, prober: int, gold: list[tuple[str, str]]) -> None:
-        # Any stretch of the sweep should be a fair sample of the set, not a stretch of the file.
+        # Shuffled, so that any part of a sweep is a random sample of the set, not a section of the file.
         random.Random(prober).shuffle(gold)  # noqa: S311 - repeatable, not secret
         self._ask(((self._probe(qid), question) for qid, question in cycle(gold)), PROBE_RATE, -prober - 1)
 
@@ -220,7 +220,7 @@ class Load:
         return ask
 
     def _ask(self, questions: Iterator[Question], rate: float, seed: int) -> None:
-        """Ask at random moments, as people do, on average `rate` times a second; later where answers take longer."""
+        """Call at random times (Poisson), `rate` times a second on average, or less often if answers take longer."""
         rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
         due = monotonic()
         for ask, question in questions:
@@ -231,6 +231,6 @@ class Load:
 
 
 def gold_questions() -> list[tuple[str, str]]:
-    """Id and text of every gold question."""
+    """The id and the text of every gold question."""
     lines = resources.files(__package__).joinpath("gold.jsonl").read_text("utf-8").splitlines()
     return [(item["qid"], item["question"]) for item in map(json.loads, lines)]

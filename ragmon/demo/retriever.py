@@ -1,8 +1,7 @@
-"""Text into terms: words, stop words, a light suffix stripper and a few synonyms.
+"""The retriever of the demo: text to terms, and a BM25 index of a small corpus, in memory, offline and deterministic.
 
-The same function reads passages and questions, so only their agreement matters: a stem need not be a word.
-
-The retriever: a BM25 index of a small corpus, built in memory, offline and deterministic.
+Terms are words without stop words, with suffixes stripped and a few synonyms merged. Passages and questions use the
+same function, so only their agreement matters: a stem need not be a word.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _LIGHT_WORDS: Final = """
     happens held hold holds keep keeps kept kind let look looks made make makes maximum mean minimum need needs normal
     normally possible ring roughly send sent sort stay stays take taken takes thing things use used usual usually want
 """
-_COURTESIES: Final = """
+_POLITE_WORDS: Final = """
     advance bother excuse good hello hi know morning please question quick say sorry tell thank thanks wonder wondering
 """
-STOP_WORDS: Final = frozenset((_FUNCTION_WORDS + _LIGHT_WORDS + _COURTESIES).split())
-"""Words that say nothing about the subject of a question."""
+STOP_WORDS: Final = frozenset((_FUNCTION_WORDS + _LIGHT_WORDS + _POLITE_WORDS).split())
+"""Words that carry no information about the subject of a question."""
 
 _SYNONYMS: Final = (
     "build built building construct",
@@ -66,7 +65,7 @@ _SYNONYMS: Final = (
 
 @cache
 def stem(word: str) -> str:
-    """The word without its plural or verb ending, so that forms of one word meet.
+    """The word without its plural or verb ending, so that all forms of a word have one stem.
 
     >>> stem("ferries") == stem("ferry"), stem("charging") == stem("charges"), stem("stopped") == stem("stops")
     (True, True, True)
@@ -75,11 +74,11 @@ def stem(word: str) -> str:
         return word
     if word.endswith("ies") and len(word) > len("ties"):
         return word[:-3] + "y"
-    bare = word if word.endswith("ss") else _SUFFIX.sub("", word)
-    if len(bare) < _SHORTEST_STEM:
+    stripped = word if word.endswith("ss") else _SUFFIX.sub("", word)
+    if len(stripped) < _SHORTEST_STEM:
         return word
-    doubled = bare[-1] == bare[-2] and bare[-1] not in "lsz" and word.endswith(("ed", "ing"))
-    return bare[:-1] if doubled else bare
+    is_doubled = stripped[-1] == stripped[-2] and stripped[-1] not in "lsz" and word.endswith(("ed", "ing"))
+    return stripped[:-1] if is_doubled else stripped
 
 
 _CANONICAL: Final = {stem(word): stem(group.split()[0]) for group in _SYNONYMS for word in group.split()}
@@ -91,13 +90,13 @@ def words(text: str) -> list[str]:
 
 
 def term(word: str) -> str:
-    """The one form under which a word and its synonyms are indexed."""
-    bare = stem(word)
-    return _CANONICAL.get(bare, bare)
+    """The term under which a word and its synonyms are indexed."""
+    stemmed = stem(word)
+    return _CANONICAL.get(stemmed, stemmed)
 
 
 def terms(text: str) -> list[str]:
-    """The content terms of a text, in order, repetitions kept.
+    """The content terms of a text, in order and with repetitions.
 
     >>> terms("How many bikes can the Grey Heron's rack hold?")
     ['bicycl', 'grey', 'heron', 'rack']
@@ -130,7 +129,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that came back for a question.
+    """A retrieved passage.
 
     Args:
         id: The passage's id.
@@ -169,8 +168,8 @@ class Bm25Index:
         # bm25s ships no type information.
         self._bm25: Any = _bm25s().BM25()
         self._bm25.index(tokens, show_progress=False)
-        spread = Counter(term for passage in tokens for term in set(passage))
-        self._idf = {term: self._rarity(count) for term, count in spread.items()}
+        document_counts = Counter(term for passage in tokens for term in set(passage))
+        self._idf = {term: self._inverse_document_frequency(count) for term, count in document_counts.items()}
         self.hash = _fingerprint(self.passages)
 
     def search(self, question: str, k: int) -> list[Hit]:
@@ -179,16 +178,16 @@ class Bm25Index:
         if not query:
             return []
         scores: list[float] = self._bm25.get_scores(query).tolist()
-        ranked = sorted(range(len(scores)), key=lambda at: (-scores[at], at))[:k]
-        found = [(self.passages[at], scores[at]) for at in ranked if scores[at] > 0]
-        return [Hit(passage.id, score, passage.text, passage.title) for passage, score in found]
+        ranked = sorted(range(len(scores)), key=lambda position: (-scores[position], position))[:k]
+        results = [(self.passages[position], scores[position]) for position in ranked if scores[position] > 0]
+        return [Hit(passage.id, score, passage.text, passage.title) for passage, score in results]
 
     def idf(self, term: str) -> float:
-        """How rare a term is, in nats; a term no passage holds is the rarest."""
-        return self._idf.get(term, self._rarity(0))
+        """The inverse document frequency of a term, in nats; it is highest for a term that no passage contains."""
+        return self._idf.get(term, self._inverse_document_frequency(0))
 
-    def _rarity(self, passages_with_term: int) -> float:
-        """Inverse document frequency as BM25 in Lucene has it: ln(1 + (N - n + 0.5) / (n + 0.5))."""
+    def _inverse_document_frequency(self, passages_with_term: int) -> float:
+        """Inverse document frequency as in Lucene's BM25: ln(1 + (N - n + 0.5) / (n + 0.5))."""
         without = len(self.passages) - passages_with_term
         return math.log(1 + (without + 0.5) / (passages_with_term + 0.5))
 
@@ -196,19 +195,19 @@ class Bm25Index:
 def _check(passages: tuple[Passage, ...]) -> None:
     if not passages:
         raise ValueError("the corpus is empty\nhint: an index needs at least one passage")
-    (id_, times), *_ = Counter(passage.id for passage in passages).most_common(1)
-    if times > 1:
-        raise ValueError(f"passage id appears {times} times: '{id_}'\nhint: every passage needs an id of its own")
+    (id_, count), *_ = Counter(passage.id for passage in passages).most_common(1)
+    if count > 1:
+        raise ValueError(f"passage id appears {count} times: '{id_}'\nhint: every passage needs an id of its own")
 
 
 def _fingerprint(passages: tuple[Passage, ...]) -> str:
-    """The first digits of the sha256 of all ids and texts: another corpus, order or id gives another one."""
+    """The first digits of the sha256 of all ids and texts; it depends on content, ids and order."""
     content = json.dumps([(passage.id, passage.text) for passage in passages], ensure_ascii=False)
     return hashlib.sha256(content.encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def _bm25s() -> ModuleType:
-    """The BM25 library, imported late: only the demo needs it."""
+    """Import the BM25 library late: only the demo needs it."""
     try:
         import bm25s  # noqa: PLC0415
     except ModuleNotFoundError as missing:

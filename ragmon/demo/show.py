@@ -1,7 +1,4 @@
-"""What the demo shows: a live table on a terminal, plain lines anywhere else.
-
-The demo from start to end: traffic, monitor, incident, verdict.
-"""
+"""The demo from start to end: traffic, monitor, incident, verdict; a live table on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -42,31 +39,31 @@ from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
 
 WIDE: Final = 80
-"""Columns of a terminal that holds the whole table."""
+"""Columns of a terminal that fits all columns of the table."""
 _STYLES: Final = {"pass": "bold green", "fail": "bold white on red", "insufficient": "yellow"}
 
 
 class Screen(Protocol):
-    """Shows the gates as they are now."""
+    """An output that shows the current gates."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def show(self, seconds: float, headline: str, outcomes: Sequence[Outcome]) -> None:
-        """Show the gates at a moment."""
+        """Show the gates at this second of the run."""
 
     def say(self, text: str) -> None:
-        """Say something that stays on screen."""
+        """Print a line that stays on the screen."""
 
 
 def open_screen(console: Console) -> Screen:
-    """A live table on a terminal that can move its cursor, else plain lines; whatever FORCE_COLOR says of colours."""
+    """A live table on a terminal that can move its cursor, else plain lines; FORCE_COLOR has no effect on this."""
     return LiveScreen(console) if console.file.isatty() and not console.is_dumb_terminal else PlainScreen(console)
 
 
 class LiveScreen:
-    """A table that is drawn anew every time."""
+    """A table that is redrawn on every update."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False)
@@ -91,7 +88,7 @@ class LiveScreen:
 
 
 class PlainScreen:
-    """One line a gate: its name, value and verdict; only now and then, and whenever something changes."""
+    """One line per gate: name, value and verdict; all gates every ten seconds, and a gate whose verdict changes."""
 
     EVERY: Final = 10.0
 
@@ -131,42 +128,42 @@ def table(outcomes: Sequence[Outcome], *, wide: bool = True) -> Table:
 
     Args:
         outcomes: The gates.
-        wide: There is room for source, interval, threshold and n as well.
+        wide: Add the columns of interval, threshold, n and source.
     """
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    shown.add_column("gate", no_wrap=True)
-    shown.add_column("value", justify="right", no_wrap=True)
+    rendered = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    rendered.add_column("gate", no_wrap=True)
+    rendered.add_column("value", justify="right", no_wrap=True)
     if wide:
         for column in ("95 % interval", "needs", "n", "source"):
-            shown.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
-    shown.add_column("verdict", no_wrap=True)
+            rendered.add_column(column, justify="left" if column == "source" else "right", no_wrap=True)
+    rendered.add_column("verdict", no_wrap=True)
     for outcome in outcomes:
         details = (between(outcome), needs(outcome), str(outcome.n), outcome.source)
         verdict = Text(outcome.verdict, style=_STYLES[outcome.verdict])
-        shown.add_row(outcome.gate.name, value(outcome), *(details if wide else ()), verdict)
-    return shown
+        rendered.add_row(outcome.gate.name, value(outcome), *(details if wide else ()), verdict)
+    return rendered
 
 
 def needs(outcome: Outcome) -> str:
-    """What the gate asks for, in the way ragmon.toml writes it."""
+    """The direction and the threshold of the gate."""
     return f"{'≥' if outcome.gate.at_least else '≤'} {outcome.gate.threshold:g}"
 
 
-_FRAME: Final = 0.5
+_FRAME_SECONDS: Final = 0.5
 CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
 
 
 @dataclass
 class Story:
-    """What happened in a run.
+    """The events of a run; times are seconds from its start.
 
     Attributes:
-        seconds: How long it is to last.
-        incident: What breaks half-way.
-        broken: When it broke, seconds from the start; None before.
-        reds: When each gate turned red, by its name.
-        pages: When each alarm rang, by its name.
-        interrupted: Somebody pressed Ctrl-C.
+        seconds: The planned duration.
+        incident: The incident half-way through.
+        broken: When the incident started; None before that.
+        reds: When each gate failed first, by its name.
+        pages: When each alarm paged first, by its name.
+        interrupted: Whether the user pressed Ctrl-C.
     """
 
     seconds: float
@@ -181,17 +178,17 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
     """Run the demo.
 
     Args:
-        seconds: How long.
-        incident: The fault put in half-way (`ragmon.demo.load.INCIDENTS`).
-        address: Where `/metrics` is served, `host:port`; port 0 for any free one.
-        console: Where it is shown.
+        seconds: The duration.
+        incident: The fault that is injected half-way (`ragmon.demo.load.INCIDENTS`).
+        address: The address of `/metrics`, `host:port`; port 0 for any free port.
+        console: The console for all output.
 
     Returns:
         Whether it ran to its end; False after Ctrl-C.
 
     Raises:
         ModuleNotFoundError: bm25s is not installed.
-        RagmonError: The address is taken.
+        RagmonError: The address is in use.
     """
     application = Application()
     log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
@@ -199,16 +196,16 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
     alarm_log = logging.getLogger(constants.ALARM_LOG)
     with ExitStack() as stack:
         stack.callback(alarm_log.setLevel, alarm_log.level)
-        alarm_log.setLevel(logging.CRITICAL)  # the screen tells of alarms
+        alarm_log.setLevel(logging.CRITICAL)  # the screen shows the alarms
         installed, monitor = _install(log, address)
         stack.callback(installed.shutdown)
         traffic = Load(application)
         screen = stack.enter_context(open_screen(console))
-        _introduce(screen, monitor, story)
+        _print_introduction(screen, monitor, story)
         traffic.start()
         stack.callback(traffic.stop)
         try:
-            _watch(screen, monitor, application, story)
+            _run_loop(screen, monitor, application, story)
         except KeyboardInterrupt:
             story.interrupted = True
     for line in _summary(story, installed, monitor, log):
@@ -217,7 +214,7 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
 
 
 def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
-    """Start the monitor and capture."""
+    """Start capture and the monitor."""
     try:
         installed = install.install(settings(log, address))
     except RagmonError as error:
@@ -229,27 +226,27 @@ def _install(log: Path, address: str) -> tuple[Installation, Monitor]:
 
 
 def settings(log: Path, address: str) -> Settings:
-    """The demo's configuration with a trace log and an address of its own; the environment has no say in it."""
-    found = load(CONFIG, environ={})
+    """The demo's configuration with the given trace log and address; the environment is ignored."""
+    loaded = load(CONFIG, environ={})
     host, _, port = address.rpartition(":")
     return replace(
-        found,
-        export=found.export.model_copy(update={"jsonl": log}),
-        serve=found.serve.model_copy(update={"admin": Address(host, int(port))}),
+        loaded,
+        export=loaded.export.model_copy(update={"jsonl": log}),
+        serve=loaded.serve.model_copy(update={"admin": Address(host, int(port))}),
     )
 
 
-def _introduce(screen: Screen, monitor: Monitor, story: Story) -> None:
-    """What runs here, in three lines."""
+def _print_introduction(screen: Screen, monitor: Monitor, story: Story) -> None:
+    """Explain the demo in three lines."""
     screen.say("A small RAG pipeline answers users, and probes: questions whose answers are known.")
     screen.say("ragmon captures every call, scores it and judges the gates, live.")
     screen.say(f"In {story.seconds / 2:g} s {story.incident} breaks it. Metrics: http://{monitor.address}/metrics")
 
 
-def _watch(screen: Screen, monitor: Monitor, application: Application, story: Story) -> None:
-    """Show the gates until the time is up, and break the pipeline half-way."""
+def _run_loop(screen: Screen, monitor: Monitor, application: Application, story: Story) -> None:
+    """Show the gates until the end of the run, and break the pipeline half-way."""
     started, tick = monotonic(), Event()
-    while not tick.wait(_FRAME) and (now := monotonic() - started) < story.seconds:
+    while not tick.wait(_FRAME_SECONDS) and (now := monotonic() - started) < story.seconds:
         if story.broken is None and now >= story.seconds / 2:
             INCIDENTS[story.incident](application.pipeline)
             story.broken = now
@@ -258,7 +255,7 @@ def _watch(screen: Screen, monitor: Monitor, application: Application, story: St
         for outcome in outcomes:
             if outcome.verdict == "fail" and outcome.gate.name not in story.reds:
                 story.reds[outcome.gate.name] = now
-                screen.say(_red(now, outcome))
+                screen.say(_failed_gate_line(now, outcome))
         for edge in monitor.edges():
             if (edge.severity, edge.state) == (constants.PAGE, "firing") and edge.alert not in story.pages:
                 story.pages[edge.alert] = now
@@ -269,12 +266,12 @@ def _watch(screen: Screen, monitor: Monitor, application: Application, story: St
     screen.show(story.seconds, "end", monitor.outcomes())
 
 
-def _red(now: float, outcome: Outcome) -> str:
-    """Which gate turned red, its value, interval and threshold, and what it stands for."""
+def _failed_gate_line(now: float, outcome: Outcome) -> str:
+    """The line for a failed gate: name, value, interval, threshold, and the meaning of its metric."""
     interval = "" if outcome.lower is None else f" (95 % interval {between(outcome)})"
-    told = f"{now:.1f} s  RED {outcome.gate.name}: {value(outcome)}{interval}, needs {needs(outcome)}"
+    headline = f"{now:.1f} s  RED {outcome.gate.name}: {value(outcome)}{interval}, needs {needs(outcome)}"
     is_share = outcome.gate.kind == "threshold"
-    return f"{told}: {_first_line(parse(outcome.gate.metric)) if is_share else outcome.reason}"
+    return f"{headline}: {_first_line(parse(outcome.gate.metric)) if is_share else outcome.reason}"
 
 
 def _first_line(documented: object) -> str:
@@ -282,13 +279,13 @@ def _first_line(documented: object) -> str:
 
 
 def _summary(story: Story, installed: Installation, monitor: Monitor, log: Path) -> list[str]:
-    """What happened, where the trace log lies, and what to try next."""
-    books = installed.books()
+    """The results, the path of the trace log, and commands to try next."""
+    counters = installed.books()
     config = str(CONFIG)
     return [
         "",
         _verdict(story),
-        f"{books.received} calls captured, {books.scored} scored, {sum(books.dropped.values())} lost.",
+        f"{counters.received} calls captured, {counters.scored} scored, {sum(counters.dropped.values())} lost.",
         f"digest {monitor.digest()[:16]}",
         f"Trace log: {log}",
         "The same counts from the log, hence the same digest:",
@@ -301,15 +298,15 @@ def _summary(story: Story, installed: Installation, monitor: Monitor, log: Path)
 def _verdict(story: Story) -> str:
     if story.broken is None:
         return "Stopped before the incident."
-    reds = [f"{name} after {at - story.broken:.1f} s" for name, at in story.reds.items()]
+    reds = [f"{name} after {seconds - story.broken:.1f} s" for name, seconds in story.reds.items()]
     return f"{story.incident} at {story.broken:.1f} s turned red: {', '.join(reds) or 'no gate'}."
 
 
 def _command(*arguments: str) -> str:
-    """A command line of this very ragmon, the way it can be typed here."""
+    """A command line for the ragmon that is running, as the user can type it."""
     script = Path(sys.executable).with_name("ragmon")
-    found = shutil.which("ragmon")
-    if found is not None and script.exists() and Path(found).samefile(script):
+    on_path = shutil.which("ragmon")
+    if on_path is not None and script.exists() and Path(on_path).samefile(script):
         program = ["ragmon"]
     elif script.exists():
         program = [os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)]

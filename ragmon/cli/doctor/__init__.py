@@ -1,10 +1,9 @@
-"""Is everything in place: gold, baselines, each link of the chain to `/metrics`; and what alarms can find.
+"""`ragmon doctor`: check gold, baselines and every link of the chain to `/metrics`; show what alarms can detect.
 
     a call -> capture -> exporter -> (collector) -> `ragmon serve` -> journal -> scored -> `/metrics`
 
-The links up to the exporter are tried in this process. Where records are sent elsewhere, one is, and is looked for.
-
-`ragmon doctor`: is everything in place, and what can the alarms find in what time.
+The links up to the exporter are checked in this process. If records are exported to a server, one trial record is sent
+there and looked for.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ __all__ = ["RATES", "WAIT", "Check", "Instrumentation", "checks", "detectability
 
 
 def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) -> Iterator[Check]:
-    """Try everything a monitor needs, in the order in which a record meets it.
+    """Check everything a monitor needs, in the order in which a record passes it.
 
     Args:
         settings: The configuration, without problems.
-        admin: The address of the server's admin port; None takes the one of the configuration.
-        wait: Seconds in which a record that was sent must arrive.
+        admin: The address of the server's admin port; None for the one of the configuration.
+        wait: Seconds within which the trial record must arrive.
     """
     yield from local_checks(settings)
     yield from probes(settings)
@@ -76,45 +75,54 @@ def doctor(context: click.Context, config: str | None, rate: float | None, admin
     settings = load(config)
     click.echo(f"config    ok    {settings.path or 'no ragmon.toml, the defaults hold'}")
     bad = False
-    for found in checks(settings, admin=admin_url, wait=wait):
-        bad |= not found.ok
-        click.echo(f"{found.name:<9} {'ok ' if found.ok else 'bad'}   {printable_line(found.told)}")
-        if found.hint:
-            click.echo(f"{'':15} hint: {printable_line(found.hint)}")
-    _tell_instrumentations(settings)
-    _tell_reach(settings, RATES if rate is None else (rate,))
+    for result in checks(settings, admin=admin_url, wait=wait):
+        bad |= not result.ok
+        click.echo(f"{result.name:<9} {'ok ' if result.ok else 'bad'}   {printable_line(result.told)}")
+        if result.hint:
+            click.echo(f"{'':15} hint: {printable_line(result.hint)}")
+    _print_instrumentations(settings)
+    _print_detectability(settings, RATES if rate is None else (rate,))
     context.exit(1 if bad else 0)
 
 
-def _tell_instrumentations(settings: Settings) -> None:
-    """What is lost of spans that other instrumentations write."""
-    found = instrumentations(settings)
-    if found:
+def _print_instrumentations(settings: Settings) -> None:
+    """Print what is lost from the spans of other instrumentations."""
+    installed = instrumentations(settings)
+    if installed:
         click.echo("\nInstrumentations that are installed here, and what is lost of their spans:")
-    for one in found:
-        click.echo(f"{one.name}: {printable_line(one.lost or one.told or 'nothing')}")
-        if one.packages:
-            click.echo(f"{'':6}{printable_line(', '.join(one.packages))}")
-        if one.hint:
-            click.echo(f"{'':6}hint: {printable_line(one.hint)}")
+    for instrumentation in installed:
+        click.echo(
+            f"{instrumentation.name}: {printable_line(instrumentation.lost or instrumentation.told or 'nothing')}"
+        )
+        if instrumentation.packages:
+            click.echo(f"{'':6}{printable_line(', '.join(instrumentation.packages))}")
+        if instrumentation.hint:
+            click.echo(f"{'':6}hint: {printable_line(instrumentation.hint)}")
 
 
-def _tell_reach(settings: Settings, rates: Sequence[float]) -> None:
-    """What is found when, a line per gate and a column per rate."""
+def _print_detectability(settings: Settings, rates: Sequence[float]) -> None:
+    """Print how soon alarms detect a change: a line per gate, a column per rate."""
     columns = [detectability(settings, rate) for rate in rates]
     if not columns[0]:
         return
     click.echo("\nHow long a change takes to raise an alarm, by observations a minute:")
     rows = [("gate", "holds", "goes to", *(f"{rate:g}/min" for rate in rates))]
-    for place, first in enumerate(columns[0]):
-        gate = first.gate
+    for row_number, detectable in enumerate(columns[0]):
+        gate = detectable.gate
         name = gate.name if len(settings.pipelines) == 1 else f"{gate.pipeline}/{gate.name}"
         holds = f"{'>=' if gate.at_least else '<='} {gate.threshold:g}"
-        rows.append((printable_line(name), holds, f"{first.at:g}", *(_when(column[place]) for column in columns)))
+        rows.append(
+            (
+                printable_line(name),
+                holds,
+                f"{detectable.at:g}",
+                *(_time_to_alarm(column[row_number]) for column in columns),
+            )
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _when(found: Detectability) -> str:
-    return "never" if found.minutes is None else duration(found.minutes)
+def _time_to_alarm(detectable: Detectability) -> str:
+    return "never" if detectable.minutes is None else duration(detectable.minutes)

@@ -1,8 +1,7 @@
-"""One record on its way: sent as the application sends its own, and why that fails where it does.
+"""The configured chain, checked with a trial record: sent as the application sends its own, looked for at the server.
 
-Requests that are set aside, since the process ended or froze twice while it worked on each of them.
-
-A real trace through the configured chain: sent, looked for at the server, and the broken link named.
+The first broken link is named. Requests in quarantine are listed too: the process ended or froze twice while it worked
+on each of them.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from ragmon.monitor.exporting import Redacting, server
 from ragmon.server.journal import open_readonly
 
 PIPELINE: Final = "ragmon-doctor"
-"""Nobody's pipeline."""
+"""The pipeline of the trial record; no application uses it."""
 TAGS: Final = {"ragmon": "doctor"}
 EXPORTER: Final = "exporter"
-_IN_NO_ESTIMATE: Final = Sampling(audit=False, stratum=constants.UNKNOWN_WEIGHT)
-"""Such a record is counted and scored, and no metric, gate or alarm reads it."""
-_HANDSHAKE: Final = 3.0
-"""Seconds to wait for an answer to a TLS handshake."""
+_EXCLUDED_SAMPLING: Final = Sampling(audit=False, stratum=constants.UNKNOWN_WEIGHT)
+"""A record sampled like this is counted and scored, but no metric, gate or alarm reads it."""
+_HANDSHAKE_TIMEOUT: Final = 3.0
+"""Seconds to wait for a TLS handshake."""
 _STATUS: Final = re.compile(r"status (\d{3})")
 _HINTS: Final[dict[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "`[serve] token_file` here and there must hold the same token",
@@ -64,7 +63,7 @@ _HINTS: Final[dict[int, str]] = {
 
 
 def trial_record() -> Record:
-    """A healthy answer that says nothing of anybody, with an id and a build of its own."""
+    """A healthy record without user data, with a unique trace id and build."""
     return Record(
         v=constants.CONTRACT_VERSION,
         trace_id=secrets.token_hex(16),
@@ -75,196 +74,212 @@ def trial_record() -> Record:
         retrieved_ids=["ragmon-doctor"],
         answer_json=Answer(claim="yes", citations=["ragmon-doctor"]),
         latency_ms=Latency(total=1.0),
-        sampling=_IN_NO_ESTIMATE,
+        sampling=_EXCLUDED_SAMPLING,
         tags=dict(TAGS),
     )
 
 
 def send_record(settings: Settings, place: ServerAddress, record: Record) -> Check:
-    """Send a record with the configured token through the exporter that applications send through.
+    """Send a record with the configured token, through the exporter that applications use.
 
     Args:
         settings: The configuration, with an endpoint.
         place: The endpoint.
-        record: What is sent.
+        record: The record to send.
     """
     try:
         sink = server(settings, cache(lambda: Redactions(settings)))
     except RagmonError as error:
         return Check(EXPORTER, ok=False, told=f"not tried: {error}", hint=error.hint)
     assert isinstance(sink, Redacting)  # noqa: S101 - there is an endpoint
-    with _heard() as said, closing(sink):
-        lost = sink.deliver([record])
-    if not lost:
+    with _log_messages() as messages, closing(sink):
+        dropped = sink.deliver([record])
+    if not dropped:
         return Check(EXPORTER, ok=True, told=f"{place} took a trace")
-    why = " ".join(said) or f"{place} said no to the record itself ({', '.join(lost)})"
-    return Check(EXPORTER, ok=False, told=why, hint=_hint(why, place))
+    reason = " ".join(messages) or f"{place} said no to the record itself ({', '.join(dropped)})"
+    return Check(EXPORTER, ok=False, told=reason, hint=_hint(reason, place))
 
 
-def _hint(why: str, place: ServerAddress) -> str:
-    """What would be right."""
-    found = _STATUS.search(why)
-    if found is not None:
-        return _HINTS.get(int(found[1]), "its log says why")
-    if "does not answer in time" in why:
+def _hint(reason: str, address: ServerAddress) -> str:
+    """What to correct, given the reason of the failure."""
+    status_code = _STATUS.search(reason)
+    if status_code is not None:
+        return _HINTS.get(int(status_code[1]), "its log says why")
+    if "does not answer in time" in reason:
         return "its log; or something in between takes requests and passes none on"
-    if "certificate is not trusted" in why:
+    if "certificate is not trusted" in reason:
         return "SSL_CERT_FILE names a file of the certificates to trust, for this command as for the application"
-    if place.tls:
-        return "" if _speaks_tls(place) else "it does not speak TLS: write http:// in `[export] endpoint`"
+    if address.tls:
+        return "" if _supports_tls(address) else "it does not speak TLS: write http:// in `[export] endpoint`"
     return (
-        "it speaks TLS: write https:// in `[export] endpoint`" if _speaks_tls(place) else "correct `[export] endpoint`"
+        "it speaks TLS: write https:// in `[export] endpoint`"
+        if _supports_tls(address)
+        else "correct `[export] endpoint`"
     )
 
 
-def _speaks_tls(place: ServerAddress) -> bool:
-    """Whether it answers a TLS handshake; whose certificate it has does not matter here."""
-    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    asking.check_hostname, asking.verify_mode = False, ssl.CERT_NONE
+def _supports_tls(address: ServerAddress) -> bool:
+    """Whether the server completes a TLS handshake, with any certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection((place.host, place.port), timeout=_HANDSHAKE) as plain, asking.wrap_socket(plain):
+        with (
+            socket.create_connection((address.host, address.port), timeout=_HANDSHAKE_TIMEOUT) as connection,
+            context.wrap_socket(connection),
+        ):
             return True
     except OSError:
         return False
 
 
-class _Listener(logging.Handler):
-    """Keeps what is said.
+class _MessageHandler(logging.Handler):
+    """A log handler that keeps the messages.
 
     Args:
-        said: Where.
+        messages: The list to append to.
     """
 
-    def __init__(self, said: list[str]) -> None:
+    def __init__(self, messages: list[str]) -> None:
         super().__init__()
-        self._said = said
+        self._messages = messages
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a message."""
-        self._said.append(record.getMessage())
+        """Append a message."""
+        self._messages.append(record.getMessage())
 
 
 @contextmanager
-def _heard() -> Iterator[list[str]]:
-    """What the exporter warns of inside the block: it tells its log alone why it fails."""
-    said: list[str] = []
-    listener, log = _Listener(said), logging.getLogger("ragmon")
-    log.addHandler(listener)
+def _log_messages() -> Iterator[list[str]]:
+    """Collect the log messages of the block: the exporter writes the reason of a failure only to its log."""
+    messages: list[str] = []
+    handler, log = _MessageHandler(messages), logging.getLogger("ragmon")
+    log.addHandler(handler)
     try:
-        yield said
+        yield messages
     finally:
-        log.removeHandler(listener)
+        log.removeHandler(handler)
 
 
 QUARANTINE: Final = "set aside"
 SHOWN: Final = 5
-"""Requests that are named, the newest."""
+"""How many requests are named: the newest ones."""
 HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
 
 
 def on_disk(settings: Settings) -> Iterator[Check]:
-    """What a journal on this machine holds aside, where there is one.
+    """List the quarantined requests of the journal on this machine, if there is one.
 
     Args:
         settings: The configuration, of a server.
     """
     try:
         with open_readonly(Path(settings.serve.state_dir)) as journal:
-            found = [QuarantinedItem(one.arrival, one.step, one.trace_id, one.size) for one in journal.quarantined()]
-    except RagmonError:  # no server keeps its journal here
+            requests = [
+                QuarantinedItem(request.arrival, request.step, request.trace_id, request.size)
+                for request in journal.quarantined()
+            ]
+    except RagmonError:  # there is no journal on this machine
         return
-    yield from quarantine_checks(found)
+    yield from quarantine_checks(requests)
 
 
 def quarantine_checks(found: Iterable[QuarantinedItem]) -> Iterator[Check]:
-    """What is said of requests that are set aside; nothing where there are none.
+    """Report the requests in quarantine; nothing if there are none.
 
     Args:
-        found: The requests, in the order in which they were set aside.
+        found: The requests, in the order in which they were quarantined.
     """
     newest = list(found)[::-1]
     if not newest:
         return
-    more = f" and {len(newest) - SHOWN} more" if len(newest) > SHOWN else ""
+    remainder = f" and {len(newest) - SHOWN} more" if len(newest) > SHOWN else ""
     names = ", ".join(map(_name, newest[:SHOWN]))
-    yield Check(QUARANTINE, ok=True, told=f"after the process ended over it twice: {names}{more}", hint=HINT)
+    yield Check(QUARANTINE, ok=True, told=f"after the process ended over it twice: {names}{remainder}", hint=HINT)
 
 
-def _name(one: QuarantinedItem) -> str:
-    moment = datetime.fromtimestamp(one.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    trace = f"trace {one.trace_id}" if one.trace_id else "a line without a trace"
-    return f"{trace}, {one.size} bytes, came {moment}, while {one.step}"
+def _name(request: QuarantinedItem) -> str:
+    arrived = datetime.fromtimestamp(request.arrival, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    trace = f"trace {request.trace_id}" if request.trace_id else "a line without a trace"
+    return f"{trace}, {request.size} bytes, came {arrived}, while {request.step}"
 
 
 WAIT: Final = 15.0
-"""Seconds in which a trace must arrive; a collector sends what it has gathered every few seconds."""
-_PAUSE: Final = 0.1
-"""Seconds between two looks."""
-_SKEW: Final = 2.0
-"""Seconds two clocks may differ without being worth a word."""
-_CLOCK: Final = (TOO_OLD, TOO_FUTURE)
+"""Seconds within which a trace must arrive; a collector sends its batch every few seconds."""
+_POLL_INTERVAL: Final = 0.1
+"""Seconds between two polls of the server's status."""
+_CLOCK_TOLERANCE: Final = 2.0
+"""Seconds by which two clocks may differ without a note."""
+_CLOCK_REASONS: Final = (TOO_OLD, TOO_FUTURE)
 
 
 def chain_checks(settings: Settings, admin: str, wait: float) -> Iterator[Check]:
-    """Try every link from the exporter to `/metrics`; the first that is broken is the last that is told.
+    """Check every link from the exporter to `/metrics`; stop after the first broken one.
 
     Args:
         settings: The configuration, with an endpoint.
         admin: The address of the server's admin port.
-        wait: Seconds in which a trace must arrive.
+        wait: Seconds within which a trace must arrive.
     """
     endpoint = str(settings.export.endpoint)
-    there, answers = _answers(endpoint)
-    yield answers
-    if there is None:
+    address, reachable = _reachable(endpoint)
+    yield reachable
+    if address is None:
         return
-    before, seen = _server_status(admin)
+    before, visible = _server_status(admin)
     record = trial_record()
-    sent = send_record(settings, there, record)
-    yield sent
-    if not sent.ok:
+    delivery = send_record(settings, address, record)
+    yield delivery
+    if not delivery.ok:
         return
-    yield seen
+    yield visible
     if before is None:
         return
     yield from quarantine_checks(before.quarantined)
-    after = _await(admin, before, record, wait)
-    yield from _told(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
+    after = _wait_until_scored(admin, before, record, wait)
+    yield from _outcome(before, after, record, direct=_is_ragmon(endpoint), wait=wait)
     if _scored(before, after, record):
         yield _metrics(admin)
 
 
-def _answers(endpoint: str) -> tuple[ServerAddress | None, Check]:
-    """Where records are sent, if somebody listens there."""
+def _reachable(endpoint: str) -> tuple[ServerAddress | None, Check]:
+    """The address records are sent to, or None if nothing listens there; and the check."""
     hint = "start the server, or correct `[export] endpoint`"
     try:
-        there = parse_server_address(endpoint)
-        with socket.create_connection((there.host, there.port), timeout=TIMEOUT):
-            return there, Check("endpoint", ok=True, told=f"{there} answers")
+        address = parse_server_address(endpoint)
+        with socket.create_connection((address.host, address.port), timeout=TIMEOUT):
+            return address, Check("endpoint", ok=True, told=f"{address} answers")
     except RagmonError as error:
         return None, Check("endpoint", ok=False, told=str(error), hint=hint)
     except OSError as error:
-        told = f"nobody answers on {there} ({error.strerror or error})"
-        return None, Check("endpoint", ok=False, told=told, hint=hint)
+        message = f"nobody answers on {address} ({error.strerror or error})"
+        return None, Check("endpoint", ok=False, told=message, hint=hint)
 
 
 def _server_status(admin: str) -> tuple[ServerStatus | None, Check]:
-    """How the server stands, and whether that can be seen."""
+    """The server's status, or None if it is not available or the server accepts nothing; and the check."""
     try:
-        found = status(admin)
+        server_status = status(admin)
     except RagmonError as error:
-        told = f"it cannot be seen what became of the trace: {error}"
-        return None, Check("server", ok=False, told=told, hint=f"--admin-url URL; {error.hint}")
-    if found.trouble:
-        return None, Check("server", ok=False, told=f"it takes nothing: {found.trouble}", hint="its log says why")
-    ahead = found.now - time.time()
-    note = f"; its clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}" if abs(ahead) > _SKEW else ""
-    return found, Check("server", ok=True, told=f"ragmon {found.version} on {parse_server_address(admin)}{note}")
+        message = f"it cannot be seen what became of the trace: {error}"
+        return None, Check("server", ok=False, told=message, hint=f"--admin-url URL; {error.hint}")
+    if server_status.trouble:
+        return None, Check(
+            "server", ok=False, told=f"it takes nothing: {server_status.trouble}", hint="its log says why"
+        )
+    offset = server_status.now - time.time()
+    note = (
+        f"; its clock is {abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
+        if abs(offset) > _CLOCK_TOLERANCE
+        else ""
+    )
+    return server_status, Check(
+        "server", ok=True, told=f"ragmon {server_status.version} on {parse_server_address(admin)}{note}"
+    )
 
 
 def _is_ragmon(endpoint: str) -> bool:
-    """Whether what takes the records is a `ragmon serve`, and no collector."""
-    from ragmon.server.receiver.http import PURPOSE  # noqa: PLC0415 - loads what the server needs
+    """Whether the endpoint is a `ragmon serve`, not a collector."""
+    from ragmon.server.receiver.http import PURPOSE  # noqa: PLC0415 - imports the dependencies of the server
 
     try:
         return get_page(endpoint, "/").body.startswith(PURPOSE.partition(":")[0].encode())
@@ -272,35 +287,40 @@ def _is_ragmon(endpoint: str) -> bool:
         return False
 
 
-def _await(admin: str, before: ServerStatus, record: Record, wait: float) -> ServerStatus:
-    """How the server stands once the trace is scored, or when the time is up."""
-    deadline, found = time.monotonic() + wait, before
+def _wait_until_scored(admin: str, before: ServerStatus, record: Record, wait: float) -> ServerStatus:
+    """The server's status once the trace is scored, or at the deadline."""
+    deadline, server_status = time.monotonic() + wait, before
     while True:
-        with suppress(NoAnswerError):  # it may begin anew
-            found = status(admin)
-        if _scored(before, found, record) or time.monotonic() >= deadline:
-            return found
-        time.sleep(_PAUSE)
+        with suppress(NoAnswerError):  # it may be restarting
+            server_status = status(admin)
+        if _scored(before, server_status, record) or time.monotonic() >= deadline:
+            return server_status
+        time.sleep(_POLL_INTERVAL)
 
 
 def _scored(before: ServerStatus, after: ServerStatus, record: Record) -> bool:
-    """Whether the trace is scored: its build answered. Past so many new ones builds and pipelines lose their names."""
-    mine = [build for pipeline, build, _ in after.builds if pipeline in (PIPELINE, OTHER)]
-    return record.build in mine or (mine[-1:] == [OTHER] and _count(after, "scored") > _count(before, "scored"))
+    """Whether the trace is scored: its build is listed.
+
+    Beyond a number of new ones, the server lists builds and pipelines as OTHER; then the scored count must have grown.
+    """
+    builds = [build for pipeline, build, _ in after.builds if pipeline in (PIPELINE, OTHER)]
+    return record.build in builds or (builds[-1:] == [OTHER] and _count(after, "scored") > _count(before, "scored"))
 
 
-def _count(found: ServerStatus, name: str) -> int:
-    return sum(getattr(books, name) for books in found.books.values())
+def _count(server_status: ServerStatus, name: str) -> int:
+    return sum(getattr(counters, name) for counters in server_status.books.values())
 
 
-def _told(before: ServerStatus, after: ServerStatus, record: Record, *, direct: bool, wait: float) -> Iterator[Check]:
-    """What became of a trace that somebody took.
+def _outcome(
+    before: ServerStatus, after: ServerStatus, record: Record, *, direct: bool, wait: float
+) -> Iterator[Check]:
+    """Checks of what happened to a trace that the endpoint accepted.
 
     Args:
-        before: How the server stood before it was sent.
-        after: How it stands now.
+        before: The server's status before the trace was sent.
+        after: The server's status now.
         record: The trace.
-        direct: A `ragmon serve` took it.
+        direct: The endpoint is a `ragmon serve`.
         wait: Seconds it was waited for.
     """
     if _scored(before, after, record):
@@ -315,37 +335,43 @@ def _told(before: ServerStatus, after: ServerStatus, record: Record, *, direct: 
     dropped = _dropped(before, after)
     if dropped and _count(after, "received") > _count(before, "received"):
         yield Check(
-            "scored", ok=False, told=f"something arrived and was dropped: {_listed(dropped)}", hint=_why(dropped)
+            "scored", ok=False, told=f"something arrived and was dropped: {_listed(dropped)}", hint=_drop_hint(dropped)
         )
         return
-    yield _lost(counter_delta(before.refused, after.refused), direct=direct, wait=wait)
+    yield _not_arrived(counter_delta(before.refused, after.refused), direct=direct, wait=wait)
 
 
 def _dropped(before: ServerStatus, after: ServerStatus) -> dict[str, int]:
-    """What the server dropped in between, by reason."""
-    found: dict[str, int] = {}
-    for stage, books in after.books.items():
-        known = before.books.get(stage)
-        found |= counter_delta({} if known is None else dict(known.dropped), dict(books.dropped))
-    return found
+    """Records the server dropped between two statuses, by reason."""
+    dropped: dict[str, int] = {}
+    for stage, counters in after.books.items():
+        earlier = before.books.get(stage)
+        dropped |= counter_delta({} if earlier is None else dict(earlier.dropped), dict(counters.dropped))
+    return dropped
 
 
-def _why(dropped: dict[str, int]) -> str:
-    return "compare the clocks of this machine and the server's" if dropped.keys() & set(_CLOCK) else "its log says why"
+def _drop_hint(dropped: dict[str, int]) -> str:
+    return (
+        "compare the clocks of this machine and the server's"
+        if dropped.keys() & set(_CLOCK_REASONS)
+        else "its log says why"
+    )
 
 
-def _lost(refused: dict[str, int], *, direct: bool, wait: float) -> Check:
-    """Somebody took the trace, and it did not come."""
+def _not_arrived(refused: dict[str, int], *, direct: bool, wait: float) -> Check:
+    """The check of a trace that the endpoint accepted, but that did not arrive at the server."""
     if direct:
-        told = "a `ragmon serve` took the trace, and it is not the one that was asked"
+        message = "a `ragmon serve` took the trace, and it is not the one that was asked"
         hint = "--admin-url names its admin port, or `[export] endpoint` leads to another server"
-        return Check("arrived", ok=False, told=told, hint=hint)
-    told = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
+        return Check("arrived", ok=False, told=message, hint=hint)
+    message = f"what took the trace is no `ragmon serve`: a collector? It passed nothing on within {wait:g} s"
     if refused:
-        told = f"the collector's requests are turned away: {_listed(refused)}"
+        message = f"the collector's requests are turned away: {_listed(refused)}"
         hint = "give its exporter the server's token and protocol"
-        return Check("arrived", ok=False, told=told, hint=hint)
-    return Check("arrived", ok=False, told=told, hint="its log and its exporter; --wait, where it gathers for longer")
+        return Check("arrived", ok=False, told=message, hint=hint)
+    return Check(
+        "arrived", ok=False, told=message, hint="its log and its exporter; --wait, where it gathers for longer"
+    )
 
 
 def _listed(counts: dict[str, int]) -> str:
@@ -353,15 +379,15 @@ def _listed(counts: dict[str, int]) -> str:
 
 
 def _metrics(admin: str) -> Check:
-    """Whether the trace is seen where Prometheus looks."""
+    """Check that the trace is visible on `/metrics`."""
     try:
-        answer = get_page(admin, "/metrics")
+        response = get_page(admin, "/metrics")
     except RagmonError as error:
         return Check("metrics", ok=False, told=str(error), hint=error.hint)
-    lines = answer.body.decode(errors="replace").splitlines()
-    if answer.status != HTTPStatus.OK:
-        told = f"/metrics answered with status {answer.status}"
-        return Check("metrics", ok=False, told=told, hint="the server's log says why")
+    lines = response.body.decode(errors="replace").splitlines()
+    if response.status != HTTPStatus.OK:
+        message = f"/metrics answered with status {response.status}"
+        return Check("metrics", ok=False, told=message, hint="the server's log says why")
     if not any(f'pipeline="{PIPELINE}"' in line for line in lines):
         return Check(
             "metrics", ok=False, told="the trace is scored and not on /metrics", hint="report this: it is a bug"

@@ -1,14 +1,10 @@
-"""One thing that was tried.
+"""Checks that need no server: gold, baselines, a call captured and scored in this process, probes, instrumentations.
 
-What can be tried in this process: gold, baselines, a call that is captured and scored, and what alarms can find.
+For instrumentations it reports what their spans lose in this environment:
 
-What OpenTelemetry's limits on attributes cost: past the number of them, the ones set first are thrown away.
-
-What a configuration's probes will do, in words; nothing is sent.
-
-What the application's own sampler keeps from ragmon.
-
-Which other instrumentations are installed, and what is lost of their spans with this environment.
+* limits on attributes: past the allowed number, the attributes that were set first are dropped;
+* the application's own sampler: the traces it drops never reach ragmon;
+* switches that hide content.
 
 Sources: opentelemetry-util-genai, `utils.py` (content); openinference-instrumentation, `config.py` (what is hidden);
 OpenLLMetry's `opentelemetry.instrumentation.*.utils` (content); opentelemetry-sdk, `sdk.trace.SpanLimits` (limits) and
@@ -41,13 +37,13 @@ from ragmon.scoring.score_table import ScoreTable
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was tried.
+    """The result of one check.
 
     Attributes:
-        name: What.
-        ok: Whether it is as it should be.
-        told: What was found.
-        hint: What would be right, where it is not.
+        name: What was checked.
+        ok: Whether it passed.
+        told: The finding.
+        hint: What to correct or to know.
     """
 
     name: str
@@ -57,17 +53,17 @@ class Check:
 
 
 RATES: Final = (1.0, 10.0, 100.0)
-"""Observations a minute for which it is said what alarms find, where nobody knows the rate."""
+"""Observations a minute for which detection times are shown, if the user gives no rate."""
 
 
 def local_checks(settings: Settings) -> Iterator[Check]:
-    """Try what needs no server.
+    """Run the checks that need no server.
 
     Args:
         settings: The configuration, without problems.
     """
     yield _gold(settings)
-    yield from _embeds(settings)
+    yield from _embedders(settings)
     yield _baselines(settings)
     yield _capture(settings)
 
@@ -77,27 +73,30 @@ def _gold(settings: Settings) -> Check:
         sets = load_gold(settings.gold)
     except RagmonError as error:
         return Check("gold", ok=False, told=str(error), hint=error.hint)
-    found = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
-    return Check("gold", ok=True, told=found or "none: only label-free metrics are counted")
+    summary = ", ".join(f"{gold.name} {gold.short_version} with {len(gold)} items" for gold in sets)
+    return Check("gold", ok=True, told=summary or "none: only label-free metrics are counted")
 
 
-def _embeds(settings: Settings) -> Iterator[Check]:
-    """Whether questions can be matched by meaning, where a gold set asks for it."""
+def _embedders(settings: Settings) -> Iterator[Check]:
+    """Check matching by meaning for every gold set that configures an embedder."""
     for spec in settings.gold:
         if spec.embed is None:
             continue
         try:
-            found = nearest_of(settings, load_gold([spec]))
+            matchers = nearest_of(settings, load_gold([spec]))
         except RagmonError as error:
             yield Check(f"embed {spec.name}", ok=False, told=str(error), hint=error.hint)
             continue
-        known = found[0].calibration if found else None
-        if known is None or known.threshold is None:
-            told = "off: " + ("the embedder failed, as the log says" if known is None else known.reason)
-            yield Check(f"embed {spec.name}", ok=False, told=told, hint="write more paraphrases, or leave embed out")
+        calibration = matchers[0].calibration if matchers else None
+        if calibration is None or calibration.threshold is None:
+            message = "off: " + ("the embedder failed, as the log says" if calibration is None else calibration.reason)
+            yield Check(f"embed {spec.name}", ok=False, told=message, hint="write more paraphrases, or leave embed out")
             continue
-        told = f"similarity {known.threshold:.3f}, which {known.kept:.0%} of {known.pairs} paraphrases reach"
-        yield Check(f"embed {spec.name}", ok=True, told=told)
+        message = (
+            f"similarity {calibration.threshold:.3f}, "
+            f"which {calibration.kept:.0%} of {calibration.pairs} paraphrases reach"
+        )
+        yield Check(f"embed {spec.name}", ok=True, told=message)
 
 
 def _baselines(settings: Settings) -> Check:
@@ -107,21 +106,27 @@ def _baselines(settings: Settings) -> Check:
             alarms.of(name)
     except RagmonError as error:
         return Check("baseline", ok=False, told=str(error), hint=error.hint)
-    files = sorted({str(one.alarms.baseline.file) for one in settings.pipelines.values() if one.alarms.baseline.file})
+    files = sorted(
+        {
+            str(pipeline.alarms.baseline.file)
+            for pipeline in settings.pipelines.values()
+            if pipeline.alarms.baseline.file
+        }
+    )
     return Check("baseline", ok=True, told=", ".join(files) or "learned from traffic, at least an hour of it")
 
 
 def _capture(settings: Settings) -> Check:
-    """A call of a decorated function, captured and scored in this process, seen on `/metrics`."""
-    quiet = replace(
+    """Call a decorated function, and check that it is captured, scored in this process and visible on `/metrics`."""
+    isolated = replace(
         settings,
         export=ExportTable(),
-        common=_kept(settings.common),
-        pipelines={name: _kept(one) for name, one in settings.pipelines.items()},
+        common=_keep_all(settings.common),
+        pipelines={name: _keep_all(pipeline) for name, pipeline in settings.pipelines.items()},
         serve=settings.serve.model_copy(update={"admin": Address("127.0.0.1", 0)}),
     )
     try:
-        installed = install.install(quiet)
+        installed = install.install(isolated)
     except RagmonError as error:
         return Check("capture", ok=False, told=f"not tried: {error}", hint=error.hint)
     try:
@@ -137,30 +142,30 @@ def _capture(settings: Settings) -> Check:
     scored = next((line for line in lines if line.startswith('ragmon_records_scored_total{stage="score"}')), "")
     if scored.rpartition(" ")[2] != "1.0":
         return Check("capture", ok=False, told="a call was made and not scored", hint="report this: it is a bug")
-    told = f"a call was captured and scored here, and is one of {len(lines)} lines of /metrics"
-    return Check("capture", ok=True, told=told)
+    message = f"a call was captured and scored here, and is one of {len(lines)} lines of /metrics"
+    return Check("capture", ok=True, told=message)
 
 
 def _answer(question: str) -> dict[str, object]:
     return {"answer": question, "citations": ["d1"], "retrieved": ["d1"]}
 
 
-def _kept(one: PipelineSettings) -> PipelineSettings:
-    return replace(one, sampling=one.sampling.model_copy(update={"rate": 1.0}))
+def _keep_all(pipeline: PipelineSettings) -> PipelineSettings:
+    return replace(pipeline, sampling=pipeline.sampling.model_copy(update={"rate": 1.0}))
 
 
 def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
-    """What the alarms of every pipeline find at a rate of observations."""
+    """What the alarms of every pipeline detect, and how soon, at a number of observations a minute."""
     metrics = settings.build_metrics()
     return [
-        found
-        for one in settings.pipelines.values()
-        for found in reach(
-            one.gates,
+        detectable
+        for pipeline in settings.pipelines.values()
+        for detectable in reach(
+            pipeline.gates,
             metrics,
-            dict.fromkeys((gate.name for gate in one.gates), per_minute),
-            false_pages_per_30d=one.alarms.false_pages_per_30d,
-            looks_per_day=one.alarms.looks_per_day,
+            dict.fromkeys((gate.name for gate in pipeline.gates), per_minute),
+            false_pages_per_30d=pipeline.alarms.false_pages_per_30d,
+            looks_per_day=pipeline.alarms.looks_per_day,
             pipelines=len(settings.pipelines),
         )
     ]
@@ -168,24 +173,24 @@ def detectability(settings: Settings, per_minute: float) -> list[Detectability]:
 
 NUMBER: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 LENGTH: Final = ("OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT")
-"""The variable of spans, and the one that holds where it is not set."""
+"""The variable for spans, and the one that applies if it is not set."""
 USUAL: Final = 128
-"""Attributes of a span where nobody sets a limit."""
-_OF_A_DOCUMENT: Final = 4
+"""The default limit of attributes of a span."""
+_ATTRIBUTES_PER_DOCUMENT: Final = 4
 """Attributes of a document in OpenInference: id, content, score, metadata."""
-_OF_A_SPAN: Final = 8
-"""Attributes of a retriever's span beside its documents, at most."""
-_SHORT: Final = 8192
-"""Characters below which documents in one attribute are likely to be cut."""
+_OTHER_ATTRIBUTES: Final = 8
+"""Attributes of a retriever's span beside those of its documents, at most."""
+_MIN_LENGTH: Final = 8192
+"""A limit below this number of characters is likely to cut documents that travel in one attribute."""
 
 
 class SettingEffect(NamedTuple):
-    """What a setting means for what arrives.
+    """The effect of a setting on the data that arrives.
 
     Attributes:
-        lost: What does not arrive, and why; "" where nothing is lost for certain.
+        lost: What does not arrive, and why; "" if nothing is certainly lost.
         told: What is worth knowing.
-        hint: What would be right.
+        hint: What to change.
     """
 
     lost: str = ""
@@ -194,33 +199,34 @@ class SettingEffect(NamedTuple):
 
 
 def limits(settings: Settings, environ: Mapping[str, str], *, flattened: bool) -> SettingEffect:
-    """What the limits in force lose.
+    """What is lost to OpenTelemetry's limits on span attributes.
 
     Args:
-        settings: The configuration: how deep its metrics look.
+        settings: The configuration; it defines the largest rank that metrics use.
         environ: The environment.
-        flattened: Documents come as one attribute for each of their fields.
+        flattened: Documents arrive as one attribute for each of their fields.
     """
-    name, length = _first(environ, LENGTH)
-    if length is not None and length < _SHORT:
+    name, length = _effective_limit(environ, LENGTH)
+    if length is not None and length < _MIN_LENGTH:
         lost = f"{name}={length} cuts questions, answers and lists of documents"
-        return SettingEffect(lost, hint=f"unset {name}, or {_SHORT} at least")
-    name, number = _first(environ, NUMBER)
+        return SettingEffect(lost, hint=f"unset {name}, or {_MIN_LENGTH} at least")
+    name, number = _effective_limit(environ, NUMBER)
     if not flattened or (name and number is None):
         return SettingEffect()
-    most = USUAL if number is None else number
-    documents = max(0, (most - _OF_A_SPAN) // _OF_A_DOCUMENT)
-    deepest = max(k for one in (settings.common, *settings.pipelines.values()) for k in one.metrics.k)
-    what = f"{name}={most}" if name else f"{NUMBER[0]} is not set, which means {most}"
-    told = (
-        f"{what}: of more than about {documents} documents the ones ranked first are lost, and the trace is unscorable"
+    limit = USUAL if number is None else number
+    documents = max(0, (limit - _OTHER_ATTRIBUTES) // _ATTRIBUTES_PER_DOCUMENT)
+    max_rank = max(k for scope in (settings.common, *settings.pipelines.values()) for k in scope.metrics.k)
+    setting = f"{name}={limit}" if name else f"{NUMBER[0]} is not set, which means {limit}"
+    message = (
+        f"{setting}: of more than about {documents} documents the ones ranked first are lost, "
+        "and the trace is unscorable"
     )
-    hint = f"{NUMBER[0]}={_OF_A_SPAN + _OF_A_DOCUMENT * 100} is room for 100 documents"
-    return SettingEffect(lost=told, hint=hint) if documents < deepest else SettingEffect(told=told, hint=hint)
+    hint = f"{NUMBER[0]}={_OTHER_ATTRIBUTES + _ATTRIBUTES_PER_DOCUMENT * 100} is room for 100 documents"
+    return SettingEffect(lost=message, hint=hint) if documents < max_rank else SettingEffect(told=message, hint=hint)
 
 
-def _first(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
-    """The variable that holds, and its limit; None for no limit, and where it is no number."""
+def _effective_limit(environ: Mapping[str, str], names: tuple[str, str]) -> tuple[str, int | None]:
+    """The first variable that is set, and its limit; None for no limit, or if the value is no number."""
     for name in names:
         if name in environ:
             text = environ[name].strip()
@@ -232,31 +238,31 @@ NAME = "probe"
 
 
 def probes(settings: Settings) -> list[Check]:
-    """Each probe: whom it asks, how often, and what stands against that.
+    """Describe each probe: its target, its interval, and what limits it; nothing is sent.
 
     Args:
         settings: The configuration.
     """
     try:
         golds = {gold.name: gold for gold in load_gold(settings.gold)}
-    except RagmonError:  # another line says so
+    except RagmonError:  # the gold check reports it
         return []
     return [_probe(spec, golds[spec.gold], settings) for spec in settings.probes]
 
 
 def _probe(spec: ProbeSpec, gold: GoldSet, settings: Settings) -> Check:
     try:
-        asked, key = len(questions(gold)), probe_key(settings.of(spec.pipeline).capture)
+        n, key = len(questions(gold)), probe_key(settings.of(spec.pipeline).capture)
     except RagmonError as error:
         return Check(NAME, ok=False, told=f"{spec.name}: {error}", hint=error.hint)
-    every = interval(asked, spec.every, spec.max_per_day, reserve=spec.on_look)
-    told = f"{spec.name} asks {spec.asks} the {asked} questions of {gold.name} in {duration(every * asked / 60)}"
-    if every * asked > spec.every * 1.001:
-        return Check(NAME, ok=True, told=told, hint=f"max_per_day = {spec.max_per_day} allows no more")
+    seconds = interval(n, spec.every, spec.max_per_day, reserve=spec.on_look)
+    message = f"{spec.name} asks {spec.asks} the {n} questions of {gold.name} in {duration(seconds * n / 60)}"
+    if seconds * n > spec.every * 1.001:
+        return Check(NAME, ok=True, told=message, hint=f"max_per_day = {spec.max_per_day} allows no more")
     if key is None and spec.target.startswith("http"):
         hint = "a traced application counts these requests as users': `[capture] hash_key_file` there and here"
-        return Check(NAME, ok=True, told=told, hint=hint)
-    return Check(NAME, ok=True, told=told)
+        return Check(NAME, ok=True, told=message, hint=hint)
+    return Check(NAME, ok=True, told=message)
 
 
 SAMPLER: Final = "OTEL_TRACES_SAMPLER"
@@ -266,10 +272,10 @@ _OFF: Final = ("always_off", "parentbased_always_off")
 
 
 def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
-    """What share of traces arrives.
+    """The share of traces that arrives.
 
-    The sampler by ratio and ragmon's own draw read other bits of a trace's id, so they are independent: what passes
-    both is the product of their rates.
+    The ratio sampler and ragmon's own sampler read different bits of a trace id, so they are independent: the share
+    that passes both is the product of their rates.
 
     Args:
         settings: The configuration: ragmon's own rate.
@@ -282,20 +288,22 @@ def samplers(settings: Settings, environ: Mapping[str, str]) -> SettingEffect:
     if not rate:
         lost = f"{SAMPLER}={sampler} keeps none: no trace of an instrumentation is sent; decorated calls are"
         return SettingEffect(lost, hint=f"unset {SAMPLER}, or sample by ratio")
-    told = f"{SAMPLER}={sampler} keeps {rate:.3g} of traces: their numbers are of exported traffic"
-    own = settings.of(settings.pipeline).sampling.rate
-    if own < 1.0 and settings.origins.get("sampling.rate", "default") != "default":
-        told += f"; with `[sampling] rate` {own:g} on top {rate * own:.3g} of them are scored"
-    return SettingEffect(told=told, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps")
+    message = f"{SAMPLER}={sampler} keeps {rate:.3g} of traces: their numbers are of exported traffic"
+    own_rate = settings.of(settings.pipeline).sampling.rate
+    if own_rate < 1.0 and settings.origins.get("sampling.rate", "default") != "default":
+        message += f"; with `[sampling] rate` {own_rate:g} on top {rate * own_rate:.3g} of them are scored"
+    return SettingEffect(
+        told=message, hint=f"unset {SAMPLER} and set `[sampling] rate`: ragmon then weighs what it keeps"
+    )
 
 
 def _rate(environ: Mapping[str, str]) -> float:
-    """The share that is kept; what is none counts as all, as in the SDK."""
+    """The share that is kept; an invalid value means 1, as in the SDK."""
     try:
-        found = float(environ.get(RATE, ""))
+        rate = float(environ.get(RATE, ""))
     except ValueError:
         return 1.0
-    return found if 0 <= found <= 1 else 1.0
+    return rate if 0 <= rate <= 1 else 1.0
 
 
 GENAI: Final = "OpenTelemetry GenAI"
@@ -316,20 +324,20 @@ HIDDEN: Final[Mapping[str, str]] = {
     "OPENINFERENCE_HIDE_CHOICES": "answers that stand in completions alone",
     "OPENINFERENCE_HIDE_RETRIEVAL_DOCUMENTS": "texts of documents, and ids where they stand in metadata alone",
 }
-"""What each switch hides; base64 images and embeddings are read by no metric."""
+"""What each switch hides. Switches for base64 images and embeddings are left out: no metric reads those."""
 _ON_SPANS: Final = ("SPAN_ONLY", "SPAN_AND_EVENT")
 
 
 @dataclass(frozen=True)
 class Instrumentation:
-    """An instrumentation, or something that holds for all of them.
+    """An instrumentation family, or a setting that applies to all of them, and what it loses.
 
     Attributes:
-        name: Whose it is.
-        packages: What is installed.
+        name: The family or the setting.
+        packages: The installed packages of the family.
         lost: What does not arrive, and why.
-        told: What is worth knowing and loses nothing for certain.
-        hint: What would be right, where something is lost.
+        told: What is worth knowing, without a certain loss.
+        hint: What to change, if something is lost.
     """
 
     name: str
@@ -344,60 +352,62 @@ def instrumentations(
     environ: Mapping[str, str] | None = None,
     installed: Iterable[metadata.Distribution] | None = None,
 ) -> list[Instrumentation]:
-    """What is installed beside this ragmon, in this environment; empty where there is nothing.
+    """The instrumentations installed in this environment, and what their spans lose; empty if there are none.
 
     Args:
         settings: The configuration.
-        environ: The environment; None takes the process's own.
-        installed: The packages; None: those that can be imported.
+        environ: The environment; None for the one of the process.
+        installed: The packages; None for those that can be imported.
     """
     environ = os.environ if environ is None else environ
-    packages = _sorted(metadata.distributions() if installed is None else installed)
+    packages = _by_library(metadata.distributions() if installed is None else installed)
     switches = {GENAI: _genai, OPENINFERENCE: _openinference, OPENLLMETRY: _openllmetry}
-    found = [switches[name](tuple(sorted(packages[name])), environ) for name in switches if packages[name]]
-    if not found:
+    families = [switches[name](tuple(sorted(packages[name])), environ) for name in switches if packages[name]]
+    if not families:
         return []
-    flat = bool(packages[OPENINFERENCE])
-    others = (
-        ("attribute limits", *limits(settings, environ, flattened=flat)),
+    flattened = bool(packages[OPENINFERENCE])
+    settings_effects = (
+        ("attribute limits", *limits(settings, environ, flattened=flattened)),
         ("sampler", *samplers(settings, environ)),
     )
-    return found + [
-        Instrumentation(name, lost=lost, told=told, hint=hint) for name, lost, told, hint in others if lost or told
+    return families + [
+        Instrumentation(name, lost=lost, told=told, hint=hint)
+        for name, lost, told, hint in settings_effects
+        if lost or told
     ]
 
 
-def _sorted(installed: Iterable[metadata.Distribution]) -> dict[str, set[str]]:
-    """The instrumentations by the library they are made with: their names alone do not tell them apart."""
-    found: dict[str, set[str]] = {GENAI: set(), OPENINFERENCE: set(), OPENLLMETRY: set()}
+def _by_library(installed: Iterable[metadata.Distribution]) -> dict[str, set[str]]:
+    """Group the installed instrumentations by the library they depend on: their names are not enough."""
+    by_library: dict[str, set[str]] = {GENAI: set(), OPENINFERENCE: set(), OPENLLMETRY: set()}
     for package in installed:
         name = (package.metadata["Name"] or "").lower().replace("_", "-")
         needs = " ".join(package.requires or ()).lower().replace("_", "-")
         if name.startswith("openinference-instrumentation-"):
-            found[OPENINFERENCE].add(name)
+            by_library[OPENINFERENCE].add(name)
         elif "instrumentation" in name and "opentelemetry-util-genai" in needs:
-            found[GENAI].add(name)
+            by_library[GENAI].add(name)
         elif "instrumentation" in name and "opentelemetry-semantic-conventions-ai" in needs:
-            found[OPENLLMETRY].add(name)
-    return found
+            by_library[OPENLLMETRY].add(name)
+    return by_library
 
 
 def _genai(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
     mode = environ.get(CAPTURE, "").strip()
     hint = f"{CAPTURE}=SPAN_ONLY {OPT_IN}={EXPERIMENTAL}"
     if mode.upper() not in _ON_SPANS:
-        how = f"{CAPTURE}={shorten(mode)} captures nothing on spans" if mode else f"{CAPTURE} is not set"
-        return Instrumentation(GENAI, packages, f"{how}: no question, ids or answer arrive: unscorable", hint=hint)
+        reason = f"{CAPTURE}={shorten(mode)} captures nothing on spans" if mode else f"{CAPTURE} is not set"
+        return Instrumentation(GENAI, packages, f"{reason}: no question, ids or answer arrive: unscorable", hint=hint)
     if EXPERIMENTAL not in (word.strip() for word in environ.get(OPT_IN, "").split(",")):
-        told = f"{OPT_IN} lacks {EXPERIMENTAL}: versions that ask for it send no question, ids or answer"
-        return Instrumentation(GENAI, packages, told, hint=hint)
+        message = f"{OPT_IN} lacks {EXPERIMENTAL}: versions that ask for it send no question, ids or answer"
+        return Instrumentation(GENAI, packages, message, hint=hint)
     return Instrumentation(GENAI, packages)
 
 
 def _openinference(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
-    on = [switch for switch in HIDDEN if environ.get(switch, "").lower() == "true"]
-    lost = "; ".join(f"{switch}=true hides {HIDDEN[switch]}" for switch in on)
-    return Instrumentation(OPENINFERENCE, packages, lost, hint=f"unset {' '.join(on)}" if on else "")
+    hiding = [switch for switch in HIDDEN if environ.get(switch, "").lower() == "true"]
+    lost = "; ".join(f"{switch}=true hides {HIDDEN[switch]}" for switch in hiding)
+    return Instrumentation(OPENINFERENCE, packages, lost, hint=f"unset {' '.join(hiding)}" if hiding else "")
 
 
 def _openllmetry(packages: tuple[str, ...], environ: Mapping[str, str]) -> Instrumentation:
