@@ -138,7 +138,17 @@ class JudgeTable(Table):
 
 
 class ColumnsTable(Table):
-    """The column of a label file for each field."""
+    """The column of a label file for each field.
+
+    Attributes:
+        trace_id: The column of the request's trace id.
+        correct: The column that says whether the answer is right.
+        answerable: The column that says whether the question can be answered at all.
+        relevant_ids: The column of the ids of the documents that answer it.
+        rater: The column of who rates.
+        ts: The column of when they rated, seconds since the epoch or ISO 8601.
+        comment: The column of a free text.
+    """
 
     trace_id: Text = "trace_id"
     correct: Text = "correct"
@@ -150,7 +160,12 @@ class ColumnsTable(Table):
 
 
 class LabelValuesTable(Table):
-    """Words that stand for true and false."""
+    """Words that stand for true and false.
+
+    Attributes:
+        true: Words that mean yes, in any case.
+        false: Words that mean no.
+    """
 
     true: Many[Text] = ("yes", "true", "1")
     false: Many[Text] = ("no", "false", "0")
@@ -205,7 +220,12 @@ class LinksTable(Table):
 
 
 class TlsTable(Table):
-    """The server's certificate and its key."""
+    """The server's certificate and its key.
+
+    Attributes:
+        cert: The certificate chain, PEM.
+        key: Its private key, PEM.
+    """
 
     cert: File
     key: File

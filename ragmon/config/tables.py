@@ -75,7 +75,24 @@ class GoldTable(Table):
 
 
 class GateTable(Table):
-    """A gate as written in the file; it is resolved into a `ragmon.core.policy.Gate`."""
+    """A gate as written in the file; it is resolved into a `ragmon.core.policy.Gate`.
+
+    Attributes:
+        metric: The metric; none takes the gate's name. `latency` and `index_hash` belong to the other kinds.
+        at_least: The floor.
+        at_most: The ceiling; a gate has one of the two.
+        source: The records it judges: users' (`live`), probes, user questions found in gold (`match`),
+            people's labels, or a replay.
+        gold: The gold set, where there are several.
+        slice: One tag and its value, `{ lang = "de" }`: the gate judges these records alone.
+        window: A name of `windows`; none takes `1h`.
+        estimand: What a number over gold stands for: this gold set, or questions like these.
+        min_samples: Requests below which the verdict is insufficient.
+        page_below: The level worth a page of a floor; none takes 0.10 beyond the threshold.
+        page_above: The level worth a page of a ceiling.
+        severity: What its alarm is.
+        kind: A threshold on a share, a quantile against its baseline, or the number of distinct values.
+    """
 
     metric: Text | None = None
     at_least: Number | None = None
@@ -155,7 +172,12 @@ class MetricsTable(Table):
 
 
 class BaselineTable(Table):
-    """The source of the alarms' baseline: learned for some time, or read from a frozen file."""
+    """The source of the alarms' baseline: learned for some time, or read from a frozen file.
+
+    Attributes:
+        learn: How long the alarms learn what is normal before they judge against it.
+        file: What `ragmon baseline freeze` wrote.
+    """
 
     learn: Duration | None = None
     file: File | None = None
@@ -168,7 +190,13 @@ class BaselineTable(Table):
 
 
 class AlarmsTable(Table):
-    """The baseline, and the false-alarm budgets over all detectors of a tier."""
+    """The baseline, and the false-alarm budgets over all detectors of a tier.
+
+    Attributes:
+        false_pages_per_30d: False pages in 30 days, over all page alarms of all configured pipelines.
+        looks_per_day: False tickets and looks a day, over all other alarms.
+        baseline: Where the baseline comes from.
+    """
 
     false_pages_per_30d: Positive = 1.0
     looks_per_day: Positive = 4.0
@@ -179,7 +207,13 @@ Content = Literal["none", "hash", "redacted", "full"]
 
 
 class KeepTable(Table):
-    """Sampling rates of the outcome strata, in addition to the audit sample; the default of a stratum is 0."""
+    """Sampling rates of the outcome strata, in addition to the audit sample; the default of a stratum is 0.
+
+    Attributes:
+        error: Of calls that raise.
+        refusal: Of calls that refuse.
+        slow: Of calls slower than `slow_above`.
+    """
 
     error: Share = 0.0
     refusal: Share = 0.0
@@ -248,7 +282,15 @@ def _patterns(value: object) -> object:
 
 
 class RefusalTable(Table):
-    """What counts as a refusal; `patterns = "default"` is the English list that ships with ragmon."""
+    """What counts as a refusal; `patterns = "default"` is the English list that ships with ragmon.
+
+    Attributes:
+        tokens: Answers that are a refusal as a whole, whatever their case and surrounding space.
+        patterns: Regular expressions of wordings that look like a refusal; answers are case-folded first.
+        window: Characters from the start of an answer in which the patterns are searched.
+        matcher_counts: Whether an answer that matches a pattern counts as refused; else it counts for
+            `refusal_like_rate` alone.
+    """
 
     tokens: Annotated[Many[Text], AfterValidator(some)] = (REFUSAL_TOKEN,)
     patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
@@ -274,13 +316,21 @@ KEYED: Final = ("gold", "gates", "probe", "judges")
 
 
 class PipelineTable(Table):
-    """The short form for a single pipeline."""
+    """The short form for a single pipeline.
+
+    Attributes:
+        name: The pipeline of calls that name none.
+    """
 
     name: Name = constants.DEFAULT_PIPELINE
 
 
 class ScopedTable(Table):
-    """The tables that may appear at the top level, or inside a pipeline and apply to it only."""
+    """The tables that may appear at the top level, or inside a pipeline and apply to it only.
+
+    Attributes:
+        slices: Tags and those of their values that are counted apart, `lang = ["de", "en"]`.
+    """
 
     sampling: SamplingTable = SamplingTable()
     capture: CaptureTable = CaptureTable()
@@ -312,7 +362,14 @@ def _distinct_windows(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class ConfigDocument(ScopedTable):
-    """All tables and keys of ragmon.toml."""
+    """All tables and keys of ragmon.toml.
+
+    Attributes:
+        extend: Another ragmon.toml, relative to this one; keys here win over keys there.
+        windows: The spans of the windows, also their names; up to an hour a multiple of 10 seconds,
+            beyond of 5 minutes.
+        plugins: Modules that are imported first; they register metrics and judges.
+    """
 
     extend: Text | None = None
     windows: Annotated[
