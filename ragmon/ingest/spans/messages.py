@@ -50,7 +50,7 @@ def numeric_citations(claim: str, ids: Sequence[str]) -> list[str] | None:
         return None
     text = _INDEXED.sub(" ", _OTHER.sub(" ", claim))
     # Each range once: otherwise a long text of ranges would give a hundred numbers for every five characters.
-    ranges = dict.fromkeys(found.groups() for marks in _MARKS.finditer(text) for found in _NUMBERS.finditer(marks[0]))
+    ranges = dict.fromkeys(match.groups() for marks in _MARKS.finditer(text) for match in _NUMBERS.finditer(marks[0]))
     numbers = dict.fromkeys(n for first, last in ranges for n in _numbers(int(first), int(last or first)))
     if 0 in numbers or not any(n <= len(ids) for n in numbers):
         return None

@@ -55,19 +55,19 @@ def merged(lists: Sequence[SpanDocuments], merge: Merge = "concat") -> SpanDocum
     """
     if merge == "last" or len(lists) == 1:
         return lists[-1] if lists else SpanDocuments(Documents.of([]))
-    unknown = next((found for found in lists if found.documents is None), None)
+    unknown = next((ranked for ranked in lists if ranked.documents is None), None)
     if unknown is not None:
         return unknown
     best: dict[Any, Document] = {}
     weight: dict[Any, float] = {}
-    for found in lists:
-        for rank, (name, text, _, label) in enumerate(found.rows(), start=1):
+    for ranked in lists:
+        for rank, (name, text, _, label) in enumerate(ranked.rows(), start=1):
             key = (name, text if name is None else None)
             # Scores of different retrievers are not comparable.
             best.setdefault(key, Document(name, text, None, label))
             weight[key] = weight.get(key, 0.0) + 1 / (RRF_K + rank)
     documents = [best[key] for key in (sorted(best, key=lambda key: -weight[key]) if merge == "rrf" else best)]
-    reason = next((found.reason for found in lists if found.reason), "")
+    reason = next((ranked.reason for ranked in lists if ranked.reason), "")
     return SpanDocuments(Documents.of(documents), reason)
 
 
@@ -119,9 +119,11 @@ class Retrievals:
             if all(self._documents.get(span_id) is None for span_id in self._trace.above(span)):
                 (self._rerank if self._is_reranker(span) else self._retrieve)(span)
         if not self._current:
-            attached = [found for span in self._trace.tops if (found := self._reader.attached(span)) is not None]
+            attached = [
+                documents for span in self._trace.tops if (documents := self._reader.attached(span)) is not None
+            ]
             unknown = SpanDocuments(None, CONTENT_NOT_CAPTURED if self._documents else NO_RETRIEVAL)
-            self._current = [self._naming.complete(found) for found in attached] or [unknown]
+            self._current = [self._naming.complete(documents) for documents in attached] or [unknown]
         return Retrieved(merged(self._current, merge), merged(self._candidates) if self._candidates else None)
 
     def _is_reranker(self, span: Span) -> bool:
