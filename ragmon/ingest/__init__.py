@@ -1,1 +1,1 @@
-"""Readers: bytes from outside become records of the trace contract, or a counted reason why not."""
+"""Readers: input from outside becomes records of the trace contract, or is rejected with a counted reason."""

@@ -1,4 +1,7 @@
-"""Compressed streams in bounded memory, inflated to the very byte at which they break off."""
+"""gzip and zstd streams, decompressed in bounded memory.
+
+Of a damaged stream, every byte before the damage is read.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,28 @@ from ragmon.core.errors import RagmonError
 
 GZIP: Final = b"\x1f\x8b"
 ZSTD: Final = (b"\x28\xb5\x2f\xfd", *(bytes([n]) + b"\x2a\x4d\x18" for n in range(0x50, 0x60)))
-"""What a zstd stream starts with: the magic number, or one of those of a skippable frame."""
+"""The first bytes of a zstd stream: the magic number of a frame, or of a skippable frame."""
 
-_GZIP_WRAPPER: Final = 31
+_GZIP_WBITS: Final = 31
 _READ: Final = 1 << 16
 _INFLATED: Final = 1 << 18
-# A zstd decompressor cannot be told how much to give; 128 bytes hold at most 32 blocks of 128 KiB.
+# A zstd decompressor has no limit on its output; 128 bytes of input hold at most 32 blocks of 128 KiB.
 _ZSTD_READ: Final = 128
 
 
 class BrokenStreamError(Exception):
-    """A compressed stream breaks off or is damaged; everything before that place was handed out."""
+    """A compressed stream is truncated or damaged; everything before that place was read."""
 
 
 class Inflated(io.RawIOBase):
-    """The inflated bytes of a compressed stream.
+    """The decompressed bytes of a compressed stream.
 
     Args:
         raw: The compressed stream.
         magic: Its first bytes.
 
     Raises:
-        RagmonError: zstd without the extra that reads it.
+        RagmonError: The stream is zstd, and the extra that reads zstd is not installed.
     """
 
     def __init__(self, raw: IO[bytes], magic: bytes) -> None:
@@ -40,14 +43,17 @@ class Inflated(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """Always."""
+        """Always True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer as far as one chunk goes; 0 at the end.
+        """Fill a buffer from at most one chunk.
+
+        Returns:
+            The number of bytes; 0 at the end of the stream.
 
         Raises:
-            BrokenStreamError: The stream breaks off here.
+            BrokenStreamError: The stream is truncated or damaged here.
         """
         while not self._rest:
             chunk = next(self._chunks, None)
@@ -61,10 +67,10 @@ class Inflated(io.RawIOBase):
 
 
 def _gunzip(raw: IO[bytes]) -> Iterator[bytes]:
-    """The members of a gzip stream, one after the other; zeros between and after them are padding."""
+    """Decompress the members of a gzip stream in order; zeros between and after them are padding."""
     data = raw.read(_READ)
     while data:
-        member = zlib.decompressobj(_GZIP_WRAPPER)
+        member = zlib.decompressobj(_GZIP_WBITS)
         while not member.eof:
             if not data:
                 raise BrokenStreamError("the gzip stream breaks off")
@@ -79,7 +85,7 @@ def _gunzip(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def _unzstd(raw: IO[bytes], zstandard: Any) -> Iterator[bytes]:
-    """The frames of a zstd stream, one after the other."""
+    """Decompress the frames of a zstd stream in order."""
     data = raw.read(_ZSTD_READ)
     while data:
         frame = zstandard.ZstdDecompressor().decompressobj()

@@ -1,6 +1,6 @@
-"""Records from the shapes other programs write: seeds 000 and 002, the WFGY live record, older logs.
+"""The decoder of trace logs: one line becomes a record, a totals line or a label, or is rejected with a reason.
 
-One line of a trace log becomes a record, a totals line, or the reason it is neither.
+Other programs' formats are read too: seeds 000 and 002, the WFGY live record, older logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ragmon.ingest.fields import (
 
 
 class AnyShape(msgspec.Struct, gc=False, kw_only=True):
-    """Every key that some shape knows, holding whatever was found there; what no shape knows is passed over."""
+    """Every key of every known format, with any value; unknown keys are ignored."""
 
     v: Any = None
     kind: Any = None
@@ -76,16 +76,16 @@ class AnyShape(msgspec.Struct, gc=False, kw_only=True):
 
 
 def adapt(found: AnyShape) -> Record:
-    """A record from a line of any known shape.
+    """Convert a line of any known format to a record.
 
     Raises:
-        Rejected: A field has a type or value no shape allows, or nothing in it is a trace's.
+        Rejected: A field has a type or value that no format allows, or no field belongs to a trace.
     """
     retrieval, context = as_object(found.retrieval), as_object(found.context)
     documents = found.chunks if found.chunks is not None else retrieval.get("topk")
     ids = found.retrieved_ids if found.retrieved_ids is not None else documents
     question = found.q if found.q is not None else found.question
-    answer, told = _answer(found)
+    answer, facts = _answer(found)
     record = Record(
         v=_version(found.v),
         trace_id=as_text(found.trace_id, "trace_id"),
@@ -101,92 +101,92 @@ def adapt(found: AnyShape) -> Record:
         answer_json=answer,
         error=_error(found),
         latency_ms=_latency(found),
-        index_hash=as_text(_either(found.index_hash, retrieval.get("index_hash")), "index_hash"),
-        build=as_text(_either(found.build, context.get("build")), "build"),
+        index_hash=as_text(_or_default(found.index_hash, retrieval.get("index_hash")), "index_hash"),
+        build=as_text(_or_default(found.build, context.get("build")), "build"),
         session=as_text(found.session, "session"),
         sampling=as_type(found.sampling, Sampling, "sampling"),
-        facts=_either(as_type(found.facts, TextFacts, "facts"), told),
+        facts=_or_default(as_type(found.facts, TextFacts, "facts"), facts),
         partial=as_flag(found.partial, "partial") or False,
         exported=as_flag(found.exported, "exported"),
         tags=_tags(found.tags, context),
         verdicts=as_verdicts(found.verdicts),
         measures=as_type(found.measures, dict[str, float], "measures"),
     )
-    if record.v is None and _says_nothing(record):
+    if record.v is None and _is_empty(record):
         raise Rejected(constants.INVALID_SCHEMA, "it has no question, no document, no answer and no error")
     return record
 
 
-def _says_nothing(record: Record) -> bool:
-    """Whether a line of another program is about something else altogether."""
-    said = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
-    return all(field is None for field in said) and record.verdicts is None
+def _is_empty(record: Record) -> bool:
+    """Whether a line of another program has nothing of a trace in it."""
+    values = (record.qid, record.q, record.retrieved_ids, record.contexts, record.answer_json, record.error)
+    return all(value is None for value in values) and record.verdicts is None
 
 
-def _version(found: Any) -> int | None:
-    if found is None or isinstance(found, str):  # other programs call their own version so, and write it as text
+def _version(version: Any) -> int | None:
+    if version is None or isinstance(version, str):  # other programs write their own version here, as text
         return None
-    if isinstance(found, bool) or found != constants.CONTRACT_VERSION:
+    if isinstance(version, bool) or version != constants.CONTRACT_VERSION:
         raise wrong_type(
-            "v", f"{constants.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", found
+            "v", f"{constants.CONTRACT_VERSION}, the version of the trace contract this ragmon reads", version
         )
     return constants.CONTRACT_VERSION
 
 
-def _source(found: AnyShape) -> str | None:
-    probe = as_flag(found.probe, "probe")
-    if found.source is None and probe is not None:
+def _source(line: AnyShape) -> str | None:
+    probe = as_flag(line.probe, "probe")
+    if line.source is None and probe is not None:
         return constants.PROBE if probe else constants.LIVE
-    if found.source is not None and found.source not in constants.SOURCES:
-        raise wrong_type("source", f"one of {', '.join(constants.SOURCES)}", found.source)
-    return as_text(found.source, "source")
+    if line.source is not None and line.source not in constants.SOURCES:
+        raise wrong_type("source", f"one of {', '.join(constants.SOURCES)}", line.source)
+    return as_text(line.source, "source")
 
 
-def _answer(found: AnyShape) -> tuple[Answer | None, TextFacts | None]:
-    """The answer, and what is known about it where its text was not logged."""
-    if isinstance(found.answer_json, dict):
-        claim = as_text(found.answer_json.get("claim"), "claim")
-        return Answer(claim=claim, citations=_citations(found.answer_json.get("citations"))), None
-    if found.answer_json is not None:
-        raise wrong_type("answer_json", "an object", found.answer_json)
-    if isinstance(found.answer, dict):
-        return _live_answer(found.answer)
-    text = as_text(found.answer, "answer")
+def _answer(line: AnyShape) -> tuple[Answer | None, TextFacts | None]:
+    """The answer, and the facts about it where its text was not logged."""
+    if isinstance(line.answer_json, dict):
+        claim = as_text(line.answer_json.get("claim"), "claim")
+        return Answer(claim=claim, citations=_citations(line.answer_json.get("citations"))), None
+    if line.answer_json is not None:
+        raise wrong_type("answer_json", "an object", line.answer_json)
+    if isinstance(line.answer, dict):
+        return _wfgy_answer(line.answer)
+    text = as_text(line.answer, "answer")
     if text is None:
         return None, None
-    claim, written = split_citations(text)
-    listed = _citations(found.citations)
-    return Answer(claim=claim, citations=listed if listed is not None else written), None
+    claim, inline = split_citations(text)
+    citations = _citations(line.citations)
+    return Answer(claim=claim, citations=citations if citations is not None else inline), None
 
 
-def _live_answer(answer: Mapping[str, Any]) -> tuple[Answer, TextFacts | None]:
-    """The WFGY live record's answer has citations with offsets, and no text unless somebody added it."""
+def _wfgy_answer(answer: Mapping[str, Any]) -> tuple[Answer, TextFacts | None]:
+    """The answer of a WFGY live record: citations with offsets, and no text unless it was added."""
     citations = _citations(answer.get("citations"))
     if "claim" in answer:
         return Answer(claim=as_text(answer["claim"], "claim"), citations=citations), None
-    # What cites was shipped; without citations nobody can tell whether it was an answer or a refusal.
-    told = TextFacts(answered=True, refused=False) if citations else TextFacts()
-    return Answer(citations=citations), told
+    # An answer with citations is no refusal; without citations it may be either.
+    facts = TextFacts(answered=True, refused=False) if citations else TextFacts()
+    return Answer(citations=citations), facts
 
 
-def _citations(found: Any) -> list[str] | None:
-    """A citation list; a string is not one, and neither is anything but a list."""
-    return as_ids(found, "citations") if isinstance(found, list) else None
+def _citations(citations: Any) -> list[str] | None:
+    """A list of citations; None for anything but a list, a string too."""
+    return as_ids(citations, "citations") if isinstance(citations, list) else None
 
 
-def _error(found: AnyShape) -> str | None:
-    if found.error:
-        return found.error if isinstance(found.error, str) else shorten(found.error)
-    return "not ok" if found.ok is False else None
+def _error(line: AnyShape) -> str | None:
+    if line.error:
+        return line.error if isinstance(line.error, str) else shorten(line.error)
+    return "not ok" if line.ok is False else None
 
 
-def _latency(found: AnyShape) -> Latency | None:
-    perf = as_object(found.perf)
-    total = found.latency_ms
-    retrieve = _either(found.retrieval_ms, perf.get("t_retrieve_ms"))
-    generate = _either(found.generation_ms, perf.get("t_reason_ms"))
+def _latency(line: AnyShape) -> Latency | None:
+    perf = as_object(line.perf)
+    total = line.latency_ms
+    retrieve = _or_default(line.retrieval_ms, perf.get("t_retrieve_ms"))
+    generate = _or_default(line.generation_ms, perf.get("t_reason_ms"))
     if isinstance(total, dict):
-        retrieve, generate = _either(total.get("retrieve"), retrieve), _either(total.get("generate"), generate)
+        retrieve, generate = _or_default(total.get("retrieve"), retrieve), _or_default(total.get("generate"), generate)
         total = total.get("total")
     if total is None and retrieve is None and generate is None:
         return None
@@ -200,71 +200,73 @@ def _latency(found: AnyShape) -> Latency | None:
     return latency
 
 
-def _either(found: Any, other: Any) -> Any:
-    """The first, or the other where there is none."""
-    return found if found is not None else other
+def _or_default(value: Any, default: Any) -> Any:
+    """The value, or the default where it is None."""
+    return value if value is not None else default
 
 
-def _of_each(documents: Any, name: str) -> list[Any] | None:
-    """One member of every document; None unless all of them have it."""
+def _member_of_each(documents: Any, name: str) -> list[Any] | None:
+    """One member of every document; None unless all documents have it."""
     if not isinstance(documents, list) or not documents:
         return None
-    each = [as_object(entry).get(name) for entry in documents]
-    return None if None in each else each
+    members = [as_object(entry).get(name) for entry in documents]
+    return None if None in members else members
 
 
-def _scores(found: Any, documents: Any) -> list[float] | None:
-    scores: list[float] | None = as_type(_either(found, _of_each(documents, "score")), list[float], "scores")
+def _scores(logged: Any, documents: Any) -> list[float] | None:
+    scores: list[float] | None = as_type(
+        _or_default(logged, _member_of_each(documents, "score")), list[float], "scores"
+    )
     return scores
 
 
-def _contexts(found: Any, documents: Any) -> list[str] | None:
-    contexts: list[str] | None = as_type(_either(found, _of_each(documents, "text")), list[str], "contexts")
+def _contexts(logged: Any, documents: Any) -> list[str] | None:
+    contexts: list[str] | None = as_type(_or_default(logged, _member_of_each(documents, "text")), list[str], "contexts")
     return contexts
 
 
-def _tags(found: Any, context: Mapping[str, Any]) -> dict[str, str] | None:
-    tags = as_tags(found)
+def _tags(logged: Any, context: Mapping[str, Any]) -> dict[str, str] | None:
+    tags = as_tags(logged)
     for name in ("client", "region"):
         if isinstance(context.get(name), str):
             tags.setdefault(name, context[name])
     return tags or None
 
 
-_record = msgspec.json.Decoder(Record).decode
-_totals = msgspec.json.Decoder(Totals).decode
-_object = msgspec.json.Decoder(dict[str, Any]).decode
-_any_shape = msgspec.json.Decoder(AnyShape).decode
+_decode_record = msgspec.json.Decoder(Record).decode
+_decode_totals = msgspec.json.Decoder(Totals).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_any_shape = msgspec.json.Decoder(AnyShape).decode
 
 BOM: Final = b"\xef\xbb\xbf"
 _SOURCES: Final = frozenset(constants.SOURCES)
-_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_PLACE: Final = re.compile(r"\(byte (\d+)\)")
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_BYTE_OFFSET: Final = re.compile(r"\(byte (\d+)\)")
 _LONE_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 
 
 Unknown = Callable[[str, str], None]
-"""Told a field of a record that is unknown, or cut, and the reason."""
+"""Called with a field of a record that is unknown or cut, and the reason."""
 
 
 def decode(line: bytes, unknown: Unknown | None = None) -> Line:
-    """Decode one line of any trace shape ragmon reads.
+    """Decode one line of any trace format ragmon reads.
 
-    The contract's own lines take one pass in C. Whatever does not fit it, or leaves out what other shapes call by
-    another name, takes a second look.
+    A line of the trace contract takes one pass in C. A line that does not fit it, or lacks fields that other formats
+    give other names, is decoded a second time by the rules of all formats.
 
     Args:
-        line: One line; the newline does not matter.
-        unknown: Told what of the record is out of range, and so is unknown.
+        line: One line, with or without its newline.
+        unknown: Called for each field of the record that is out of range, and so is unknown.
 
     Raises:
         Rejected: With the reason.
     """
     try:
-        record = _record(line)
+        record = _decode_record(line)
     except msgspec.ValidationError:
-        return _second_look(line, unknown)
-    except _ERRORS as error:
+        return _decode_any_format(line, unknown)
+    except _DECODE_ERRORS as error:
         if line.startswith(BOM) and not line.startswith(BOM, len(BOM)):
             return decode(line[len(BOM) :], unknown)
         raise _rejection(line, error) from None
@@ -276,45 +278,45 @@ def decode(line: bytes, unknown: Unknown | None = None) -> Line:
             or record.answer_json is None
             or record.probe is not None
         ):
-            return _second_look(line, unknown)
+            return _decode_any_format(line, unknown)
     elif record.v != constants.CONTRACT_VERSION:
-        return _second_look(line, unknown)
+        return _decode_any_format(line, unknown)
     if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
-        return _second_look(line, unknown)
+        return _decode_any_format(line, unknown)
     latency = record.latency_ms
     return record if len(line) <= SHORT and (latency is None or fits(latency)) else _bounded(record, unknown)
 
 
 def _bounded(record: Record, unknown: Unknown | None) -> Record:
-    """A record without what is out of range."""
-    kept, odd = bounded(record)
+    """A record without the values that are out of range."""
+    kept, reasons = bounded(record)
     if unknown is not None:
-        for field, reason in odd.items():
+        for field, reason in reasons.items():
             unknown(field, reason)
     return kept
 
 
-def _second_look(line: bytes, unknown: Unknown | None) -> Line:
+def _decode_any_format(line: bytes, unknown: Unknown | None) -> Line:
     try:
-        found = _any_shape(line)
-        if found.kind is None:
-            return _bounded(adapt(found), unknown)
-        if found.kind == "totals":
-            return _counted(_totals(line))
-        if found.kind == constants.LABEL:
-            return parse_label(_object(line))
-    except _ERRORS as error:
+        fields = _decode_any_shape(line)
+        if fields.kind is None:
+            return _bounded(adapt(fields), unknown)
+        if fields.kind == "totals":
+            return _checked_totals(_decode_totals(line))
+        if fields.kind == constants.LABEL:
+            return parse_label(_decode_object(line))
+    except _DECODE_ERRORS as error:
         raise _rejection(line, error) from None
     except ValueError as error:
         raise Rejected(constants.INVALID_SCHEMA, str(error)) from None
-    raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {found.kind!r:.80}")
+    raise Rejected(constants.INVALID_SCHEMA, f"a line's kind is totals or label, or it has none: {fields.kind!r:.80}")
 
 
-def _counted(line: Totals) -> Totals:
-    """A totals line whose counts are such.
+def _checked_totals(line: Totals) -> Totals:
+    """A totals line with plausible counts.
 
     Raises:
-        Rejected: One of them would spoil every sum it is in.
+        Rejected: A count is too large: it would spoil every sum it is added to.
     """
     for name, n in (("calls", line.calls), ("kept", line.kept), *line.dropped.items(), *line.latency_ms.items()):
         if n > LARGEST:
@@ -323,21 +325,21 @@ def _counted(line: Totals) -> Totals:
 
 
 def _rejection(line: bytes, error: Exception) -> Rejected:
-    said = str(error)
+    message = str(error)
     if isinstance(error, UnicodeDecodeError):
-        return Rejected(constants.INVALID_UTF8, said)
+        return Rejected(constants.INVALID_UTF8, message)
     if isinstance(error, RecursionError):
         return Rejected(constants.DEPTH, "it is nested too deeply")
-    if OUT_OF_RANGE in said or _not_json_number(line, said):
-        return Rejected(constants.NON_FINITE, f"a number is not finite or has too many digits ({said})")
+    if OUT_OF_RANGE in message or _not_json_number(line, message):
+        return Rejected(constants.NON_FINITE, f"a number is not finite or has too many digits ({message})")
     if isinstance(error, msgspec.ValidationError):
-        return Rejected(constants.INVALID_SCHEMA, said)
-    if "surrogate" in said or _LONE_SURROGATE.search(line):
+        return Rejected(constants.INVALID_SCHEMA, message)
+    if "surrogate" in message or _LONE_SURROGATE.search(line):
         return Rejected(constants.INVALID_UTF8, "half a surrogate pair is no character")
-    return Rejected(constants.MALFORMED_JSON, said)
+    return Rejected(constants.MALFORMED_JSON, message)
 
 
-def _not_json_number(line: bytes, said: str) -> bool:
-    """Whether decoding stopped at one of the numbers Python writes and JSON does not have."""
-    place = _PLACE.search(said)
-    return place is not None and line.startswith((b"NaN", b"Infinity"), int(place[1]))
+def _not_json_number(line: bytes, message: str) -> bool:
+    """Whether decoding stopped at NaN or Infinity, which Python writes and JSON does not have."""
+    offset = _BYTE_OFFSET.search(message)
+    return offset is not None and line.startswith((b"NaN", b"Infinity"), int(offset[1]))

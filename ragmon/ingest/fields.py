@@ -1,6 +1,6 @@
-"""The outcome of a line that is no record.
+"""Values of JSON from other programs, converted to the types of the trace contract.
 
-Single values of other programs' JSON as the contract's types; what fits no type is rejected, never guessed.
+A value that fits no type is rejected, never guessed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ragmon.core.errors import shorten
 from ragmon.core.record import LATEST
 
 
-class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a failure of the program
-    """What is no record, and why.
+class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a program error
+    """A line, span or data point that cannot become a record, and the reason.
 
     Args:
         reason: One of `ragmon.core.constants`.
-        detail: What was found.
-        lost: How many spans are lost by it, as far as they can be counted; 1 for anything else.
+        detail: What is wrong with it.
+        lost: The number of spans lost with it, as far as they can be counted; 1 for anything but spans.
     """
 
     def __init__(self, reason: str, detail: str, lost: int = 1) -> None:
@@ -33,7 +33,7 @@ class Rejected(Exception):  # noqa: N818 - an outcome that is counted, not a fai
 
 
 def wrong_type(name: str, expected: str, found: object) -> Rejected:
-    """A field holds what no shape allows.
+    """The rejection of a field whose value no format allows.
 
     >>> str(wrong_type("qid", "a string or an integer", True))
     'qid is a string or an integer, not True'
@@ -42,14 +42,14 @@ def wrong_type(name: str, expected: str, found: object) -> Rejected:
 
 
 OUT_OF_RANGE: Final = "out of range"
-"""How msgspec calls a number no float can hold."""
+"""Part of msgspec's message about a number that does not fit in a float."""
 
-_ONLY_TEXT: Final = frozenset({str})
-_YES: Final = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
+_STR_ONLY: Final = frozenset({str})
+_BOOLEANS: Final = {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
 
 
 def as_text(found: Any, name: str) -> str | None:
-    """Text; a number is written out, because other programs do not quote what looks like one."""
+    """Convert to text; a number becomes text, because other programs do not quote text that looks like a number."""
     if found is None or isinstance(found, str):
         return found
     if isinstance(found, bool) or not isinstance(found, int | float):
@@ -58,7 +58,7 @@ def as_text(found: Any, name: str) -> str | None:
 
 
 def as_id(found: Any, name: str) -> str | None:
-    """An id: a string, or an integer as one."""
+    """Convert to an id: a string, or an integer as a string."""
     if found is None or isinstance(found, str):
         return found
     if isinstance(found, int) and not isinstance(found, bool):
@@ -67,7 +67,7 @@ def as_id(found: Any, name: str) -> str | None:
 
 
 def as_ids(found: Any, name: str) -> list[str] | None:
-    """Ids in order; an entry is an id, or an object that has one."""
+    """Convert to an ordered list of ids; an entry is an id, or an object with an `id`."""
     if found is None:
         return None
     if not isinstance(found, list):
@@ -77,7 +77,7 @@ def as_ids(found: Any, name: str) -> list[str] | None:
     if dict in kinds:
         ids = [entry.get("id") if isinstance(entry, dict) else entry for entry in ids]
         kinds = set(map(type, ids))
-    if kinds <= _ONLY_TEXT:
+    if kinds <= _STR_ONLY:
         return ids
     if None in ids:
         raise Rejected(constants.INVALID_SCHEMA, f"an entry of {name} has no id: {shorten(found)}")
@@ -85,7 +85,7 @@ def as_ids(found: Any, name: str) -> list[str] | None:
 
 
 def as_number(found: Any, name: str) -> float | None:
-    """A finite number."""
+    """Convert to a finite number."""
     if found is None or (isinstance(found, float) and math.isfinite(found)):
         return found
     if isinstance(found, bool) or not isinstance(found, int | float):
@@ -100,7 +100,7 @@ def as_number(found: Any, name: str) -> float | None:
 
 
 def as_time(found: Any, name: str) -> float | None:
-    """An event time in seconds since the epoch; ISO 8601 without an offset is read as UTC on every machine."""
+    """Convert to seconds since the epoch; ISO 8601 without an offset is UTC, on every machine."""
     seconds = found
     if isinstance(found, str):
         try:
@@ -115,33 +115,33 @@ def as_time(found: Any, name: str) -> float | None:
 
 
 def as_flag(found: Any, name: str) -> bool | None:
-    """A JSON boolean; the string "false" is no falsehood."""
+    """Check for a JSON boolean; the string "false" is not a boolean."""
     if found is None or isinstance(found, bool):
         return found
     raise wrong_type(name, "true or false", found)
 
 
 def as_object(found: Any) -> dict[str, Any]:
-    """The members of an object; anything else has none."""
+    """The members of an object; empty for anything else."""
     return found if isinstance(found, dict) else {}
 
 
 def as_tags(found: Any) -> dict[str, str]:
-    """Tags as text, because other programs tag with numbers and booleans too; a null tag is left out."""
+    """Convert tags to text, because other programs also use numbers and booleans; a null tag is left out."""
     if found is None:
         return {}
     if not isinstance(found, dict):
         raise wrong_type("tags", "an object", found)
     tags = {}
-    for name, tag in found.items():
-        text = str(tag).lower() if isinstance(tag, bool) else as_text(tag, f"the tag {name!r}")
+    for name, tag_value in found.items():
+        text = str(tag_value).lower() if isinstance(tag_value, bool) else as_text(tag_value, f"the tag {name!r}")
         if text is not None:
             tags[name] = text
     return tags
 
 
 def as_verdicts(found: Any) -> list[bool] | None:
-    """Relevance of each document: booleans, yes and no, or objects with a `verdict`."""
+    """Convert the relevance of each document: booleans, yes and no, or objects with a `verdict`."""
     if found is None:
         return None
     if not isinstance(found, list):
@@ -152,14 +152,14 @@ def as_verdicts(found: Any) -> list[bool] | None:
 def _relevance(entries: Iterable[Any]) -> Iterable[bool]:
     for entry in entries:
         verdict = entry.get("verdict") if isinstance(entry, dict) else entry
-        known = _YES.get(str(verdict).strip().lower())
-        if known is None:
+        relevant = _BOOLEANS.get(str(verdict).strip().lower())
+        if relevant is None:
             raise wrong_type("a verdict", "yes or no", verdict)
-        yield known
+        yield relevant
 
 
 def as_type(found: Any, kind: Any, name: str) -> Any:
-    """A part of the contract, by the contract's own rules."""
+    """Convert a part of a record by the rules of the trace contract."""
     if found is None:
         return None
     try:

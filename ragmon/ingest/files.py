@@ -1,10 +1,8 @@
-r"""Lines of a file, a pipe or a compressed stream, in bounded memory whatever they hold.
+r"""Trace files as a stream of records, read in bounded memory; every line that is no record is counted by reason.
 
-Lines end at the byte `\n` alone: text inside a record may hold U+2028 and its like.
-
-TREC run files: six columns `qid Q0 docid rank score tag`, one line per retrieved document.
-
-Trace files as a stream of records, with every line that is none counted by reason.
+A file, or standard input, is plain, gzip or zstd. It holds trace log lines (JSON Lines), OTLP-JSON lines, or a TREC
+run: six columns `qid Q0 docid rank score tag`, one line per retrieved document. A line ends at the byte `\n` alone,
+because text inside a record may hold U+2028 and similar characters.
 """
 
 from __future__ import annotations
@@ -34,26 +32,26 @@ from ragmon.ingest.spans import Mapped
 from ragmon.ingest.spans.model import TOO_MANY_SPANS
 
 MAX_LINE: Final = 8 << 20
-"""Bytes of the longest line that is read; a longer one is skipped and counted."""
-_BUFFER: Final = 1 << 20
-_SKIP: Final = 1 << 16
+"""The maximum length of a line in bytes; a longer line is skipped and counted."""
+_BUFFER_BYTES: Final = 1 << 20
+_SKIP_BYTES: Final = 1 << 16
 _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 Reject = Callable[[int, str, str], None]
-"""Told the line number, the reason and the details of what could not be read."""
+"""Called with the line number, the reason and the details of a line that cannot be read."""
 
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """Open a trace file by its name, `-` for standard input; gzip and zstd are told by their first bytes.
+    """Open a trace file by its path, `-` for standard input; its first bytes show gzip and zstd.
 
     Yields:
-        The inflated bytes and the file underneath, whose position tells the progress; one and the same where nothing
-        is compressed.
+        The decompressed bytes, and the file below them, whose position shows the progress. Both are the same object
+        where the file is not compressed.
 
     Raises:
-        InputError: The file cannot be opened or read on, is a directory, or is UTF-16.
-        RagmonError: zstd without the extra that reads it.
+        InputError: The file cannot be opened or read, is a directory, or is UTF-16.
+        RagmonError: The file is zstd, and the extra that reads zstd is not installed.
     """
     try:
         with _open(path) as raw:
@@ -61,12 +59,12 @@ def open_bytes(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             if magic.startswith(_UTF_16):
                 raise InputError("this is UTF-16", path=path, hint="write it as UTF-8")
             if magic.startswith((GZIP, *ZSTD)):
-                yield io.BufferedReader(Inflated(raw, magic), _BUFFER), raw
+                yield io.BufferedReader(Inflated(raw, magic), _BUFFER_BYTES), raw
             else:
                 yield raw, raw
     except OSError as error:
-        said = f"cannot be read ({error.strerror or error})"
-        raise InputError(said, path=path, hint="check name and rights") from error
+        message = f"cannot be read ({error.strerror or error})"
+        raise InputError(message, path=path, hint="check name and rights") from error
 
 
 @contextmanager
@@ -74,26 +72,26 @@ def _open(path: str) -> Iterator[Any]:
     if path == "-":
         if sys.stdin is None:
             raise InputError("standard input is closed", path=path, hint="pipe traces into it, or name a file")
-        stdin: Any = sys.stdin.buffer  # a test runner may have put any stream there
+        stdin: Any = sys.stdin.buffer  # a test runner may replace it with any stream
         yield stdin if isinstance(stdin, io.BufferedReader) else io.BufferedReader(stdin)
     elif Path(path).is_dir():
         raise InputError("this is a directory", path=path, hint="name the trace files in it")
     else:
-        with open(path, "rb", buffering=_BUFFER) as file:  # noqa: PTH123 - the buffer's size matters
+        with open(path, "rb", buffering=_BUFFER_BYTES) as file:  # noqa: PTH123 - the buffer's size matters
             yield file
 
 
 class LineReader:
-    """The non-blank lines of a stream, counted from where it stands.
+    """The non-blank lines of a stream, numbered from its current position.
 
     Args:
-        stream: Inflated bytes.
-        reject: Told about lines that are too long, and about a compressed stream that breaks off.
-        length: Bytes after which no further line starts; None reads to the end.
+        stream: Decompressed bytes.
+        reject: Called for lines that are too long, and for a truncated or damaged compressed stream.
+        length: The number of bytes after which no further line starts; None reads to the end.
 
     Attributes:
-        number: Number of the line read last, from 1.
-        blank: How many lines so far held nothing.
+        number: The number of the last line that was read, from 1.
+        blank: The number of blank lines so far.
     """
 
     def __init__(self, stream: IO[bytes], reject: Reject, *, length: int | None = None) -> None:
@@ -104,21 +102,21 @@ class LineReader:
         self._length = length
 
     def __iter__(self) -> Iterator[bytes]:
-        length, passed = self._length, 0
-        read = iter(partial(self._stream.readline, MAX_LINE + 1), b"")
+        length, position = self._length, 0
+        raw_lines = iter(partial(self._stream.readline, MAX_LINE + 1), b"")
         try:
-            for number, line in enumerate(read, 1):
+            for number, line in enumerate(raw_lines, 1):
                 self.number = number
                 if len(line) > MAX_LINE and not line.endswith(b"\n"):
-                    passed += skip_line(self._stream)
+                    position += skip_line(self._stream)
                     self._reject(number, constants.OVERSIZE, f"it is longer than {MAX_LINE} bytes")
                 elif line.isspace():
                     self.blank += 1
                 else:
                     yield line
                 if length is not None:
-                    passed += len(line)
-                    if passed >= length:
+                    position += len(line)
+                    if position >= length:
                         return
         except BrokenStreamError as error:
             self.number += 1
@@ -126,21 +124,21 @@ class LineReader:
 
 
 def skip_line(stream: IO[bytes]) -> int:
-    """Read on to the end of a line without holding it; returns how many bytes that were."""
-    passed = 0
-    for chunk in iter(partial(stream.readline, _SKIP), b""):
-        passed += len(chunk)
+    """Read to the end of a line without keeping it; returns the number of bytes."""
+    skipped = 0
+    for chunk in iter(partial(stream.readline, _SKIP_BYTES), b""):
+        skipped += len(chunk)
         if chunk.endswith(b"\n"):
             break
-    return passed
+    return skipped
 
 
 def byte_ranges(path: str, parts: int) -> list[tuple[int, int]]:
-    """Cut a plain file into about equal ranges that start at line starts.
+    """Divide a plain file into ranges of about equal size that start at line starts.
 
     Args:
         path: A file that is not compressed.
-        parts: How many ranges at most.
+        parts: The maximum number of ranges.
     """
     size = os.stat(path).st_size  # noqa: PTH116 - one number
     starts = [0]
@@ -158,7 +156,7 @@ _SINGLE: Final = struct.Struct("f")
 
 
 def is_run(line: bytes) -> bool:
-    """Whether a first line looks like a run: six columns, the fifth a number.
+    """Whether the first line of a file looks like a TREC run: six columns, the fifth a number.
 
     >>> is_run(b"301 Q0 FR940202-2-00150 104 2.129133 STANDARD"), is_run(b'{"qid": "301"}')
     (True, False)
@@ -174,9 +172,9 @@ def is_run(line: bytes) -> bool:
 
 
 def records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Record]:
-    """One record per query, ranked as trec_eval ranks: by score, then by document id, both falling.
+    """One record per query, ranked as trec_eval ranks: by score, then by document id, both descending.
 
-    The rank column is not used, because trec_eval does not use it either. Answers are unknown in a run.
+    The rank column is not used, because trec_eval does not use it either. A run has no answers, so they are unknown.
     """
     runs: dict[str, list[tuple[float, str, float]]] = {}
     for number, line in lines:
@@ -185,19 +183,19 @@ def records(lines: Iterable[tuple[int, bytes]], reject: Reject) -> Iterator[Reco
         except Rejected as rejected:
             reject(number, rejected.reason, str(rejected))
         else:
-            runs.setdefault(qid, []).append((_single(score), document, score))
-    for qid, found in runs.items():
-        found.sort(reverse=True)
+            runs.setdefault(qid, []).append((_single_precision(score), document, score))
+    for qid, documents in runs.items():
+        documents.sort(reverse=True)
         yield Record(
             qid=qid,
-            retrieved_ids=[document for _, document, _ in found],
-            scores=[score for *_, score in found],
+            retrieved_ids=[document for _, document, _ in documents],
+            scores=[score for *_, score in documents],
             partial=True,
         )
 
 
 def _columns(line: bytes) -> tuple[str, str, float]:
-    """Query, document and score of one line."""
+    """Query id, document id and score of one line."""
     try:
         columns = line.removeprefix(BOM).decode().split(None, COLUMNS)
     except UnicodeDecodeError as error:
@@ -213,8 +211,8 @@ def _columns(line: bytes) -> tuple[str, str, float]:
     return columns[0], columns[2], score
 
 
-def _single(score: float) -> float:
-    """The score as trec_eval holds it: scores that differ only past single precision are ties."""
+def _single_precision(score: float) -> float:
+    """The score in single precision, as in trec_eval: scores that differ only beyond it are ties."""
     try:
         single: float = _SINGLE.unpack(_SINGLE.pack(score))[0]
     except OverflowError:
@@ -223,16 +221,16 @@ def _single(score: float) -> float:
 
 
 EXAMPLES: Final = 5
-"""Rejected lines that are named one by one."""
-_TICK: Final = 8192
+"""The number of rejected lines that are kept as examples."""
+_PROGRESS_LINES: Final = 8192
 
 Progress = Callable[[int], None]
-"""Told how many bytes of the files have been read."""
+"""Called with the number of bytes of the files that have been read."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """One line that is no record."""
+    """One rejected line."""
 
     path: str
     line: int
@@ -245,16 +243,16 @@ class Example:
 
 @dataclass
 class ReadSummary:
-    """What a reader met: how many lines, how many were no record and why.
+    """What a reader counted: lines, records, and rejected lines by reason.
 
     Attributes:
-        lines: How many lines the file read last has, blank ones too.
-        read: Records, totals lines and rejected lines together; complete when a file has been read to its end.
-        totals: Totals lines, which are no requests, among them.
-        labels: What people said of answers, among them too.
+        lines: The number of lines in the file that was read last, blank lines included.
+        read: Records, totals lines, labels and rejected lines together; complete when a file has been read to its end.
+        totals: The number of totals lines among them, which are no requests.
+        labels: The number of labels among them.
         rejected: Lines that are no record, by reason.
-        unknown: Records of which a field is unknown because of what they hold, by `field: reason`.
-        examples: The first few of them.
+        unknown: Records with an unknown field, by `field: reason`.
+        examples: The first rejected lines.
     """
 
     lines: int = 0
@@ -267,53 +265,53 @@ class ReadSummary:
 
     @property
     def rejections(self) -> int:
-        """Lines that are no record, for whatever reason."""
+        """The number of rejected lines, whatever the reason."""
         return sum(self.rejected.values())
 
     def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
-        """Count one line that is no record, or the spans that are lost with it."""
+        """Count one rejected line, or the spans that are lost with it."""
         self.rejected[reason] = self.rejected.get(reason, 0) + lost
         if len(self.examples) < EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
 
     def miss(self, name: str, reason: str, n: int = 1) -> None:
-        """Count a record of which a field is unknown."""
+        """Count a record with an unknown field."""
         key = f"{name}: {reason}"
         self.unknown[key] = self.unknown.get(key, 0) + n
 
     def merge(self, other: ReadSummary, *, lines_before: int = 0) -> None:
-        """Add what another reader met; it may have started in the middle of a file."""
+        """Add the counts of another reader, which may have started in the middle of the file."""
         self.lines = lines_before + other.lines
         self.read += other.read
         self.totals += other.totals
         self.labels += other.labels
-        moved = [replace(example, line=example.line + lines_before) for example in other.examples]
-        self.examples = [*self.examples, *moved][:EXAMPLES]
-        for mine, theirs in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
-            for key, n in theirs.items():
-                mine[key] = mine.get(key, 0) + n
+        examples = [replace(example, line=example.line + lines_before) for example in other.examples]
+        self.examples = [*self.examples, *examples][:EXAMPLES]
+        for counts, added in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
+            for key, n in added.items():
+                counts[key] = counts.get(key, 0) + n
 
 
 def read_files(paths: Sequence[str], intake: ReadSummary, progress: Progress | None = None) -> Iterator[Line]:
     """The records of trace files, one file after the other.
 
     Args:
-        paths: JSON Lines, OTLP-JSON lines or TREC runs, plain, gzip or zstd; `-` for standard input.
-        intake: Where lines are counted.
-        progress: Told the bytes read of all files together, now and then.
+        paths: JSON Lines, OTLP-JSON lines or TREC runs; plain, gzip or zstd; `-` for standard input.
+        intake: Counts the lines.
+        progress: Called from time to time with the number of bytes read of all files together.
 
     Raises:
         InputError: A file cannot be read.
     """
-    before = 0
+    bytes_before = 0
     for path in paths:
-        yield from read_file(path, intake, progress=_after(before, progress))
-        before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
+        yield from read_file(path, intake, progress=_with_offset(bytes_before, progress))
+        bytes_before += Path(path).stat().st_size if progress is not None and Path(path).is_file() else 0
 
 
-def _after(before: int, progress: Progress | None) -> Progress | None:
-    """Progress in one file as progress in all of them."""
-    return None if progress is None else lambda done: progress(before + done)
+def _with_offset(bytes_before: int, progress: Progress | None) -> Progress | None:
+    """A progress callback for one file that counts the bytes of the files before it too."""
+    return None if progress is None else lambda bytes_read: progress(bytes_before + bytes_read)
 
 
 def read_file(
@@ -323,9 +321,9 @@ def read_file(
 
     Args:
         path: The file.
-        intake: Where lines are counted.
-        progress: Told the bytes read, now and then.
-        part: Start and end in bytes, of a plain file.
+        intake: Counts the lines.
+        progress: Called from time to time with the number of bytes read.
+        part: Start and end of the range in bytes; only for a plain file.
 
     Raises:
         InputError: The file cannot be read.
@@ -339,29 +337,29 @@ def read_file(
         first = list(islice(lines, 1))
         lines = chain(first, lines)
         if first and is_run(first[0]):
-            yield from _queries(((reader.number, line) for line in lines), intake, reject)
+            yield from _run_records(((reader.number, line) for line in lines), intake, reject)
             intake.lines = reader.number
             return
         if first and is_export(first[0]):
-            yield from _requests(path, ((reader.number, line) for line in lines), intake)
+            yield from _otlp_records(path, ((reader.number, line) for line in lines), intake)
             intake.lines = reader.number
             return
-        watched = progress if raw.seekable() else None
+        progress_callback = progress if raw.seekable() else None
         try:
             for line in lines:
                 try:
                     yield decode(line, intake.miss)
                 except Rejected as rejected:
                     reject(reader.number, rejected.reason, str(rejected))
-                if watched is not None and reader.number % _TICK == 0:
-                    watched(raw.tell())
+                if progress_callback is not None and reader.number % _PROGRESS_LINES == 0:
+                    progress_callback(raw.tell())
         finally:
             intake.lines = reader.number
             intake.read += reader.number - reader.blank
 
 
-def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary) -> Iterator[Record]:
-    """The requests of OTLP lines; each counts as one thing read, and so does a line or span that cannot be read."""
+def _otlp_records(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary) -> Iterator[Record]:
+    """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
     assembly, number = Assembly(), 0
 
     def refuse(rejected: Rejected) -> None:
@@ -373,16 +371,16 @@ def _requests(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary
     for number, line in lines:
         try:
             for span, resource in spans(line, refuse):
-                yield from _read(assembly.add(span, resource), number, intake, reject)
+                yield from _records_of(assembly.add(span, resource), number, intake, reject)
         except Rejected as rejected:
             refuse(rejected)
-    yield from _read(assembly.end(), number, intake, reject)
+    yield from _records_of(assembly.end(), number, intake, reject)
     if assembly.left_out:
         intake.miss("spans", TOO_MANY_SPANS, assembly.left_out)
 
 
-def _read(found: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    for mapped in found:
+def _records_of(requests: Iterable[Mapped], number: int, intake: ReadSummary, reject: Reject) -> Iterator[Record]:
+    for mapped in requests:
         intake.read += 1
         try:
             record = record_of(mapped)
@@ -394,17 +392,17 @@ def _read(found: Iterable[Mapped], number: int, intake: ReadSummary, reject: Rej
         yield record
 
 
-def _queries(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:
-    """The queries of a TREC run; each counts as one thing read, however many lines it takes."""
-    before = intake.rejections
+def _run_records(lines: Iterable[tuple[int, bytes]], intake: ReadSummary, reject: Reject) -> Iterator[Record]:
+    """The records of a TREC run; each query counts as one read, however many lines it has."""
+    rejections_before = intake.rejections
     for record in records(lines, reject):
         intake.read += 1
         yield record
-    intake.read += intake.rejections - before
+    intake.read += intake.rejections - rejections_before
 
 
 def splittable(path: str) -> bool:
-    """Whether several processes can read a file side by side: a plain regular file whose every line stands alone."""
+    """Whether several processes can read the file in parallel: a plain regular file with independent lines."""
     if not Path(path).is_file():
         return False
     with open_bytes(path) as (stream, raw):

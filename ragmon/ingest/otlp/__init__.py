@@ -1,1 +1,1 @@
-"""OTLP traces as records: decoded, put together request by request."""
+"""OTLP requests decoded and assembled into one record per request of the application."""

@@ -1,23 +1,13 @@
-"""Which attributes say something about a request: only those are read off a span.
+"""Fast decoding of span attributes in protobuf: only the attributes that `ragmon.ingest.spans` reads, many at a time.
 
-Turning one attribute of a protocol message into Python's objects takes longer than parsing thirty; what no reader in
-`ragmon.ingest.spans` asks for stays unread.
+To convert one attribute of a protocol message to a Python object takes longer than parsing thirty. So other attributes
+stay undecoded, and all text values of a span are read in one step, from a request parsed with changed definitions.
 
-Which attributes a span has: those of one instrumentation mostly have the same ones, in the same order.
+That step loses which value belongs to which key. Spans of one instrumentation mostly have the same keys with the same
+kinds of values in the same order, so this layout is computed once and used for all spans that match it.
 
-To turn attributes into Python's objects one by one takes longer than all the rest of reading a span; all texts of a
-span are one step for the parser. Where a span has the keys and the kinds of values that one before it had, what was
-found out about that one says which text is what.
-
-Source: OpenTelemetry, `common.proto`; Protocol Buffers, encoding.
-
-The attributes of a span that are wanted, read by the layouts of spans before it.
-
-Requests with traces as protobuf writes them, parsed so that nobody need touch attributes one by one.
-
-Protobuf writes a list of messages just as it writes a list of bytes, or one message that comes in pieces, which a
-parser puts together. So OTLP's own definitions, changed where they say what the attributes of a span are, read the
-same request in other ways.
+Protobuf encodes a repeated message like a repeated bytes field, or like one message in several parts, which a parser
+merges. So OTLP's own definitions, with another type for the attributes of a span, read the same request in other ways.
 
 Source: OpenTelemetry, `trace.proto` and `common.proto`; Protocol Buffers, encoding.
 """
@@ -44,7 +34,7 @@ from ragmon.ingest.otlp.batch import value
 from ragmon.ingest.spans.fields import MEMBERS
 from ragmon.ingest.spans.values import ABSENT, CELLS, LISTS, Cell, FlattenedList, GroupedAttributes, Memo, table
 
-_SINGLE: Final = frozenset(
+_READ_KEYS: Final = frozenset(
     {
         semconv.RAGMON_RECORD,
         semconv.RAGMON_QID,
@@ -87,16 +77,16 @@ _SINGLE: Final = frozenset(
         semconv.TRULENS_CONVERSATION,
     }
 )
-_BELOW: Final = tuple(f"{name}." for name in (*LISTS, semconv.ASSOCIATION))
-"""How the keys of flattened lists and objects begin: those are read whole."""
-_HITS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
+_READ_PREFIXES: Final = tuple(f"{name}." for name in (*LISTS, semconv.ASSOCIATION))
+"""The prefixes of the keys of flattened lists and objects, of which every attribute is read."""
+_HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 
 
-def _on_span(key: str) -> bool:
-    return key in _SINGLE or key.startswith(_BELOW)
+def _is_read(key: str) -> bool:
+    return key in _READ_KEYS or key.startswith(_READ_PREFIXES)
 
 
-ON_SPAN: Final = Memo(_on_span)
+ON_SPAN: Final = Memo(_is_read)
 """Whether an attribute of a span is read, by its key."""
 
 
@@ -105,105 +95,105 @@ def on_event(event: str, key: str) -> bool:
 
     Args:
         event: The event's name.
-        key: The attribute's.
+        key: The attribute's key.
 
     >>> on_event("exception", "exception.type"), on_event("exception", "exception.stacktrace")
     (True, False)
     """
     return (
-        event in _HITS
+        event in _HIT_EVENTS
         or (event == semconv.EXCEPTION and key == semconv.EXCEPTION_TYPE)
         or (event == semconv.EVALUATION and key in MEMBERS)
     )
 
 
-_KEY: Final = b"\x0a"
-"""Says that an attribute's key follows: field 1, its length first."""
-_VALUE: Final = b"\x12"
-"""Says that its value follows: field 2, its length first."""
-_TEXT: Final = b"\x0a"
-"""Says that a value is text: field 1."""
-_DOUBLE: Final = b"\x12\x09\x21"
-"""Says that a value follows, that it has nine bytes, and that it is a double: field 4."""
-_MORE: Final = 0x80
-"""The bit of a length's byte that says that another one follows."""
+_KEY_TAG: Final = b"\x0a"
+"""The tag of an attribute's key: field 1, length-delimited."""
+_VALUE_TAG: Final = b"\x12"
+"""The tag of an attribute's value: field 2, length-delimited."""
+_STRING_TAG: Final = b"\x0a"
+"""The tag of a string value: field 1."""
+_DOUBLE_VALUE: Final = b"\x12\x09\x21"
+"""The tag and the length, nine bytes, of a value that is a double, and the tag of the double: field 4."""
+_CONTINUATION_BIT: Final = 0x80
+"""The bit of a varint's byte that says that another byte follows."""
 _double = Struct("<d").unpack_from
 
 
 class Layout:
-    """The attributes of a span: their keys, the kinds of their values, and where those belong.
+    """The attributes of a span: their keys, the kinds of their values, and the index of each value.
 
     Args:
         pairs: The attributes, messages `KeyValue`.
 
     Raises:
-        LookupError: One of them does not begin with its key, or that has more than 127 bytes.
+        LookupError: An attribute does not start with its key, or its key has more than 127 bytes.
     """
 
     def __init__(self, pairs: Sequence[bytes]) -> None:
-        self._heads: list[bytes] = []
+        self._prefixes: list[bytes] = []
         texts: list[int] = []
         doubles: list[int] = []
         self._others: list[tuple[int, int, bool]] = []
-        wanted: list[str | None] = []
-        for at, pair in enumerate(pairs):
-            head = pair[: pair[1] + 2]
-            wanted.append(_KEYS[head])
-            if pair.startswith(_DOUBLE, len(head)):
-                head += _DOUBLE
-                doubles.append(at)
-            elif _is_text(pair, len(head)):
-                texts.append(at)
+        keys: list[str | None] = []
+        for position, pair in enumerate(pairs):
+            prefix = pair[: pair[1] + 2]
+            keys.append(_KEYS[prefix])
+            if pair.startswith(_DOUBLE_VALUE, len(prefix)):
+                prefix += _DOUBLE_VALUE
+                doubles.append(position)
+            elif _is_text(pair, len(prefix)):
+                texts.append(position)
             else:
-                self._others.append((at, len(head), wanted[at] is not None))
-            self._heads.append(head)
-        self._slices = [slice(len(head)) for head in self._heads]
+                self._others.append((position, len(prefix), keys[position] is not None))
+            self._prefixes.append(prefix)
+        self._slices = [slice(len(prefix)) for prefix in self._prefixes]
         self._texts = len(texts)
         self._doubles = len(doubles)
-        order = [*texts, *doubles, *[at for at, _, _ in self._others]]
-        self._place({at: index for index, at in enumerate(order)}, wanted)
+        order = [*texts, *doubles, *[position for position, _, _ in self._others]]
+        self._assign({position: index for index, position in enumerate(order)}, keys)
 
-    def _place(self, indexes: Mapping[int, int], wanted: Sequence[str | None]) -> None:
-        """Find out where values belong.
+    def _assign(self, indexes: Mapping[int, int], keys: Sequence[str | None]) -> None:
+        """Compute the index of each value that is read.
 
         Args:
-            indexes: Where the value of each attribute stands when they are read by kind.
-            wanted: Their keys; None for one nobody asks for.
+            indexes: The index of each attribute's value when the values are read by kind.
+            keys: The keys of the attributes; None for one that is not read.
         """
-        self._alone: list[tuple[str, int]] = []
+        self._single: list[tuple[str, int]] = []
         cells: dict[str, list[tuple[Cell, int]]] = {}
-        for at, key in enumerate(wanted):
+        for position, key in enumerate(keys):
             cell = None if key is None else CELLS[key]
             if cell is not None:
-                cells.setdefault(cell.name, []).append((cell, indexes[at]))
+                cells.setdefault(cell.name, []).append((cell, indexes[position]))
             elif key is not None:
-                self._alone.append((key, indexes[at]))
-        self._lists = [(name, table(found)) for name, found in cells.items()]
+                self._single.append((key, indexes[position]))
+        self._lists = [(name, table(indexed)) for name, indexed in cells.items()]
 
     def read(self, told: Any, pairs: Sequence[bytes]) -> GroupedAttributes | None:
-        """The attributes of a span that are wanted; None where it has others.
+        """The attributes of a span that are read; None where the span does not match this layout.
 
         Args:
-            told: Their values by kind.
+            told: The attributes' values by kind.
             pairs: As many attributes as this layout has.
         """
         values = [*told.string_value]
-        if len(values) != self._texts or list(map(getitem, pairs, self._slices)) != self._heads:
+        if len(values) != self._texts or list(map(getitem, pairs, self._slices)) != self._prefixes:
             return None
         if self._doubles:
             values += told.double_value
             if len(values) != self._texts + self._doubles:
                 return None
-        for at, end, wanted in self._others:
-            if _is_text(pairs[at], end):
+        for position, key_end, is_read in self._others:
+            if _is_text(pairs[position], key_end):
                 return None
-            values.append(value(KeyValue.FromString(pairs[at]).value) if wanted else None)
-        alone = {key: values[index] for key, index in self._alone}
-        return GroupedAttributes(alone, {name: _filled(indexes, values) for name, indexes in self._lists})
+            values.append(value(KeyValue.FromString(pairs[position]).value) if is_read else None)
+        single = {key: values[index] for key, index in self._single}
+        return GroupedAttributes(single, {name: _with_values(indexes, values) for name, indexes in self._lists})
 
 
-def _filled(indexes: FlattenedList, values: Sequence[Any]) -> FlattenedList:
-    """A list with values in place of their indexes."""
+def _with_values(indexes: FlattenedList, values: Sequence[Any]) -> FlattenedList:
+    """A list with the values in place of their indexes."""
     columns = {
         member: [ABSENT if index is ABSENT else values[index] for index in column]
         for member, column in indexes.columns.items()
@@ -212,71 +202,72 @@ def _filled(indexes: FlattenedList, values: Sequence[Any]) -> FlattenedList:
 
 
 def _is_text(pair: bytes, at: int) -> bool:
-    """Whether an attribute's value is text.
+    """Whether the value of an attribute is a string.
 
     Args:
         pair: The attribute.
-        at: Where its key ends.
+        at: The end of its key.
     """
-    if pair[at : at + 1] != _VALUE:
+    if pair[at : at + 1] != _VALUE_TAG:
         return False
     at += 1
-    while pair[at] >= _MORE:
+    while pair[at] >= _CONTINUATION_BIT:
         at += 1
-    return pair[at + 1 : at + 2] == _TEXT
+    return pair[at + 1 : at + 2] == _STRING_TAG
 
 
-def _wanted(head: bytes) -> str | None:
-    """The key an attribute begins with; None where nobody asks for it.
+def _key_of(prefix: bytes) -> str | None:
+    """The key an attribute starts with; None where the attribute is not read.
 
     Raises:
-        LookupError: It does not begin with its key.
+        LookupError: It does not start with its key.
     """
-    if head[:1] != _KEY or head[1] >= _MORE or len(head) != head[1] + 2:
-        raise LookupError(head)
-    key = head[2:].decode()
+    if prefix[:1] != _KEY_TAG or prefix[1] >= _CONTINUATION_BIT or len(prefix) != prefix[1] + 2:
+        raise LookupError(prefix)
+    key = prefix[2:].decode()
     return key if ON_SPAN[key] else None
 
 
-_KEYS: Final = Memo(_wanted)
+_KEYS: Final = Memo(_key_of)
 
 
 MOST: Final = 256
-"""Attributes of a span whose layout is remembered; OpenTelemetry's SDKs keep 128 of a span."""
+"""The maximum number of attributes of a span whose layout is kept; OpenTelemetry's SDKs allow 128 per span."""
 KINDS: Final = 256
-"""Instrumentations and numbers of attributes for which layouts are remembered."""
+"""The maximum number of pairs of instrumentation and number of attributes for which layouts are kept."""
 RECENT: Final = 4
-"""Layouts for each of those."""
+"""The number of layouts that are kept for each pair."""
 MAX_MISSES: Final = 8
-"""Spans in a row with layouts of their own after which the next ones are read one by one: to learn takes longer."""
+"""After more spans in a row without a matching layout, the next spans are decoded one attribute at a time, because
+computing a layout takes longer."""
 REST: Final = 200
-"""How many of them."""
+"""The number of those next spans."""
 
 
 class Recent:
-    """Layouts of spans of one instrumentation with the same number of attributes, the last one first."""
+    """Layouts of spans of one instrumentation with the same number of attributes, the newest first."""
 
     def __init__(self) -> None:
         self._layouts: list[Layout] = []
-        self._missed = 0
-        self._rest = 0
+        self._misses_in_row = 0
+        self._spans_to_skip = 0
 
     def read(self, told: Any, pairs: Sequence[bytes]) -> Mapping[str, Any] | None:
-        """The attributes of a span; None where they had better be read one by one."""
-        if self._rest:
-            self._rest -= 1
+        """The attributes of a span; None where they should be decoded one at a time."""
+        if self._spans_to_skip:
+            self._spans_to_skip -= 1
             return None
         for layout in self._layouts:
-            found = layout.read(told, pairs)
-            if found is not None:
-                self._missed = 0
-                return found
-        self._missed += 1
-        if self._missed > MAX_MISSES:
-            self._missed, self._rest = 0, REST
+            attributes = layout.read(told, pairs)
+            if attributes is not None:
+                self._misses_in_row = 0
+                return attributes
+        self._misses_in_row += 1
+        if self._misses_in_row > MAX_MISSES:
+            self._misses_in_row, self._spans_to_skip = 0, REST
         try:
             layout = Layout(pairs)
-        except LookupError:  # they are written as no exporter does, but may be
+        except LookupError:  # a valid encoding that no exporter uses
             return None
         self._layouts = [layout, *self._layouts[: RECENT - 1]]
         return layout.read(told, pairs)
@@ -286,11 +277,11 @@ _kinds: Final[dict[tuple[str, int], Recent]] = {}
 
 
 def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
-    """The attributes of a span.
+    """The attributes of a span that are read.
 
     Args:
         scope: The name of the instrumentation.
-        told: Their values by kind: one message `AnyValue` whose fields are lists.
+        told: The attributes' values by kind: one message `AnyValue` whose fields are lists.
         raw: The span with its attributes in bytes.
     """
     pairs = raw.attributes[:]
@@ -298,22 +289,22 @@ def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
     if recent is None:
         recent = Recent()
         if len(pairs) <= MOST:
-            _remember(recent, scope, len(pairs))
-    found = recent.read(told, pairs)
-    return one_by_one(raw) if found is None else found
+            _add_recent(recent, scope, len(pairs))
+    grouped = recent.read(told, pairs)
+    return one_by_one(raw) if grouped is None else grouped
 
 
-def _remember(recent: Recent, scope: str, size: int) -> None:
+def _add_recent(recent: Recent, scope: str, size: int) -> None:
     if len(_kinds) >= KINDS:
         del _kinds[next(iter(_kinds))]
     _kinds[scope, size] = recent
 
 
 def one_by_one(raw: Any) -> dict[str, Any]:
-    """The same, without a layout.
+    """The attributes of a span that are read, decoded one at a time without a layout.
 
     Args:
-        raw: The span, be its attributes in bytes or not.
+        raw: The span, with its attributes in bytes or not.
 
     >>> span = Span(attributes=[{"key": "input.value", "value": {"string_value": "Is it?"}}])
     >>> one_by_one(span)
@@ -328,14 +319,14 @@ _ATTRIBUTES: Final = "attributes"
 _SCOPE: Final = "ScopeSpans"
 _SPANS: Final = "spans"
 _REQUEST: Final = "TracesData"
-"""What traces are held in wherever they are not sent; it is written like the request of an exporter."""
+"""The message that holds traces outside of requests; it has the same encoding as an export request."""
 
 
-def _parsed(change: Callable[[Any, Any], None]) -> Any:
-    """The class of requests, with the definition of a span's attributes changed."""
+def _request_class(change: Callable[[Any, Any], None]) -> Any:
+    """The class of requests with a changed definition of a span's attributes."""
     pool = DescriptorPool()
-    for known in (common_pb2, resource_pb2):
-        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    for module in (common_pb2, resource_pb2):
+        pool.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
     file = FileDescriptorProto.FromString(trace_pb2.DESCRIPTOR.serialized_pb)
     change(file, _field(file, _SPAN, _ATTRIBUTES))
     pool.AddSerializedFile(file.SerializeToString())
@@ -344,8 +335,8 @@ def _parsed(change: Callable[[Any, Any], None]) -> Any:
 
 def _field(file: Any, message: str, name: str) -> Any:
     """The definition of a field."""
-    found = next(one for one in file.message_type if one.name == message)
-    return next(field for field in found.field if field.name == name)
+    definition = next(candidate for candidate in file.message_type if candidate.name == message)
+    return next(field for field in definition.field if field.name == name)
 
 
 def _in_bytes(_file: Any, attributes: Any) -> None:
@@ -354,7 +345,7 @@ def _in_bytes(_file: Any, attributes: Any) -> None:
 
 
 def _by_kind(file: Any, attributes: Any) -> None:
-    """One `KeyValue` in pieces, all whose fields are lists; and in it one such `AnyValue`."""
+    """Define the attributes as one `KeyValue` whose fields are lists, with one such `AnyValue` in it."""
     for message in (common_pb2.KeyValue, common_pb2.AnyValue):
         columns = file.message_type.add()
         message.DESCRIPTOR.CopyToProto(columns)
@@ -363,25 +354,25 @@ def _by_kind(file: Any, attributes: Any) -> None:
             field.ClearField("oneof_index")
             field.label = FieldDescriptorProto.LABEL_REPEATED
             if field.type_name.endswith(".AnyValue"):
-                _once(field, file.package, "AnyValue")
-    _once(attributes, file.package, "KeyValue")
+                _make_single(field, file.package, "AnyValue")
+    _make_single(attributes, file.package, "KeyValue")
 
 
-def _once(field: Any, package: str, message: str) -> None:
+def _make_single(field: Any, package: str, message: str) -> None:
     field.label = FieldDescriptorProto.LABEL_OPTIONAL
     field.type_name = f".{package}.{message}"
 
 
-def _without_texts(texts: set[tuple[str, str]], *, spans: bool) -> DescriptorPool:
-    """The definitions of requests with bytes in place of texts, which a parser takes whatever they hold.
+def _pool_without_strings(texts: set[tuple[str, str]], *, spans: bool) -> DescriptorPool:
+    """The definitions of requests with bytes in place of strings, because a parser accepts any bytes.
 
     Args:
-        texts: Where the names of messages and their fields are put that are texts.
-        spans: Each span is one text as well, be it readable or not.
+        texts: Receives the message and field names of the strings.
+        spans: Whether each span becomes bytes as well, so that a malformed one does not matter.
     """
     pool = DescriptorPool()
-    for known in (common_pb2, resource_pb2, trace_pb2):
-        file = FileDescriptorProto.FromString(known.DESCRIPTOR.serialized_pb)
+    for module in (common_pb2, resource_pb2, trace_pb2):
+        file = FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
         messages = list(file.message_type)
         while messages:
             message = messages.pop()
@@ -390,19 +381,19 @@ def _without_texts(texts: set[tuple[str, str]], *, spans: bool) -> DescriptorPoo
                 if field.type == FieldDescriptorProto.TYPE_STRING:
                     texts.add((message.name, field.name))
                     field.type = FieldDescriptorProto.TYPE_BYTES
-        if spans and known is trace_pb2:
+        if spans and module is trace_pb2:
             _in_bytes(file, _field(file, _SCOPE, _SPANS))
         pool.AddSerializedFile(file.SerializeToString())
     return pool
 
 
 class Loose(NamedTuple):
-    """Requests whose texts need not be UTF-8.
+    """The classes for requests whose strings may be invalid UTF-8.
 
     Attributes:
-        request: The class of requests whose spans are bytes.
+        request: The class of requests, with spans in bytes.
         span: The class of spans.
-        texts: The names of messages and their fields that are texts.
+        texts: The message and field names of the strings.
     """
 
     request: Any
@@ -412,19 +403,20 @@ class Loose(NamedTuple):
 
 @cache
 def loose() -> Loose:
-    """The classes that read what no other reads; made when the first request needs them."""
+    """The classes that read requests with invalid UTF-8; created for the first request that needs them."""
     texts: set[tuple[str, str]] = set()
     package = trace_pb2.DESCRIPTOR.package
     request, span = (
-        GetMessageClass(_without_texts(texts, spans=spans).FindMessageTypeByName(f"{package}.{name}"))
+        GetMessageClass(_pool_without_strings(texts, spans=spans).FindMessageTypeByName(f"{package}.{name}"))
         for spans, name in ((True, _REQUEST), (False, _SPAN))
     )
     return Loose(request, span, frozenset(texts))
 
 
-InBytes: Final = _parsed(_in_bytes)
+InBytes: Final = _request_class(_in_bytes)
 """A request whose spans have their attributes as a list of bytes, each the message `KeyValue`."""
-ByKind: Final = _parsed(_by_kind)
-"""A request whose spans have their attributes by kind: `attributes.value.string_value` are all texts, in order."""
+ByKind: Final = _request_class(_by_kind)
+"""A request whose spans have their attributes by kind of value: `attributes.value.string_value` is all strings, in
+order."""
 OneByKind: Final = GetMessageClass(ByKind.DESCRIPTOR.file.message_types_by_name[_SPAN])
 """A span of such a request."""

@@ -1,8 +1,6 @@
-"""What a request with traces brought.
+"""The spans of one OTLP request, and the limits on what a request may hold.
 
-How many messages a request holds, counted before any of them is made: two bytes can be a whole span.
-
-The value of an attribute as Python has it.
+The messages of a request are counted before any of them becomes an object, because two bytes can be a whole span.
 """
 
 from __future__ import annotations
@@ -21,22 +19,22 @@ from ragmon.ingest.fields import Rejected
 from ragmon.ingest.spans import Span
 
 SERVICE: Final = "service.name"
-"""What a process calls its service."""
+"""The resource attribute with the name of the service."""
 BUILD: Final = "service.version"
-"""What it calls the version of the application."""
+"""The resource attribute with the version of the application."""
 FIRST: Final = 2
-"""Where another program passed a span of ragmon's on under its own name, the record is among the first attributes. One
-that comes later is for the mapper to find: to look through all attributes of every span would take too long."""
+"""In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many
+first attributes: to search all attributes of every span would take too long. The mapper finds a later one."""
 
 
 class NativeSpan(msgspec.Struct, gc=False):
-    """A span of ragmon's that holds a whole record.
+    """A span of ragmon that holds a whole record.
 
     Attributes:
         trace_id: 16 bytes.
         span_id: 8 bytes.
-        end_ns: When it ended, nanoseconds since the epoch.
-        line: The record, one line of the trace contract; nobody has looked into it yet.
+        end_ns: The end time, nanoseconds since the epoch.
+        line: The record, one line of the trace contract, not decoded yet.
     """
 
     trace_id: bytes
@@ -46,19 +44,19 @@ class NativeSpan(msgspec.Struct, gc=False):
 
 
 class ExternalSpan(msgspec.Struct, gc=False):
-    """Any other span; its attributes are not read before they are asked for.
+    """A span of another instrumentation; its attributes are decoded only on request.
 
     Attributes:
         trace_id: 16 bytes.
         span_id: 8 bytes.
-        is_root: It has no parent.
-        end_ns: When it ended, nanoseconds since the epoch.
-        failed: Its status is an error.
-        service: The service its process belongs to, `service.name`; None where that is unknown.
+        is_root: Whether it has no parent.
+        end_ns: The end time, nanoseconds since the epoch.
+        failed: Whether its status is an error.
+        service: The service of its process, `service.name`; None where that is unknown.
         build: The version of the application, `service.version`.
-        told: The message. One of protobuf's keeps its whole request in memory.
+        told: The message. A protobuf message keeps its whole request in memory.
         scope: The name of the instrumentation.
-        read: Reads the message.
+        read: Decodes the message.
     """
 
     trace_id: bytes
@@ -73,7 +71,7 @@ class ExternalSpan(msgspec.Struct, gc=False):
     read: Callable[[Any, str], Span]
 
     def span(self) -> Span:
-        """The span as the mapper reads it, with those attributes alone that it asks for."""
+        """The span in the mapper's form, with only the attributes the mapper reads."""
         return self.read(self.told, self.scope)
 
 
@@ -82,13 +80,13 @@ class SpanBatch:
     """The spans of one request.
 
     Attributes:
-        spans: How many there are in all.
-        own: Those that hold whole records.
-        foreign: Those of other instrumentations.
-        stages: How many were children of ragmon's own, which tell nothing their root does not.
-        rejected: How many were none, by reason.
-        first: What was wrong with the first of those; "" where there is none.
-        body: The request as it was read, where something had to be repaired before; b"" where it is as it came.
+        spans: The number of all spans.
+        own: The spans of ragmon that hold whole records.
+        foreign: The spans of other instrumentations.
+        stages: The number of child spans of ragmon; they add nothing to the record on their root.
+        rejected: The number of rejected spans, by reason.
+        first: The details of the first rejection; "" where there is none.
+        body: The request as it was read, where it had to be repaired first; b"" where it was read unchanged.
     """
 
     spans: int = 0
@@ -100,53 +98,55 @@ class SpanBatch:
     body: bytes = b""
 
     def refuse(self, rejected: Rejected) -> None:
-        """Count what is none."""
+        """Count a rejection."""
         if rejected.lost:
             self.first = self.first or str(rejected)
             self.rejected[rejected.reason] += rejected.lost
 
 
 MOST: Final = 50_000
-"""Spans, or points, of one request with all that holds them; exporters send some hundred, collectors some thousand."""
+"""The maximum number of spans or points of one request, together with the messages that contain them; exporters send
+some hundred, collectors some thousand."""
 FIELDS: Final = 4
-"""Fields that are looked at for each of those: names, units and schemas stand beside them."""
+"""The maximum number of fields per such message, on average; names, units and schema URLs are among them."""
 PARTS: Final = 8
-"""Attributes, events, links and such for each of those, on average: an empty one takes two bytes, and in memory 200."""
+"""The maximum number of attributes, events, links and similar parts per such message, on average: an empty one takes
+two bytes, and 200 in memory."""
 TOO_MANY: Final = "too_many_messages"
-"""Why a request is not taken apart: what it holds would fill the memory."""
-_MEMBERS: Final = 12
-"""Brackets of JSON for each of those, on average."""
-_QUOTES: Final = 60
-"""Quotation marks of JSON for each of those: an attribute has two brackets, and ten of these."""
-_DEEPEST: Final = 100
-"""Messages in one another that a parser follows."""
+"""The reason for a request that is rejected undecoded: its messages would fill the memory."""
+_BRACKETS_PER_MESSAGE: Final = 12
+"""The maximum number of opening brackets of JSON per such message, on average."""
+_QUOTES_PER_MESSAGE: Final = 60
+"""The maximum number of JSON quotation marks per message: an attribute has two brackets and ten quotation marks."""
+_MAX_DEPTH: Final = 100
+"""The maximum depth of nested messages that a parser follows."""
 _WALKED: Final = 1 << 17
-"""Bytes of a request below which nothing that it holds is too much."""
-_BYTES: Final = 2
-_FIXED: Final = {1: 8, 5: 4}
+"""A shorter request is not checked: it cannot hold too much."""
+_LENGTH_DELIMITED: Final = 2
+_FIXED_SIZES: Final = {1: 8, 5: 4}
 _GROUPS: Final = (3, 4)
-"""Where a group begins and ends: what it holds is walked as if it stood outside, so nothing hides in one."""
+"""The wire types that start and end a group. Its fields are counted as fields of the message around it."""
 
 
 class _Kind(Enum):
-    """What a message is counted as."""
+    """The limit that a message counts against."""
 
     HOLDER = auto()
-    """It holds items, or other holders: `MOST` is about it, and so is `FIELDS`."""
+    """It contains items or other holders; counts against `MOST` and `FIELDS`."""
     ITEM = auto()
-    """A span, a point, a log record: `MOST` is about it."""
+    """A span, a point, a log record; counts against `MOST`."""
     PART = auto()
-    """An attribute, an event, a link: `PARTS` is about it."""
+    """An attribute, an event, a link; counts against `PARTS`."""
     VALUE = auto()
-    """One with its attribute."""
+    """The value of an attribute; counted together with the attribute."""
 
 
 class MessageLayout(NamedTuple):
-    """A message.
+    """The layout of a message type.
 
     Attributes:
-        kind: What it is counted as.
-        inner: Its fields that hold messages.
+        kind: The limit it counts against.
+        inner: Its fields that hold messages, by field number.
     """
 
     kind: _Kind
@@ -172,7 +172,7 @@ _EXEMPLAR: Final = _part({7: _PAIR})
 
 
 def _request(item: MessageLayout) -> MessageLayout:
-    """Processes, their instrumentations, and the items of those."""
+    """The layout of a request: resources, their scopes, and the items of those."""
     scopes = _holder({1: _part({3: _PAIR}), 2: item})
     return _holder({1: _holder({1: _part({1: _PAIR, 3: _part()}), 2: scopes})})
 
@@ -181,12 +181,12 @@ SPANS: Final = _request(_item({9: _PAIR, 11: _part({3: _PAIR}), 13: _part({4: _P
 """`resource_spans`, `scope_spans`, `spans`."""
 LOGS: Final = _request(_item({5: _VALUE, 6: _PAIR}))
 """`resource_logs`, `scope_logs`, `log_records`."""
-_NUMBERS: Final = _holder({1: _item({5: _EXEMPLAR, 7: _PAIR})})
+_NUMBER_POINTS: Final = _holder({1: _item({5: _EXEMPLAR, 7: _PAIR})})
 POINTS: Final = _request(
     _holder(
         {
-            5: _NUMBERS,
-            7: _NUMBERS,
+            5: _NUMBER_POINTS,
+            7: _NUMBER_POINTS,
             9: _holder({1: _item({8: _EXEMPLAR, 9: _PAIR})}),
             10: _holder({1: _item({1: _PAIR, 8: _part(), 9: _part(), 11: _EXEMPLAR})}),
             11: _holder({1: _item({6: _part(), 7: _PAIR})}),
@@ -194,27 +194,27 @@ POINTS: Final = _request(
         }
     )
 )
-"""`resource_metrics`, `scope_metrics`, `metrics`, the kinds of them, `data_points`."""
+"""`resource_metrics`, `scope_metrics`, `metrics`, the kinds of metrics, `data_points`."""
 
 
-class _CrowdedError(Exception):
-    """There is more than anybody sends who means it."""
+class _TooManyError(Exception):
+    """The message exceeds a limit on messages or fields."""
 
 
-class _BrokenError(Exception):
-    """What follows is no protocol message; whoever parses it says so."""
+class _MalformedError(Exception):
+    """The rest is no protocol message; the parser reports that."""
 
 
 def is_crowded(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
-    r"""Whether a request holds more than anybody sends who means it.
+    r"""Whether a request holds more messages than any regular exporter or collector sends.
 
-    It takes time in proportion to `MOST`, however large the request is: each field that is looked at counts, be it a
-    message or one that nobody knows.
+    The check takes time in proportion to `MOST`, however large the request is: each field counts against the limits,
+    known or unknown, message or not.
 
     Args:
-        body: What was received, inflated.
-        layout: Of such a request.
-        json: It is JSON; else it is protobuf.
+        body: The decompressed body.
+        layout: The layout of such a request.
+        json: Whether the body is JSON; otherwise it is protobuf.
 
     >>> is_crowded(b"\n\x04\x12\x02\x12\x00", SPANS, json=False)
     False
@@ -225,33 +225,36 @@ def is_crowded(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
     if len(body) < _WALKED:
         return False
     if json:
-        # JSON in a text has a backslash before the quotation mark that follows, and is no message.
+        # JSON inside a string has a backslash after the bracket, before the quotation mark; it is no message.
         brackets = body.count(b"{") - body.count(b"{\\") + body.count(b"[")
-        return brackets > _MEMBERS * MOST or body.count(b'"') - body.count(b'\\"') > _QUOTES * MOST
+        return (
+            brackets > _BRACKETS_PER_MESSAGE * MOST
+            or body.count(b'"') - body.count(b'\\"') > _QUOTES_PER_MESSAGE * MOST
+        )
     try:
-        _Walk(body).message(0, len(body), layout)
-    except _CrowdedError:
+        _FieldScanner(body).message(0, len(body), layout)
+    except _TooManyError:
         return True
     return False
 
 
 def spans_in(body: bytes) -> int:
-    r"""How many spans were begun in a request that breaks off, or that is none from some place on; at least one.
+    r"""The number of spans that start in a truncated or malformed request; at least one.
 
     >>> spans_in(b"\n\x06\x12\x04\x12\x00\x12\x09"), spans_in(b"no request")
     (2, 1)
     """
-    walk = _Walk(body)
-    with suppress(_CrowdedError):
-        walk.message(0, len(body), SPANS)
-    return max(1, walk.items)
+    scanner = _FieldScanner(body)
+    with suppress(_TooManyError):
+        scanner.message(0, len(body), SPANS)
+    return max(1, scanner.items)
 
 
 class _Budget:
-    """How many messages and fields there may yet be of a kind.
+    """The number of messages and fields of one kind that may still follow.
 
     Args:
-        messages: How many messages.
+        messages: The number of messages.
     """
 
     def __init__(self, messages: int) -> None:
@@ -259,14 +262,14 @@ class _Budget:
         self.fields = FIELDS * messages
 
 
-class _Walk:
-    """Goes through the fields of a protocol message.
+class _FieldScanner:
+    """Counts the messages and fields of a protocol message without decoding it.
 
     Args:
         body: The message.
 
     Attributes:
-        items: How many items were begun so far.
+        items: The number of items that have started so far.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -275,23 +278,23 @@ class _Walk:
         self._items, self._parts = _Budget(MOST), _Budget(PARTS * MOST)
 
     def message(self, at: int, end: int, layout: MessageLayout, depth: int = 0) -> None:
-        """Go through a message, as far as it is one: a parser may read what stands behind it.
+        """Scan a message up to its end or its first malformed field: a parser may still read what follows it.
 
         Args:
-            at: Where it begins.
+            at: Where it starts.
             end: Where it ends.
-            layout: Of it.
-            depth: In how many others it stands.
+            layout: Its layout.
+            depth: The number of messages around it.
 
         Raises:
-            _CrowdedError: There are too many messages, or fields.
+            _TooManyError: There are too many messages or fields.
         """
-        if depth <= _DEEPEST:
-            with suppress(_BrokenError, IndexError):
+        if depth <= _MAX_DEPTH:
+            with suppress(_MalformedError, IndexError):
                 self._fields(at, end, layout, depth)
 
     def _fields(self, at: int, end: int, layout: MessageLayout, depth: int) -> None:
-        """Count the fields of a message, and what stands in them."""
+        """Count the fields of a message, and the messages in them."""
         body, inner = self._body, layout.inner
         budget = self._items if layout.kind is _Kind.HOLDER else self._parts
         while at < end:
@@ -299,10 +302,10 @@ class _Walk:
             number, kind = tag >> 3, tag & 7
             budget.fields -= 1
             if not number:
-                raise _BrokenError
+                raise _MalformedError
             if budget.fields < 0:
-                raise _CrowdedError
-            if kind == _BYTES:
+                raise _TooManyError
+            if kind == _LENGTH_DELIMITED:
                 size, at = _varint(body, at)
                 if number in inner:
                     self._count(inner[number].kind)
@@ -310,7 +313,7 @@ class _Walk:
                         self.message(at, min(at + size, end), inner[number], depth + 1)
                 at += size
             else:
-                at = _past(body, at, kind)
+                at = _skip_value(body, at, kind)
 
     def _count(self, kind: _Kind) -> None:
         """Count a message."""
@@ -320,53 +323,55 @@ class _Walk:
         budget.messages -= 1
         self.items += kind is _Kind.ITEM
         if budget.messages < 0:
-            raise _CrowdedError
+            raise _TooManyError
 
 
-def _past(body: bytes, at: int, kind: int) -> int:
-    """Where a value ends that is no bytes."""
+def _skip_value(body: bytes, at: int, kind: int) -> int:
+    """The end of a value that is not length-delimited."""
     if kind == 0:
         return _varint(body, at)[1]
-    if kind in _FIXED:
-        return at + _FIXED[kind]
+    if kind in _FIXED_SIZES:
+        return at + _FIXED_SIZES[kind]
     if kind not in _GROUPS:
-        raise _BrokenError
+        raise _MalformedError
     return at
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and what follows it."""
-    found = body[at]
+    """Decode a varint; returns the number and the position after it."""
+    number = body[at]
     at += 1
-    if found < 0x80:
-        return found, at
-    found, shift = found & 0x7F, 7
+    if number < 0x80:
+        return number, at
+    number, shift = number & 0x7F, 7
     while shift < 64:
-        part = body[at]
+        byte = body[at]
         at += 1
-        found |= (part & 0x7F) << shift
-        if part < 0x80:
-            return found, at
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
         shift += 7
-    raise _BrokenError
+    raise _MalformedError
 
 
-_NOTHING: Final = (None, "string_value_strindex")
-"""Values that say nothing: none, and a place in a table that traces do not have."""
+_NO_VALUE: Final = (None, "string_value_strindex")
+"""Kinds of values that count as unset: none, and an index into a string table that traces do not have."""
 
 
 def value(told: Any) -> Any:
-    """An attribute's value; protobuf itself limits how deep it is nested. Bytes are text, as in the JSON encoding.
+    """The value of an attribute as a Python object; bytes become base64 text, as in the JSON encoding.
+
+    protobuf itself limits how deep values are nested.
 
     Args:
         told: A message `AnyValue`.
     """
     kind = told.WhichOneof("value")
-    if kind in _NOTHING:
+    if kind in _NO_VALUE:
         return None
-    found = getattr(told, kind)
+    content = getattr(told, kind)
     if kind == "array_value":
-        return [value(inner) for inner in found.values]
+        return [value(member) for member in content.values]
     if kind == "kvlist_value":
-        return {pair.key: value(pair.value) for pair in found.values}
-    return base64.b64encode(found).decode() if kind == "bytes_value" else found
+        return {pair.key: value(pair.value) for pair in content.values}
+    return base64.b64encode(content).decode() if kind == "bytes_value" else content

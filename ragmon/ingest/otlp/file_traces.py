@@ -1,4 +1,4 @@
-"""Spans that come one after the other become whole requests: a trace is complete when nothing of it came for long."""
+"""Traces assembled from the spans of files; a trace is complete when it has received no span for a while."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.model import NOT_RAG, SPANS
 
 IDLE: Final = 300
-"""Seconds, by the spans' own times, after which a trace that got no more spans is complete."""
+"""A trace is complete when it has received no span for this many seconds, by the spans' own times."""
 OPEN: Final = 100_000
-"""Spans that are held at once; beyond them the trace that waited longest is taken as complete."""
+"""The maximum number of buffered spans; above it, the trace that has waited longest is taken as complete."""
 _SECOND: Final = 1_000_000_000
 
 
 @dataclass
-class _Open:
-    """A trace that may get more spans.
+class _OpenTrace:
+    """A trace that may receive more spans.
 
     Attributes:
-        spans: What came so far.
-        newest: When the last of them ended, nanoseconds since the epoch.
-        resource: What the process of the first one says of itself.
-        rooted: Its root is among them.
-        complete: Nothing of it was left out.
+        spans: The spans so far.
+        newest: The latest end time of a span, nanoseconds since the epoch.
+        resource: The resource attributes of the first span's process.
+        rooted: Whether its root has been received.
+        complete: Whether no span of it was left out.
     """
 
     spans: list[Span] = field(default_factory=list)
@@ -38,41 +38,41 @@ class _Open:
 
 
 class Assembly:
-    """Holds traces until they are complete.
+    """Buffers the spans of traces until the traces are complete.
 
     Attributes:
-        left_out: Spans that belong to no record, for their traces have too many.
+        left_out: The number of spans that belong to no record, because their traces have too many.
     """
 
     def __init__(self) -> None:
         self.left_out = 0
-        self._traces: dict[str, _Open] = {}
-        self._held = 0
+        self._traces: dict[str, _OpenTrace] = {}
+        self._span_count = 0
         self._newest = 0
 
     def add(self, span: Span, resource: dict[str, Any]) -> Iterator[Mapped]:
-        """Take a span; gives the requests of traces that are complete by now."""
-        trace = self._traces.pop(span.trace_id, None) or _Open(resource=resource)
-        self._traces[span.trace_id] = trace  # the one that waits longest stands first
+        """Add a span; yields the requests of traces that are complete by now."""
+        trace = self._traces.pop(span.trace_id, None) or _OpenTrace(resource=resource)
+        self._traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
         is_root = span.parent_id is None
         if len(trace.spans) < SPANS or (is_root and not trace.rooted):
             trace.spans.append(span)
-            self._held += 1
+            self._span_count += 1
         else:
             trace.complete = False
             self.left_out += 1
         trace.rooted = trace.rooted or is_root
         trace.newest = max(trace.newest, span.end_ns)
         self._newest = max(self._newest, span.end_ns)
-        while self._held > OPEN or self._first().newest < self._newest - IDLE * _SECOND:
+        while self._span_count > OPEN or self._oldest().newest < self._newest - IDLE * _SECOND:
             yield from self._complete(next(iter(self._traces)))
 
-    def _first(self) -> _Open:
+    def _oldest(self) -> _OpenTrace:
         return next(iter(self._traces.values()))
 
     def _complete(self, trace_id: str) -> Iterator[Mapped]:
         trace = self._traces.pop(trace_id)
-        self._held -= len(trace.spans)
+        self._span_count -= len(trace.spans)
         service, build = (trace.resource.get(key) for key in ("service.name", "service.version"))
         for request in per_request(trace.spans):
             mapped = to_record(
@@ -83,7 +83,7 @@ class Assembly:
             yield mapped if trace.complete else incomplete(mapped)
 
     def end(self) -> Iterator[Mapped]:
-        """The requests of all traces that are still held."""
+        """The requests of all traces that are still open."""
         for trace_id in list(self._traces):
             yield from self._complete(trace_id)
 
@@ -92,9 +92,9 @@ def record_of(mapped: Mapped) -> Record:
     """The record of a request.
 
     Raises:
-        Rejected: It is none, with the reason.
+        Rejected: The request has none, with the reason.
     """
     if mapped.record is None:
-        told = "nothing in it retrieves or asks a model" if mapped.reason == NOT_RAG else "its record cannot be read"
-        raise Rejected(mapped.reason, f"a trace is no record: {told}")
+        detail = "nothing in it retrieves or asks a model" if mapped.reason == NOT_RAG else "its record cannot be read"
+        raise Rejected(mapped.reason, f"a trace is no record: {detail}")
     return mapped.record

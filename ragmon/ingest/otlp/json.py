@@ -1,8 +1,8 @@
-"""OTLP's JSON encoding: ids are hexadecimal, 64-bit integers may be texts, what is unknown is passed over.
+"""OTLP's JSON encoding, as exporters send it and as collectors write it to files, one export request per line.
+
+Ids are hexadecimal, 64-bit integers may be strings, unknown fields are ignored.
 
 Source: OpenTelemetry, OTLP specification 1.5, JSON Protobuf encoding.
-
-OTLP as JSON, one export request a line, as collectors write traces to files.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ragmon.ingest.otlp.batch import MOST, TOO_MANY
 from ragmon.ingest.spans import Event, Span
 
 _DEEPEST: Final = 32
-_LEAST: Final = -(2**63)
+_SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
-_STARTED: Final = b'"startTimeUnixNano"'
-"""What stands once in every span; quoted in a text it has a backslash before its second quotation mark."""
+_START_TIME: Final = b'"startTimeUnixNano"'
+"""A key that is once in every span; quoted inside a string it has a backslash before its second quotation mark."""
 Integer = int | float | str
 
 
 class _Message(msgspec.Struct, rename="camel", gc=False):
-    """A message whose unknown fields are passed over."""
+    """A message; its unknown fields are ignored."""
 
 
 class AttributeValue(_Message):
-    """An attribute's value: one of these."""
+    """The value of an attribute; one of the fields is set."""
 
     string_value: str | None = None
     bool_value: bool | None = None
@@ -63,20 +63,20 @@ class Pairs(_Message):
 
 
 class EventMessage(_Message):
-    """Something that happened in a span."""
+    """An event of a span."""
 
     name: str = ""
     attributes: list[Pair] = []
 
 
 class LinkMessage(_Message):
-    """Another span that a span is about."""
+    """A link to another span."""
 
     trace_id: str = ""
 
 
 class SpanStatus(_Message):
-    """How a span ended."""
+    """The status of a span."""
 
     code: int | str = 0
 
@@ -100,116 +100,118 @@ class SpanMessage(_Message):
 
 
 class Scope(_Message):
-    """An instrumentation."""
+    """An instrumentation scope."""
 
     name: str = ""
 
 
 class ScopeSpans(_Message):
-    """The spans of one instrumentation."""
+    """The spans of one instrumentation scope."""
 
     scope: Scope = msgspec.field(default_factory=Scope)
     spans: list[SpanMessage] = []
 
 
 class Resource(_Message):
-    """What a process says of itself."""
+    """The resource of a process."""
 
     attributes: list[Pair] = []
 
 
 class ResourceSpans(_Message):
-    """The spans of one process."""
+    """The spans of one resource."""
 
     resource: Resource = msgspec.field(default_factory=Resource)
     scope_spans: list[ScopeSpans] = []
 
 
 class ExportRequest(_Message):
-    """A request."""
+    """An export request with traces."""
 
     resource_spans: list[ResourceSpans] = []
 
 
-_decode = msgspec.json.Decoder(ExportRequest).decode
+_decode_export = msgspec.json.Decoder(ExportRequest).decode
 
 
 def export(line: bytes, refuse: Callable[[Rejected], None]) -> tuple[ExportRequest, bytes]:
-    """A request that brings traces; text that is no UTF-8 is repaired, and half of a surrogate pair.
+    """Decode an export request with traces; invalid UTF-8 and half surrogate pairs are repaired.
 
     Args:
         line: The request.
-        refuse: Told of every span that does not fit its type, or is no JSON; the others are read.
+        refuse: Called for every span that is no JSON or has a field of a wrong type; the other spans are read.
 
     Returns:
-        The request, and how it is written without what had to be repaired or left out; b"" where it is as it came.
+        The request, and its encoding after repairs and without rejected spans; b"" where it was read unchanged.
 
     Raises:
-        Rejected: It is none, whatever its spans hold.
+        Rejected: The request itself is malformed, not only its spans.
     """
-    refused: list[Rejected] = []
+    rejections: list[Rejected] = []
     try:
-        found = _strict(line, refused.append)
-        read = _as_written(found) if refused else (found, b"")
+        request = _decode_request(line, rejections.append)
+        result = _as_encoded(request) if rejections else (request, b"")
     except Rejected as rejected:
         if rejected.reason == TOO_MANY:
             raise
-        refused.clear()
-        other = _repaired(repair.json(line), refused)
-        if other is None:
-            raise Rejected(rejected.reason, str(rejected), max(1, line.count(_STARTED))) from None
-        read = _as_written(other)
-    for one in refused:
-        refuse(one)
-    return read
+        rejections.clear()
+        repaired = _repaired(repair.json(line), rejections)
+        if repaired is None:
+            raise Rejected(rejected.reason, str(rejected), max(1, line.count(_START_TIME))) from None
+        result = _as_encoded(repaired)
+    for rejection in rejections:
+        refuse(rejection)
+    return result
 
 
-def _as_written(found: ExportRequest) -> tuple[ExportRequest, bytes]:
-    """A request as it is read again from what is written of it: numbers that are none are null there."""
+def _as_encoded(request: ExportRequest) -> tuple[ExportRequest, bytes]:
+    """Encode a request and decode it again; numbers that are not finite become null."""
     try:
-        body = msgspec.json.encode(found)
-        return _decode(body), body
-    except (msgspec.MsgspecError, OverflowError, RecursionError):  # a count beyond all integers
-        return found, b""
+        body = msgspec.json.encode(request)
+        return _decode_export(body), body
+    except (msgspec.MsgspecError, OverflowError, RecursionError):  # a count too large for an integer
+        return request, b""
 
 
-def _repaired(line: bytes, refused: list[Rejected]) -> ExportRequest | None:
-    """A request that is JSON now, else the spans in it that are; None where there would be none if all were."""
+def _repaired(line: bytes, rejections: list[Rejected]) -> ExportRequest | None:
+    """Decode a repaired request, if necessary without the spans that are no JSON; None where that fails too."""
     try:
-        return _strict(line, refused.append)
+        return _decode_request(line, rejections.append)
     except Rejected as rejected:
         if rejected.reason == TOO_MANY:
             raise
-        refused.clear()
+        rejections.clear()
     parts = repair.split_request(line)
     if parts is None:
         return None
     try:
         check_span_count(len(parts.spans))
-        found, left = msgspec.json.decode(parts.rest), len(parts.spans)
-        for process in _members(found, "resourceSpans"):
-            for scope in _members(process, "scopeSpans"):
-                if places := _members(scope, "spans"):
-                    left -= len(places)
-                    scope["spans"] = list(_readable((parts.spans[place] for place in places), refused.append))
-        return None if left else _forgiving(_told(found), refused.append)
+        request, remaining = msgspec.json.decode(parts.rest), len(parts.spans)
+        for resource_spans in _list_member(request, "resourceSpans"):
+            for scope_spans in _list_member(resource_spans, "scopeSpans"):
+                if indexes := _list_member(scope_spans, "spans"):
+                    remaining -= len(indexes)
+                    scope_spans["spans"] = list(
+                        _decoded_spans((parts.spans[index] for index in indexes), rejections.append)
+                    )
+        return None if remaining else _convert_leniently(_without_nulls(request), rejections.append)
     except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         return None
 
 
-def _readable(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Iterator[Any]:
-    for told in spans:
+def _decoded_spans(spans: Iterable[bytes], refuse: Callable[[Rejected], None]) -> Iterator[Any]:
+    for raw_span in spans:
         try:
-            yield repair.span(told)
+            yield repair.span(raw_span)
         except Rejected as rejected:
-            refuse(Rejected(rejected.reason, str(rejected)))  # one that was raised keeps what it was raised over
+            refuse(Rejected(rejected.reason, str(rejected)))  # a raised one keeps its traceback
 
 
 def check_span_count(spans: int) -> None:
-    """Nothing, where each of so many spans may be looked at by itself.
+    """Check that a request does not have more spans than may be read one by one.
 
     Args:
-        spans: How many there are.
+        spans: The number of spans.
 
     Raises:
         Rejected: There are too many.
@@ -218,17 +220,17 @@ def check_span_count(spans: int) -> None:
         raise Rejected(TOO_MANY, f"it holds more than {MOST} spans; send them in several requests", spans)
 
 
-def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
-    """A request that is JSON.
+def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
+    """Decode a request that is JSON.
 
     Raises:
-        Rejected: It is none.
+        Rejected: It is no JSON, or no request.
     """
     try:
         try:
-            return _decode(line)
+            return _decode_export(line)
         except msgspec.ValidationError:
-            return _forgiving(_told(msgspec.json.decode(line)), refuse)
+            return _convert_leniently(_without_nulls(msgspec.json.decode(line)), refuse)
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -236,23 +238,27 @@ def _strict(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:
         raise Rejected(reason, str(error)) from None
 
 
-def _forgiving(found: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
-    """A request by protobuf's looser rules: numbers may be texts, and one bad span spoils no other.
+def _convert_leniently(request: Any, refuse: Callable[[Rejected], None]) -> ExportRequest:
+    """Convert a request by protobuf's looser rules: numbers may be strings, and a malformed span is left out.
 
     Raises:
-        msgspec.ValidationError: It is none.
+        msgspec.ValidationError: It is no request.
     """
-    scopes = [scope for process in _members(found, "resourceSpans") for scope in _members(process, "scopeSpans")]
-    check_span_count(sum(len(_members(scope, "spans")) for scope in scopes))
-    for scope in scopes:
-        if spans := _members(scope, "spans"):
-            scope["spans"] = [span for span in spans if _fits(span, refuse)]
-    return msgspec.convert(found, ExportRequest, strict=False)
+    scopes = [
+        scope_spans
+        for resource_spans in _list_member(request, "resourceSpans")
+        for scope_spans in _list_member(resource_spans, "scopeSpans")
+    ]
+    check_span_count(sum(len(_list_member(scope_spans, "spans")) for scope_spans in scopes))
+    for scope_spans in scopes:
+        if spans := _list_member(scope_spans, "spans"):
+            scope_spans["spans"] = [span for span in spans if _fits(span, refuse)]
+    return msgspec.convert(request, ExportRequest, strict=False)
 
 
-def _members(message: Any, name: str) -> list[Any]:
-    found = message.get(name) if isinstance(message, dict) else None
-    return found if isinstance(found, list) else []
+def _list_member(message: Any, name: str) -> list[Any]:
+    member = message.get(name) if isinstance(message, dict) else None
+    return member if isinstance(member, list) else []
 
 
 def _fits(span: Any, refuse: Callable[[Rejected], None]) -> bool:
@@ -264,18 +270,18 @@ def _fits(span: Any, refuse: Callable[[Rejected], None]) -> bool:
     return True
 
 
-def _told(found: Any) -> Any:
-    """JSON without members that are null: in protobuf's encoding those are not set."""
-    if isinstance(found, dict):
-        return {name: _told(value) for name, value in found.items() if value is not None}
-    return [_told(value) for value in found] if isinstance(found, list) else found
+def _without_nulls(decoded: Any) -> Any:
+    """JSON without members that are null: in protobuf's JSON encoding, null means not set."""
+    if isinstance(decoded, dict):
+        return {name: _without_nulls(value) for name, value in decoded.items() if value is not None}
+    return [_without_nulls(value) for value in decoded] if isinstance(decoded, list) else decoded
 
 
 def plain(pairs: list[Pair], depth: int = 0) -> dict[str, Any]:
-    """Attributes as Python has them; an empty value is None.
+    """Attributes as Python objects; an empty value is None.
 
     Raises:
-        Rejected: One is nested too deeply, or holds a number that is none.
+        Rejected: A value is nested too deeply, or holds an invalid number.
     """
     return {pair.key: _value(pair.value, depth) for pair in pairs}
 
@@ -284,118 +290,118 @@ def _value(value: AttributeValue, depth: int) -> Any:
     if depth > _DEEPEST:
         raise Rejected(constants.DEPTH, "an attribute is nested too deeply")
     if value.array_value is not None:
-        return [_value(inner, depth + 1) for inner in value.array_value.values]
+        return [_value(member, depth + 1) for member in value.array_value.values]
     if value.kvlist_value is not None:
         return plain(value.kvlist_value.values, depth + 1)
     if value.int_value is not None:
         return integer("intValue", value.int_value)
     if value.double_value is not None:
         return _double(value.double_value)
-    found = (value.string_value, value.bool_value, value.bytes_value)
-    return next((one for one in found if one is not None), None)
+    scalars = (value.string_value, value.bool_value, value.bytes_value)
+    return next((scalar for scalar in scalars if scalar is not None), None)
 
 
-def integer(name: str, value: Integer, least: int = _LEAST) -> int:
-    """A whole number of at most 64 bits.
+def integer(name: str, value: Integer, least: int = _SMALLEST) -> int:
+    """An integer of at most 64 bits.
 
     Args:
-        name: What it is called.
-        value: How it is written.
-        least: The smallest one there may be.
+        name: The name of the field.
+        value: The value in JSON.
+        least: The smallest valid integer.
 
     Raises:
-        Rejected: It is none.
+        Rejected: It is no such integer.
     """
     try:
-        found = int(value)
+        number = int(value)
     except (ValueError, OverflowError):
         raise wrong_type(name, "an integer", value) from None
-    if isinstance(value, float) and found != value:
+    if isinstance(value, float) and number != value:
         raise wrong_type(name, "an integer", value)
-    if not least <= found <= _LARGEST:
+    if not least <= number <= _LARGEST:
         raise wrong_type(name, f"an integer of 64 bits from {least} on", value)
-    return found
+    return number
 
 
 def _double(value: float | str) -> float:
     try:
-        return float(value)  # the encoding writes NaN and infinities as texts
+        return float(value)  # the encoding writes NaN and infinities as strings
     except ValueError:
         raise wrong_type("doubleValue", "a number", value) from None
 
 
 _TRACE_ID: Final = re.compile(r"[0-9a-fA-F]{32}\Z")
 _SPAN_ID: Final = re.compile(r"[0-9a-fA-F]{16}\Z")
-_REQUEST: Final = re.compile(rb'\s*\{\s*"resource(?:Spans|Metrics|Logs)"')
-_NOBODY: Final = "0" * 16
-"""The parent of a span that has none."""
+_EXPORT_START: Final = re.compile(rb'\s*\{\s*"resource(?:Spans|Metrics|Logs)"')
+_NO_PARENT: Final = "0" * 16
+"""The parent id of a root span."""
 SAMPLED: Final = 1
-"""The bit of a span's flags that says its trace is kept."""
+"""The bit of a span's flags that says that its trace is sampled."""
 _FAILED: Final = (2, "2", "STATUS_CODE_ERROR")
 
 ResourceDict = dict[str, Any]
-"""What the process says of itself."""
+"""The attributes of a resource."""
 
 
 def is_export(line: bytes) -> bool:
-    """Whether a line looks like an OTLP request.
+    """Whether a line looks like an OTLP export request.
 
     >>> is_export(b'{"resourceSpans":[]}'), is_export(b'{"qid":"a"}')
     (True, False)
     """
-    return _REQUEST.match(line) is not None
+    return _EXPORT_START.match(line) is not None
 
 
 def spans(line: bytes, refuse: Callable[[Rejected], None]) -> Iterator[tuple[Span, ResourceDict]]:
-    """The spans of one request, each with what its process says of itself; metrics and logs have none.
+    """The spans of one request, each with the attributes of its resource; requests with metrics or logs have none.
 
     Args:
         line: One request.
-        refuse: Told of every span that is none; the others are read.
+        refuse: Called for every span that is malformed; the other spans are read.
 
     Raises:
-        Rejected: It is no request.
+        Rejected: The request itself is malformed.
     """
-    for process in export(line, refuse)[0].resource_spans:
+    for resource_spans in export(line, refuse)[0].resource_spans:
         try:
-            resource = plain(process.resource.attributes)
+            resource = plain(resource_spans.resource.attributes)
         except Rejected as rejected:
-            lost = sum(len(scope.spans) for scope in process.scope_spans)
+            lost = sum(len(scope_spans.spans) for scope_spans in resource_spans.scope_spans)
             refuse(Rejected(rejected.reason, str(rejected), lost))
             continue
-        for scope in process.scope_spans:
-            for told in scope.spans:
+        for scope_spans in resource_spans.scope_spans:
+            for message in scope_spans.spans:
                 try:
-                    found = span(told, scope.scope.name)
+                    decoded = span(message, scope_spans.scope.name)
                 except Rejected as rejected:
                     refuse(rejected)
                 else:
-                    yield found, resource
+                    yield decoded, resource
 
 
 def span(told: SpanMessage, scope: str) -> Span:
-    """A span as the mapper reads it.
+    """A span in the mapper's form.
 
     Args:
         told: The message.
         scope: The name of the instrumentation.
 
     Raises:
-        Rejected: It is none.
+        Rejected: The span is malformed.
     """
-    parent = told.parent_span_id.lower() or _NOBODY
+    parent = told.parent_span_id.lower() or _NO_PARENT
     if not _TRACE_ID.match(told.trace_id):
         raise wrong_type("traceId", "32 hex digits", told.trace_id)
-    for name, found in (("spanId", told.span_id), ("parentSpanId", parent)):
-        if not _SPAN_ID.match(found):
-            raise wrong_type(name, "16 hex digits", found)
-    for name, found in (("traceId", told.trace_id), ("spanId", told.span_id)):
-        if not found.strip("0"):
-            raise wrong_type(name, "an id that is not all zero", found)
+    for name, hex_id in (("spanId", told.span_id), ("parentSpanId", parent)):
+        if not _SPAN_ID.match(hex_id):
+            raise wrong_type(name, "16 hex digits", hex_id)
+    for name, hex_id in (("traceId", told.trace_id), ("spanId", told.span_id)):
+        if not hex_id.strip("0"):
+            raise wrong_type(name, "an id that is not all zero", hex_id)
     return Span(
         trace_id=told.trace_id.lower(),
         span_id=told.span_id.lower(),
-        parent_id=None if parent == _NOBODY else parent,
+        parent_id=None if parent == _NO_PARENT else parent,
         name=told.name,
         start_ns=integer("startTimeUnixNano", told.start_time_unix_nano, 0),
         end_ns=integer("endTimeUnixNano", told.end_time_unix_nano, 0),

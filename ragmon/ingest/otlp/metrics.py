@@ -1,4 +1,4 @@
-"""Producers' totals from OTLP metrics: what `ragmon.capture.exporters.otlp` writes, read back.
+"""The totals of producers, read from the OTLP metrics that `ragmon.capture.exporters.otlp` writes.
 
 Source: OpenTelemetry, metrics data model (exponential histograms) and OTLP specification 1.5.
 """
@@ -25,14 +25,14 @@ _SECOND: Final = 1e9
 _MILLISECONDS: Final = 1000
 _CUMULATIVE: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _NO_VALUE: Final = DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
-_LONGEST: Final = bucket(LONGEST_MS)
+_LAST_BUCKET: Final = bucket(LONGEST_MS)
 _SERIES: Final = (semconv.PIPELINE, semconv.SOURCE, semconv.STRATUM)
 _COUNTS: Final = {semconv.KEPT: "kept", semconv.UNKEPT: "unkept"}
 
 
 @dataclass
 class _Counted:
-    """What one producer counted of one pipeline, source and stratum, as far as it was read."""
+    """The counts of one producer for one pipeline, source and stratum."""
 
     kept: int = 0
     unkept: int = 0
@@ -41,29 +41,29 @@ class _Counted:
 
 
 _Key = tuple[str, float, float, str, str, str]
-"""The instance, when it started and when it was read, and the series."""
+"""The instance, its start time, the time of the point, and the series."""
 
 
 @dataclass
-class _Reading:
-    """Puts the points of a request together: a collector may have sent them in another order, or apart."""
+class _TotalsAssembler:
+    """Assembles the points of a request into totals: a collector may reorder or separate them."""
 
     counted: dict[_Key, _Counted] = field(default_factory=dict)
     rejected: int = 0
     first: str = ""
 
     def refuse(self, rejected: Rejected, points: int = 1) -> None:
-        """Count points that say nothing."""
+        """Count rejected points."""
         self.first = self.first or str(rejected)
         self.rejected += points
 
     def add(self, instance: Any, metric: Any) -> None:
-        """Take in a metric of one instance."""
-        put, kind = _METRICS[metric.name]
-        found = metric.WhichOneof("data")
-        points = [] if found is None else getattr(metric, found).data_points
+        """Add the points of one metric of one instance."""
+        add_point, kind = _METRICS[metric.name]
+        data_kind = metric.WhichOneof("data")
+        points = [] if data_kind is None else getattr(metric, data_kind).data_points
         try:
-            _check(metric, kind, found)
+            _check_type(metric, kind, data_kind)
         except Rejected as rejected:
             self.refuse(rejected, len(points))
             return
@@ -72,13 +72,13 @@ class _Reading:
                 try:
                     labels = _labels(point.attributes)
                     key = _key(instance, point, labels)
-                    put(self.counted.get(key) or self.counted.setdefault(key, _Counted()), point, labels)
+                    add_point(self.counted.get(key) or self.counted.setdefault(key, _Counted()), point, labels)
                 except Rejected as rejected:
                     self.refuse(rejected)
 
     def totals(self) -> Iterator[Totals]:
-        """What was counted, in the order it was told."""
-        for (instance, started, ts, pipeline, source, stratum), found in self.counted.items():
+        """The totals, in the order of their first points."""
+        for (instance, started, ts, pipeline, source, stratum), counts in self.counted.items():
             yield Totals(
                 ts=ts,
                 instance=instance,
@@ -86,43 +86,43 @@ class _Reading:
                 pipeline=pipeline,
                 source=source,
                 stratum=stratum,
-                calls=found.kept + found.unkept,
-                kept=found.kept,
-                dropped=found.dropped,
-                latency_ms=found.latency_ms,
+                calls=counts.kept + counts.unkept,
+                kept=counts.kept,
+                dropped=counts.dropped,
+                latency_ms=counts.latency_ms,
             )
 
 
 def totals(body: bytes, *, json: bool) -> tuple[list[Totals], int, str]:
-    """The totals in a request with metrics; other programs' metrics are passed over.
+    """The totals in a request with metrics; metrics of other programs are ignored.
 
-    Points of one producer, series and time make one line, wherever in the request they stand. A point that is not
-    there counts nothing.
+    Points of one producer, series and time make one totals line, wherever in the request they are. A missing point
+    counts as zero.
 
     Args:
-        body: What was received, inflated.
-        json: It is JSON; else it is protobuf.
+        body: The decompressed body.
+        json: Whether the body is JSON; otherwise it is protobuf.
 
     Returns:
-        The totals, how many points of ragmon's metrics were none, and what was wrong with the first of those.
+        The totals, the number of rejected points of ragmon's metrics, and the details of the first rejection.
 
     Raises:
-        Rejected: It is no request.
+        Rejected: The body is no such request.
 
     Example:
         >>> totals(b'{"resourceMetrics": []}', json=True)
         ([], 0, '')
     """
     request = _from_json(body) if json else parse_message(ExportMetricsServiceRequest, body)
-    reading = _Reading()
-    for process in request.resource_metrics:
-        instance = _labels(process.resource.attributes).get(semconv.SERVICE_INSTANCE)
-        for scope in process.scope_metrics:
-            if scope.scope.name == OWN_SCOPE:
-                for metric in scope.metrics:
+    assembler = _TotalsAssembler()
+    for resource_metrics in request.resource_metrics:
+        instance = _labels(resource_metrics.resource.attributes).get(semconv.SERVICE_INSTANCE)
+        for scope_metrics in resource_metrics.scope_metrics:
+            if scope_metrics.scope.name == OWN_SCOPE:
+                for metric in scope_metrics.metrics:
                     if metric.name in _METRICS:
-                        reading.add(instance, metric)
-    return list(reading.totals()), reading.rejected, reading.first
+                        assembler.add(instance, metric)
+    return list(assembler.totals()), assembler.rejected, assembler.first
 
 
 def _from_json(body: bytes) -> Any:
@@ -136,38 +136,38 @@ def _from_json(body: bytes) -> Any:
         raise Rejected(constants.MALFORMED_JSON, f"it is no protocol message: {error}") from None
 
 
-def _check(metric: Any, kind: str, found: str | None) -> None:
-    """Whether a metric counts as ragmon does.
+def _check_type(metric: Any, kind: str, data_kind: str | None) -> None:
+    """Check that a metric has the kind, the temporality and the monotonicity that ragmon writes.
 
     Raises:
-        Rejected: It does not.
+        Rejected: It has not.
     """
-    if found != kind:
-        raise wrong_type(metric.name, f"a metric of the kind {kind}", found)
+    if data_kind != kind:
+        raise wrong_type(metric.name, f"a metric of the kind {kind}", data_kind)
     data = getattr(metric, kind)
     if data.aggregation_temporality != _CUMULATIVE:
-        kinds = {number: name for name, number in AggregationTemporality.items()}
-        told = kinds.get(data.aggregation_temporality, data.aggregation_temporality)
-        raise wrong_type(metric.name, "cumulative", told)
+        names = {number: name for name, number in AggregationTemporality.items()}
+        temporality = names.get(data.aggregation_temporality, data.aggregation_temporality)
+        raise wrong_type(metric.name, "cumulative", temporality)
     if kind == "sum" and not data.is_monotonic:
         raise Rejected(constants.INVALID_SCHEMA, f"{metric.name} is a sum that only grows")
 
 
 def _labels(attributes: Iterable[Any]) -> dict[str, str]:
-    """The attributes that are texts."""
+    """The attributes with text values."""
     return {pair.key: pair.value.string_value for pair in attributes if pair.value.HasField("string_value")}
 
 
 def _key(instance: str | None, point: Any, labels: Mapping[str, str]) -> _Key:
-    """What a point is about.
+    """The key of the counts that a point belongs to.
 
     Raises:
-        Rejected: It does not say.
+        Rejected: A part of the key is missing.
     """
     if instance is None:
         raise Rejected(constants.INVALID_SCHEMA, f"no {semconv.SERVICE_INSTANCE} says which producer counted")
     pipeline, source, stratum = (_label(labels, name) for name in _SERIES)
-    started, ts = (_moment(name, getattr(point, name)) for name in ("start_time_unix_nano", "time_unix_nano"))
+    started, ts = (_seconds(name, getattr(point, name)) for name in ("start_time_unix_nano", "time_unix_nano"))
     return instance, started, ts, pipeline, source, stratum
 
 
@@ -177,71 +177,71 @@ def _label(labels: Mapping[str, str], name: str) -> str:
     return labels[name]
 
 
-def _moment(name: str, nanoseconds: int) -> float:
-    """Seconds since the epoch."""
+def _seconds(name: str, nanoseconds: int) -> float:
+    """Convert a time to seconds since the epoch."""
     if not nanoseconds:
         raise wrong_type(name, "a time", nanoseconds)
     return nanoseconds / _SECOND
 
 
-def _requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
+def _add_requests(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
     outcome = _label(labels, semconv.OUTCOME)
     if outcome not in _COUNTS:
         raise wrong_type(semconv.OUTCOME, f"one of {', '.join(_COUNTS)}", outcome)
     setattr(counted, _COUNTS[outcome], max(_count(point), getattr(counted, _COUNTS[outcome])))
 
 
-def _dropped(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
+def _add_dropped(counted: _Counted, point: Any, labels: Mapping[str, str]) -> None:
     reason = _label(labels, semconv.REASON)
     counted.dropped[reason] = max(_count(point), counted.dropped.get(reason, 0))
 
 
-def _latency(counted: _Counted, point: Any, _labels: Mapping[str, str]) -> None:
-    found = _buckets(point)
-    counted.latency_ms = {place: n for place, n in found.items() if place <= _LONGEST}
-    longer = sum(n for place, n in found.items() if place > _LONGEST)
-    if longer:
-        raise wrong_type("a latency", f"at most {LONGEST_MS:.0f} ms", f"{longer} longer ones; the others count")
+def _add_latency(counted: _Counted, point: Any, _labels: Mapping[str, str]) -> None:
+    buckets = _buckets(point)
+    counted.latency_ms = {index: n for index, n in buckets.items() if index <= _LAST_BUCKET}
+    too_long = sum(n for index, n in buckets.items() if index > _LAST_BUCKET)
+    if too_long:
+        raise wrong_type("a latency", f"at most {LONGEST_MS:.0f} ms", f"{too_long} longer ones; the others count")
 
 
 def _count(point: Any) -> int:
-    """How many; a collector may have made a floating-point number of it."""
-    found = point.as_int if point.HasField("as_int") else point.as_double
-    if not found >= 0 or found != found // 1:
-        raise wrong_type("a count", "a whole number of at least 0", found)
-    return _plausible(int(found))
+    """The count of a point; a collector may have converted it to a floating-point number."""
+    count = point.as_int if point.HasField("as_int") else point.as_double
+    if not count >= 0 or count != count // 1:
+        raise wrong_type("a count", "a whole number of at least 0", count)
+    return _bounded_count(int(count))
 
 
-def _plausible(found: int) -> int:
+def _bounded_count(count: int) -> int:
     """A count that may be added to others.
 
     Raises:
-        Rejected: One so large would spoil every sum it is in.
+        Rejected: It is so large that it would spoil every sum it is added to.
     """
-    if found > LARGEST:
-        raise wrong_type("a count", f"at most {LARGEST}", found)
-    return found
+    if count > LARGEST:
+        raise wrong_type("a count", f"at most {LARGEST}", count)
+    return count
 
 
 def _buckets(point: Any) -> dict[int, int]:
-    """The buckets ragmon counts in: the middle of each of the exponential histogram's tells which one it was.
+    """The counts by ragmon's own buckets: the middle of each bucket of the exponential histogram identifies one.
 
     Raises:
-        Rejected: They hold what no latency is.
+        Rejected: The buckets cannot be those of a latency.
     """
     if any(point.negative.bucket_counts):
         raise Rejected(constants.INVALID_SCHEMA, "a latency is not below zero")
-    found = {NOT_POSITIVE: _plausible(point.zero_count)} if point.zero_count else {}
+    counts = {NOT_POSITIVE: _bounded_count(point.zero_count)} if point.zero_count else {}
     for index, n in enumerate(point.positive.bucket_counts, point.positive.offset):
         if n:
-            place = _place(index, point.scale)
-            found[place] = _plausible(found.get(place, 0) + n)
-    if sum(found.values()) != point.count:
-        raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(found.values()))
-    return found
+            own_bucket = _bucket_of(index, point.scale)
+            counts[own_bucket] = _bounded_count(counts.get(own_bucket, 0) + n)
+    if sum(counts.values()) != point.count:
+        raise wrong_type("the sum of a histogram's buckets", f"its count, {point.count}", sum(counts.values()))
+    return counts
 
 
-def _place(index: int, scale: int) -> int:
+def _bucket_of(index: int, scale: int) -> int:
     try:
         return bucket(2.0 ** ((index + 0.5) * 2.0**-scale) * _MILLISECONDS)
     except OverflowError:
@@ -249,8 +249,8 @@ def _place(index: int, scale: int) -> int:
 
 
 _METRICS: Final[Mapping[str, tuple[Callable[[_Counted, Any, Mapping[str, str]], None], str]]] = {
-    semconv.REQUESTS: (_requests, "sum"),
-    semconv.RECORDS_DROPPED: (_dropped, "sum"),
-    semconv.E2E_LATENCY: (_latency, "exponential_histogram"),
+    semconv.REQUESTS: (_add_requests, "sum"),
+    semconv.RECORDS_DROPPED: (_add_dropped, "sum"),
+    semconv.E2E_LATENCY: (_add_latency, "exponential_histogram"),
 }
-"""How the points of each metric are read, and what kind it is."""
+"""The function that adds a point of each metric, and the kind of the metric."""

@@ -1,8 +1,8 @@
-"""Requests that no parser takes, with what spoils them repaired, or the spans taken out that it stands in.
+"""Repair of OTLP requests that no parser accepts: invalid text is repaired, and malformed spans are left out.
 
-Programs cut texts inside of a character: in UTF-8 a byte is left over, in UTF-16 half of a surrogate pair, which JSON
-writes as an escape. Either becomes a question mark, as `ragmon.core.text.clean` writes it. All of this runs only for
-requests that could not be read.
+Programs truncate text inside a character. In UTF-8 an incomplete sequence of bytes is left; in UTF-16 half of a
+surrogate pair is left, which JSON writes as an escape. Both become a question mark, as in `ragmon.core.text.clean`. All
+of this runs only for requests that could not be read.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ from ragmon.ingest.otlp.attribute_layouts import OneByKind, loose
 from ragmon.ingest.otlp.batch import SpanBatch
 
 MALFORMED_PROTOBUF: Final = "malformed_protobuf"
-"""Why a body is no request, or part of it no span: it is no such message."""
-_ESCAPES: Final = 100_000
-"""Halves of surrogate pairs that are repaired in one request; a text that is cut has one."""
-_LENIENT: Final = 1 << 20
-"""Bytes of a span in JSON that is read by the rules of Python too, which take ten times as long."""
-_HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
-_LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-# Before an escape there may be backslashes that were escaped themselves: two of them are one of the text.
-_HALVES: Final = (
-    re.compile(rb"(?<!\\)((?:\\\\)+u[dD][89abAB][0-9a-fA-F]{2})" + _LOW),
-    re.compile(rb"(?<!\\)((?:\\\\)*)" + _HIGH + rb"(?!" + _LOW + rb")"),
-    re.compile(rb"(?<!\\)(?:((?:\\\\)+)|(?<!" + _HIGH + rb"))" + _LOW),
+"""The reason for a request or span that is rejected because it is no protocol message of that type."""
+_MAX_REPAIRS: Final = 100_000
+"""The maximum number of half surrogate pairs of each kind that are repaired in one request; a truncated text has
+one."""
+_MAX_LENIENT_BYTES: Final = 1 << 20
+"""The maximum length of a JSON span that is also read by Python's looser rules, which take ten times as long."""
+_HIGH_SURROGATE: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+_LOW_SURROGATE: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+# Escaped backslashes may precede an escape: two of them are one backslash of the text.
+_LONE_SURROGATES: Final = (
+    re.compile(rb"(?<!\\)((?:\\\\)+u[dD][89abAB][0-9a-fA-F]{2})" + _LOW_SURROGATE),
+    re.compile(rb"(?<!\\)((?:\\\\)*)" + _HIGH_SURROGATE + rb"(?!" + _LOW_SURROGATE + rb")"),
+    re.compile(rb"(?<!\\)(?:((?:\\\\)+)|(?<!" + _HIGH_SURROGATE + rb"))" + _LOW_SURROGATE),
 )
-"""Halves of pairs: a second one after text that looks like a first, a first one alone, a second one alone."""
-_MAY_BE_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half surrogate pairs: a low one after text that looks like a high one, a high one alone, a low one alone."""
+_ANY_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKET: Final = re.compile(rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]])', re.DOTALL)
-"""The next bracket that stands in no text."""
-_IN_SPANS: Final = b"{[{[{["
-"""The brackets that are open where spans stand: request, processes, process, scopes, scope, spans."""
-_PAIRS: Final = {b"}": ord("{"), b"]": ord("[")}
+"""The next bracket outside of strings."""
+_SPAN_LIST_PREFIX: Final = b"{[{[{["
+"""The open brackets at a place where spans are: request, resources, resource, scopes, scope, spans."""
+_OPENING_OF: Final = {b"}": ord("{"), b"]": ord("[")}
 
 
 def utf8(found: bytes) -> bytes:
-    r"""Text with a question mark in place of each byte that is part of no character.
+    r"""Replace each byte of a text that is not valid UTF-8 by a question mark.
 
     >>> utf8(b"caf\xc3"), utf8("café".encode()) == "café".encode()
     (b'caf?', True)
@@ -53,24 +54,24 @@ def utf8(found: bytes) -> bytes:
 
 
 def json(body: bytes) -> bytes:
-    r"""JSON with question marks in place of bytes that are part of no character, and of halves of surrogate pairs.
+    r"""Replace the bytes of JSON that are not valid UTF-8, and half surrogate pairs, by question marks.
 
     >>> json(rb'{"text": "so \ud83d"}'), json(rb'"\ud83d\ude00 \\ud83d"')
     (b'{"text": "so ?"}', b'"\\ud83d\\ude00 \\\\ud83d"')
     """
     body = utf8(body)
-    if _MAY_BE_HALF.search(body):
-        for half in _HALVES:
-            body = half.sub(rb"\1?", body, count=_ESCAPES)
+    if _ANY_SURROGATE.search(body):
+        for half in _LONE_SURROGATES:
+            body = half.sub(rb"\1?", body, count=_MAX_REPAIRS)
     return body
 
 
 class SplitRequest(NamedTuple):
-    """A request in JSON whose spans were taken out of it.
+    """A request in JSON, separated from its spans.
 
     Attributes:
-        rest: What is left; in place of each span stands its place in `spans`.
-        spans: The spans as they were written.
+        rest: The request with an index into `spans` in place of each span.
+        spans: The bytes of each span.
     """
 
     rest: bytes
@@ -78,103 +79,105 @@ class SplitRequest(NamedTuple):
 
 
 def split_request(body: bytes) -> SplitRequest | None:
-    """A request in JSON and its spans, told apart by their brackets alone; None where those do not match.
+    """Separate a request in JSON from its spans by brackets alone; None where the brackets do not match.
 
     >>> split_request(b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":NaN},{"name":"}"}]}]}]}')
     SplitRequest(rest=b'{"resourceSpans":[{"scopeSpans":[{"spans":[0,1]}]}]}', spans=[b'{"name":NaN}', b'{"name":"}"}'])
     """
-    opened, rest, spans = bytearray(), [], list[bytes]()
-    done, begun = 0, -1
-    at = _BRACKET.match(body)
-    while at is not None:
-        place, bracket = at.start(1), at[1]
-        if bracket in _PAIRS:
-            if not opened or opened.pop() != _PAIRS[bracket]:
+    open_brackets, rest, spans = bytearray(), [], list[bytes]()
+    copied, span_start = 0, -1
+    match = _BRACKET.match(body)
+    while match is not None:
+        position, bracket = match.start(1), match[1]
+        if bracket in _OPENING_OF:
+            if not open_brackets or open_brackets.pop() != _OPENING_OF[bracket]:
                 return None
-            if begun >= 0 and len(opened) == len(_IN_SPANS):
-                rest += [body[done:begun], b"%d" % len(spans)]
-                spans.append(body[begun : place + 1])
-                done, begun = place + 1, -1
+            if span_start >= 0 and len(open_brackets) == len(_SPAN_LIST_PREFIX):
+                rest += [body[copied:span_start], b"%d" % len(spans)]
+                spans.append(body[span_start : position + 1])
+                copied, span_start = position + 1, -1
         else:
-            if bracket == b"{" and opened == _IN_SPANS:
-                begun = place
-            opened += bracket
-        at = _BRACKET.match(body, place + 1)
-    rest.append(body[done:])
-    return None if opened or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
+            if bracket == b"{" and open_brackets == _SPAN_LIST_PREFIX:
+                span_start = position
+            open_brackets += bracket
+        match = _BRACKET.match(body, position + 1)
+    rest.append(body[copied:])
+    return None if open_brackets or b'"' in body[body.rfind(b"}") :] else SplitRequest(b"".join(rest), spans)
 
 
 def span(told: bytes) -> Any:
-    """A span in JSON as plain values, be it written as Python writes JSON: with NaN, and with control characters.
+    """Decode a span in JSON, also as Python writes JSON: with NaN and with control characters.
 
     Raises:
-        Rejected: It is none.
+        Rejected: It is no JSON.
     """
     try:
         return msgspec.json.decode(told)
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if len(told) > _LENIENT:
+        if len(told) > _MAX_LENIENT_BYTES:
             raise Rejected(constants.MALFORMED_JSON, str(error)) from None
     try:
-        found = lenient.loads(told, strict=False)
-        msgspec.json.encode(found)  # half a surrogate pair may be left
+        decoded = lenient.loads(told, strict=False)
+        msgspec.json.encode(decoded)  # fails for a half surrogate pair
     except RecursionError:
         raise Rejected(constants.DEPTH, "it is nested too deeply") from None
     except (ValueError, OverflowError, TypeError) as error:
         raise Rejected(constants.MALFORMED_JSON, f"a span is no JSON: {error}") from None
-    return found
+    return decoded
 
 
 def protobuf(body: bytes, batch: SpanBatch) -> bytes:
-    """A request in protobuf with text that is UTF-8, without the spans that are none.
+    """A request in protobuf with its text repaired, without the spans that are malformed.
 
     Args:
         body: The request.
         batch: Counts the spans that are left out.
 
     Raises:
-        DecodeError: It is none, whatever its spans hold.
+        DecodeError: The request itself is malformed, not only its spans.
     """
     request = loose().request.FromString(body)
-    _clean(request)
-    for process in request.resource_spans:
-        for scope in process.scope_spans:
-            scope.spans[:] = [found for one in scope.spans if (found := _span(one, batch)) is not None]
+    _repair_texts(request)
+    for resource_spans in request.resource_spans:
+        for scope_spans in resource_spans.scope_spans:
+            scope_spans.spans[:] = [
+                span for raw_span in scope_spans.spans if (span := _repaired_span(raw_span, batch)) is not None
+            ]
     repaired: bytes = request.SerializeToString()
     return repaired
 
 
-def _span(told: bytes, batch: SpanBatch) -> bytes | None:
-    """A span with text that is UTF-8; None where it is none."""
+def _repaired_span(raw_span: bytes, batch: SpanBatch) -> bytes | None:
+    """A span with its text repaired; None where it is malformed."""
     try:
-        return _readable(told)
+        return _checked(raw_span)
     except DecodeError:
         pass
     try:
-        found = loose().span.FromString(told)
-        _clean(found)
-        return _readable(found.SerializeToString())
+        message = loose().span.FromString(raw_span)
+        _repair_texts(message)
+        return _checked(message.SerializeToString())
     except DecodeError as error:
         batch.spans += 1
         batch.refuse(Rejected(MALFORMED_PROTOBUF, f"a span is no protocol message: {error}"))
         return None
 
 
-def _readable(told: bytes) -> bytes:
-    Span.FromString(told)
-    OneByKind.FromString(told)
-    return told
+def _checked(raw_span: bytes) -> bytes:
+    Span.FromString(raw_span)
+    OneByKind.FromString(raw_span)
+    return raw_span
 
 
-def _clean(message: Any) -> None:
-    """Repair the texts of a message, and of those in it."""
+def _repair_texts(message: Any) -> None:
+    """Repair the texts of a message, and of the messages in it."""
     texts, name = loose().texts, message.DESCRIPTOR.name
     for field, value in message.ListFields():
         if field.message_type is not None:
-            for inner in (value,) if hasattr(value, "ListFields") else value:
-                _clean(inner)
+            for submessage in (value,) if hasattr(value, "ListFields") else value:
+                _repair_texts(submessage)
         elif (name, field.name) in texts:
             if isinstance(value, bytes):
                 setattr(message, field.name, utf8(value))

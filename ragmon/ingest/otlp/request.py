@@ -1,8 +1,8 @@
-"""OTLP's binary encoding, read without making an object of every attribute.
+"""The body of an OTLP request with traces, in either encoding, as spans that are decoded only when they are needed.
+
+The binary encoding is read without an object for every attribute.
 
 Source: OpenTelemetry, OTLP specification 1.5, and its protocol definitions.
-
-The body of a request with traces, in either of OTLP's encodings, as spans that are read when they are needed.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _TRACE_ID_BYTES: Final = 16
 _SPAN_ID_BYTES: Final = 8
 _NO_TRACE: Final = bytes(_TRACE_ID_BYTES)
 _NO_SPAN: Final = bytes(_SPAN_ID_BYTES)
-_NOBODY: Final = (b"", _NO_SPAN)
-"""The parents of a span that has none."""
-_BY_KIND: Final = type(ByKind().resource_spans.add().scope_spans.add().spans.add())
-_IN_BYTES: Final = type(InBytes().resource_spans.add().scope_spans.add().spans.add())
-"""A span alone, in either way."""
+_NO_PARENT: Final = (b"", _NO_SPAN)
+"""The parent ids of a root span."""
+_SpanByKind: Final = type(ByKind().resource_spans.add().scope_spans.add().spans.add())
+_SpanInBytes: Final = type(InBytes().resource_spans.add().scope_spans.add().spans.add())
+"""The classes of a single span, with its attributes by kind of value, and in bytes."""
 _FAILED: Final = Status.STATUS_CODE_ERROR
 
 
 def parse_message(message: Any, body: bytes) -> Any:
-    """A protocol message.
+    """Parse a protocol message.
 
     Args:
         message: Its class.
-        body: What was received.
+        body: The bytes.
 
     Raises:
-        Rejected: It is none.
+        Rejected: The body is no such message.
     """
     try:
         return message.FromString(body)
@@ -55,13 +55,13 @@ def parse_message(message: Any, body: bytes) -> Any:
         raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}") from None
 
 
-class _Told(msgspec.Struct, gc=False):
+class _ParsedSpan(msgspec.Struct, gc=False):
     """A span, parsed in two ways.
 
     Attributes:
-        by_kind: The message, with its attributes by kind.
-        raw: The spans of its scope with their attributes in bytes.
-        at: Which of those it is.
+        by_kind: The message with its attributes by kind of value.
+        raw: All spans of its scope with their attributes in bytes.
+        at: The index of the span among those.
     """
 
     by_kind: Any
@@ -70,10 +70,10 @@ class _Told(msgspec.Struct, gc=False):
 
 
 def read_protobuf(body: bytes) -> SpanBatch:
-    """The spans of a request; text in it that is no UTF-8 is repaired, and a span that is none is left out and counted.
+    """The spans of a request in protobuf; invalid UTF-8 is repaired, and a malformed span is left out and counted.
 
     Raises:
-        Rejected: It is none.
+        Rejected: The request itself is malformed.
     """
     batch = SpanBatch()
     try:
@@ -81,13 +81,15 @@ def read_protobuf(body: bytes) -> SpanBatch:
     except Rejected:
         batch.body = body = _repaired(body, batch)
         by_kind, in_bytes = parse_message(ByKind, body), parse_message(InBytes, body)
-    for process, raw_process in zip(by_kind.resource_spans, in_bytes.resource_spans, strict=True):
-        service, build = _named(process.resource.attributes)
-        for held, raw in zip(process.scope_spans, raw_process.scope_spans, strict=True):
-            scope, spans, raw_spans = held.scope.name, held.spans, raw.spans
-            for at, told in enumerate(spans):
+    for resource_spans, raw_resource_spans in zip(by_kind.resource_spans, in_bytes.resource_spans, strict=True):
+        service, build = _service_and_build(resource_spans.resource.attributes)
+        for scope_spans, raw_scope_spans in zip(
+            resource_spans.scope_spans, raw_resource_spans.scope_spans, strict=True
+        ):
+            scope, spans, raw_spans = scope_spans.scope.name, scope_spans.spans, raw_scope_spans.spans
+            for index, span in enumerate(spans):
                 try:
-                    _sort_protobuf(batch, _Told(told, raw_spans, at), scope, service, build)
+                    _sort_protobuf(batch, _ParsedSpan(span, raw_spans, index), scope, service, build)
                 except Rejected as rejected:
                     batch.refuse(rejected)
             batch.spans += len(spans)
@@ -95,10 +97,10 @@ def read_protobuf(body: bytes) -> SpanBatch:
 
 
 def _repaired(body: bytes, batch: SpanBatch) -> bytes:
-    """A request whose texts are UTF-8, without the spans that are none: the batch counts those.
+    """A request with its text repaired, without the malformed spans, which the batch counts.
 
     Raises:
-        Rejected: It is none, whatever its spans hold.
+        Rejected: The request itself is malformed, not only its spans.
     """
     try:
         return repair.protobuf(body, batch)
@@ -107,70 +109,70 @@ def _repaired(body: bytes, batch: SpanBatch) -> bytes:
         raise Rejected(MALFORMED_PROTOBUF, f"it is no protocol message: {error}", lost) from None
 
 
-def _named(resource: Iterable[Any]) -> tuple[str | None, str | None]:
-    """What a process says of itself: its service and the version of it."""
-    held = {pair.key: pair.value.string_value for pair in resource}
-    return held.get(SERVICE) or None, held.get(BUILD) or None
+def _service_and_build(resource: Iterable[Any]) -> tuple[str | None, str | None]:
+    """The service name and version among the resource attributes."""
+    attributes = {pair.key: pair.value.string_value for pair in resource}
+    return attributes.get(SERVICE) or None, attributes.get(BUILD) or None
 
 
-def _sort_protobuf(batch: SpanBatch, told: _Told, scope: str, service: str | None, build: str | None) -> None:
-    """Put a span where it belongs.
+def _sort_protobuf(batch: SpanBatch, parsed: _ParsedSpan, scope: str, service: str | None, build: str | None) -> None:
+    """Add a span to the list of the batch it belongs to.
 
     Raises:
-        Rejected: It is none.
+        Rejected: The span is malformed.
     """
-    span = told.by_kind
+    span = parsed.by_kind
     trace_id, span_id, parent, end_ns = span.trace_id, span.span_id, span.parent_span_id, span.end_time_unix_nano
-    is_root = parent in _NOBODY
+    is_root = parent in _NO_PARENT
     if len(trace_id) != _TRACE_ID_BYTES or trace_id == _NO_TRACE:
         raise wrong_type("trace_id", f"{_TRACE_ID_BYTES} bytes, not all zero", trace_id)
     if len(span_id) != _SPAN_ID_BYTES or span_id == _NO_SPAN:
         raise wrong_type("span_id", f"{_SPAN_ID_BYTES} bytes, not all zero", span_id)
     if not is_root and len(parent) != _SPAN_ID_BYTES:
         raise wrong_type("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
-    key = span.attributes.key
-    if semconv.RAGMON_RECORD in (key if scope == OWN_SCOPE else key[:FIRST]):
-        batch.own.append(NativeSpan(trace_id, span_id, end_ns, _protobuf_record(told)))
+    keys = span.attributes.key
+    if semconv.RAGMON_RECORD in (keys if scope == OWN_SCOPE else keys[:FIRST]):
+        batch.own.append(NativeSpan(trace_id, span_id, end_ns, _protobuf_record(parsed)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
     else:
         failed = span.status.code == _FAILED
         batch.foreign.append(
-            ExternalSpan(trace_id, span_id, is_root, end_ns, failed, service, build, told, scope, _span)
+            ExternalSpan(trace_id, span_id, is_root, end_ns, failed, service, build, parsed, scope, _span)
         )
 
 
-def _protobuf_record(told: _Told) -> str:
-    """The record among a span's attributes.
+def _protobuf_record(parsed: _ParsedSpan) -> str:
+    """The record among the attributes of a span.
 
     Raises:
-        Rejected: It is no text.
+        Rejected: It is not text.
     """
-    pairs = map(KeyValue.FromString, told.raw[told.at].attributes)
-    found = next((pair.value for pair in pairs if pair.key == semconv.RAGMON_RECORD), None)
-    if found is None or found.WhichOneof("value") != "string_value":
+    pairs = map(KeyValue.FromString, parsed.raw[parsed.at].attributes)
+    record_value = next((pair.value for pair in pairs if pair.key == semconv.RAGMON_RECORD), None)
+    if record_value is None or record_value.WhichOneof("value") != "string_value":
         raise Rejected(constants.INVALID_SCHEMA, f"{semconv.RAGMON_RECORD} is text")
-    line: str = found.string_value
+    line: str = record_value.string_value
     return line
 
 
-def _span(told: _Told, scope: str) -> Span:
-    """A span as the mapper reads it.
+def _span(parsed: _ParsedSpan, scope: str) -> Span:
+    """A span in the mapper's form.
 
     Args:
-        told: The message.
+        parsed: The message.
         scope: The name of the instrumentation.
     """
-    span = told.by_kind
+    span = parsed.by_kind
     parent, events, flags = span.parent_span_id, span.events, span.flags
     return Span(
         span.trace_id.hex(),
         span.span_id.hex(),
-        None if parent in _NOBODY else parent.hex(),
+        None if parent in _NO_PARENT else parent.hex(),
         span.name,
         span.start_time_unix_nano,
         span.end_time_unix_nano,
-        attributes(scope, span.attributes.value, told.raw[told.at]),
+        attributes(scope, span.attributes.value, parsed.raw[parsed.at]),
         [_event(event) for event in events] if events else [],
         span.status.code == _FAILED,
         span.dropped_attributes_count,
@@ -182,31 +184,31 @@ def _span(told: _Told, scope: str) -> Span:
 
 
 def span_bytes(found: ExternalSpan) -> ExternalSpan:
-    """The same span by itself: what waits keeps its own bytes in memory, and not its whole request, parsed."""
+    """The same span as bytes of its own: a buffered span must not keep its whole parsed request in memory."""
     if found.read is not _span:
         return found
-    told = found.told
-    return msgspec.structs.replace(found, told=told.raw[told.at].SerializeToString(), read=_unpacked)
+    parsed = found.told
+    return msgspec.structs.replace(found, told=parsed.raw[parsed.at].SerializeToString(), read=_from_bytes)
 
 
-def _unpacked(told: bytes, scope: str) -> Span:
-    return _span(_Told(_BY_KIND.FromString(told), [_IN_BYTES.FromString(told)], 0), scope)
+def _from_bytes(raw_span: bytes, scope: str) -> Span:
+    return _span(_ParsedSpan(_SpanByKind.FromString(raw_span), [_SpanInBytes.FromString(raw_span)], 0), scope)
 
 
-def _event(told: Any) -> Event:
-    name = told.name
-    return Event(name, {pair.key: value(pair.value) for pair in told.attributes if on_event(name, pair.key)})
+def _event(message: Any) -> Event:
+    name = message.name
+    return Event(name, {pair.key: value(pair.value) for pair in message.attributes if on_event(name, pair.key)})
 
 
 def read(body: bytes, *, json: bool) -> SpanBatch:
     """The spans of a request.
 
     Args:
-        body: What was received, inflated.
-        json: It is JSON with hexadecimal ids; else it is protobuf.
+        body: The decompressed body.
+        json: Whether the body is JSON with hexadecimal ids; otherwise it is protobuf.
 
     Raises:
-        Rejected: It is no request: broken off, or of another shape. A span that is none is counted and left out.
+        Rejected: The request is truncated or malformed. A span that is malformed is counted and left out.
 
     Example:
         >>> body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0","spanId":"0"}]}]}]}'
@@ -219,41 +221,43 @@ def read(body: bytes, *, json: bool) -> SpanBatch:
 
 def _read_json(body: bytes) -> SpanBatch:
     batch = SpanBatch()
-    found, batch.body = export(body, batch.refuse)
-    check_span_count(sum(len(scope.spans) for process in found.resource_spans for scope in process.scope_spans))
+    request, batch.body = export(body, batch.refuse)
+    check_span_count(
+        sum(len(scope.spans) for resource_spans in request.resource_spans for scope in resource_spans.scope_spans)
+    )
     batch.spans = batch.rejected.total()
-    for process in found.resource_spans:
+    for resource_spans in request.resource_spans:
         try:
-            resource = plain(process.resource.attributes)
+            resource = plain(resource_spans.resource.attributes)
         except Rejected as rejected:
-            lost = sum(len(scope.spans) for scope in process.scope_spans)
+            lost = sum(len(scope.spans) for scope in resource_spans.scope_spans)
             batch.spans += lost
             batch.refuse(Rejected(rejected.reason, str(rejected), lost))
             continue
-        service, build = (_text(resource.get(key)) for key in (SERVICE, BUILD))
-        for scope in process.scope_spans:
+        service, build = (_text_or_none(resource.get(key)) for key in (SERVICE, BUILD))
+        for scope in resource_spans.scope_spans:
             _read_scope(batch, scope, service, build)
     return batch
 
 
-def _read_scope(batch: SpanBatch, scope: ScopeSpans, service: str | None, build: str | None) -> None:
-    batch.spans += len(scope.spans)
-    for told in scope.spans:
+def _read_scope(batch: SpanBatch, scope_spans: ScopeSpans, service: str | None, build: str | None) -> None:
+    batch.spans += len(scope_spans.spans)
+    for message in scope_spans.spans:
         try:
-            _sort_json(batch, told, lines.span(told, scope.scope.name), service, build)
+            _sort_json(batch, message, lines.span(message, scope_spans.scope.name), service, build)
         except Rejected as rejected:
             batch.refuse(rejected)
 
 
-def _sort_json(batch: SpanBatch, told: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
-    """Put a span where it belongs.
+def _sort_json(batch: SpanBatch, message: SpanMessage, span: Span, service: str | None, build: str | None) -> None:
+    """Add a span to the list of the batch it belongs to.
 
     Raises:
-        Rejected: It holds a record that is no text.
+        Rejected: The span holds a record that is not text.
     """
     own, end_ns = span.scope == OWN_SCOPE, span.end_ns
     trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-    line = _json_record(told.attributes if own else told.attributes[:FIRST])
+    line = _json_record(message.attributes if own else message.attributes[:FIRST])
     if line is not None:
         batch.own.append(NativeSpan(trace_id, span_id, end_ns, line))
     elif own:
@@ -261,15 +265,15 @@ def _sort_json(batch: SpanBatch, told: SpanMessage, span: Span, service: str | N
     else:
         is_root = span.parent_id is None
         batch.foreign.append(
-            ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _itself)
+            ExternalSpan(trace_id, span_id, is_root, end_ns, span.failed, service, build, span, span.scope, _identity)
         )
 
 
 def _json_record(attributes: list[Pair]) -> str | None:
-    """The record among a span's attributes.
+    """The record among the attributes of a span.
 
     Raises:
-        Rejected: It is no text.
+        Rejected: It is not text.
     """
     pair = next((pair for pair in attributes if pair.key == semconv.RAGMON_RECORD), None)
     if pair is not None and pair.value.string_value is None:
@@ -277,9 +281,9 @@ def _json_record(attributes: list[Pair]) -> str | None:
     return None if pair is None else pair.value.string_value
 
 
-def _itself(span: Span, _scope: str) -> Span:
+def _identity(span: Span, _scope: str) -> Span:
     return span
 
 
-def _text(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -1,6 +1,6 @@
-"""Finished OpenTelemetry spans, ragmon's own and other instrumentations', as records of the trace contract.
+"""Finished OpenTelemetry spans, of ragmon and of other instrumentations, converted to records of the trace contract.
 
-Pure functions on plain values: the span processor and the OTLP receiver bring their spans into the shape of `Span`.
+Pure functions on plain values: the span processor and the OTLP receiver convert their spans to `Span`.
 """
 
 from ragmon.ingest.spans.model import Event, Mapped, Merge, Path, Span

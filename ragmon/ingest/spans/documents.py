@@ -1,12 +1,7 @@
-"""What is known of lists of documents.
+"""Documents of a retrieval or reranking: the attributes that hold them, their formats, and their ids.
 
-One document as a framework or an instrumentation wrote it.
-
-The places on a span where instrumentations put lists of documents, the most trustworthy first.
-
-The documents on one span, wherever its instrumentation put them.
-
-The ids of documents whose own span leaves them out, as other spans of the request give them.
+Instrumentations put lists of documents in several places on a span; the most reliable one is read first. Ids that are
+missing on a document's own span are looked up on other spans of the request.
 """
 
 from __future__ import annotations
@@ -40,13 +35,13 @@ from ragmon.ingest.spans.values import (
 
 
 class Document(NamedTuple):
-    """What is known of one document.
+    """One document.
 
     Attributes:
-        id: Its own id, or what `id_from` names.
-        text: What it says.
+        id: Its own id, or the value at `id_from`.
+        text: Its text.
         score: The retriever's score.
-        label: What its metadata call it, in case it has no id of its own.
+        label: The id in its metadata, used where it has no id of its own.
     """
 
     id: str | None = None
@@ -56,7 +51,7 @@ class Document(NamedTuple):
 
 
 class Documents(msgspec.Struct, frozen=True, gc=False):
-    """A list of documents in rank order: a column for each part of them, with None where that is unknown.
+    """A list of documents in rank order, as columns; None where a value is unknown.
 
     Attributes:
         ids: As in `Document`.
@@ -72,7 +67,7 @@ class Documents(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, rows: Iterable[Document]) -> Self:
-        """The documents as columns.
+        """Build the columns from documents.
 
         >>> Documents.of([Document("a", "one"), Document("b", None, 0.5)]).texts
         ['one', None]
@@ -82,53 +77,57 @@ class Documents(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def known(self) -> bool:
-        """Whether all ids are."""
+        """Whether all ids are known."""
         return None not in self.ids
 
     @property
     def whole(self) -> bool:
-        """Whether no other list could add to these."""
+        """Whether all ids, texts and scores are known."""
         return None not in self.ids and None not in self.texts and None not in self.scores
 
     def called(self, ids: list[str | None]) -> Documents:
-        """The same documents by other ids."""
+        """The same documents with other ids."""
         return Documents(ids, self.texts, self.scores, self.labels)
 
 
 class SpanDocuments(msgspec.Struct, frozen=True, gc=False):
-    """What a span says about documents.
+    """The documents on a span.
 
     Attributes:
-        documents: In rank order; None where that is unknown.
-        reason: Why they are unknown, or why their ids are.
+        documents: In rank order; None where they are unknown.
+        reason: Why the documents, or their ids, are unknown.
     """
 
     documents: Documents | None
     reason: str = ""
 
     def rows(self) -> Iterator[Document]:
-        """The documents one by one; none where they are unknown."""
-        held = self.documents
-        return iter(()) if held is None else map(Document, held.ids, held.texts, held.scores, held.labels)
+        """The documents one by one; empty where they are unknown."""
+        documents = self.documents
+        return (
+            iter(())
+            if documents is None
+            else map(Document, documents.ids, documents.texts, documents.scores, documents.labels)
+        )
 
 
 MEMBERS: Final = frozenset({"id", "content", "score", "metadata"})
-"""What conventions call the parts of a document; one that has no others needs no second look."""
-_OWN_ID: Final = ("id", "node_id", "id_", "_id")
-_IN_METADATA: Final = ("id", "chunk_id", "doc_id")
-_TEXT: Final = ("text", "page_content", "content")
+"""The members of a document in the conventions; one without others is decoded without further search."""
+_ID_KEYS: Final = ("id", "node_id", "id_", "_id")
+_METADATA_ID_KEYS: Final = ("id", "chunk_id", "doc_id")
+_TEXT_KEYS: Final = ("text", "page_content", "content")
 _NODE: Final = re.compile(r"<NodeWithScore\(node=\w+\(id_=(?P<id>.*)\), score=(?P<score>[^)]*)\)>", re.DOTALL)
-"""LlamaIndex's scored nodes as text."""
+"""A scored node of LlamaIndex, written as text."""
 _HAYSTACK: Final = re.compile(r"Document\(id=(?P<id>.*?), (?:content|blob|meta|score|embedding)\b")
-"""Haystack's documents as text."""
+"""A document of Haystack, written as text."""
 
 
 def document(entry: Any, id_from: Path | None = None) -> Document:
-    """What an entry of a list says of a document.
+    """Decode an entry of a list of documents.
 
     Args:
-        entry: A mapping, an object of LangChain's, a scored node, text.
-        id_from: Where its id is; None tries the usual places.
+        entry: A mapping, a LangChain object, a scored node, or text.
+        id_from: The location of its id; None tries the usual places.
 
     >>> document({"node": {"id_": "n1", "text": "one", "metadata": {"chunk_id": "c1"}}, "score": 0.5})
     Document(id='n1', text='one', score=0.5, label='c1')
@@ -136,59 +135,59 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
         label = document_id(entry["metadata"]) if "metadata" in entry else None
         return Document(as_id(entry.get("id")), plain(entry.get("content")), number(entry.get("score")), label)
-    view = _view(entry)
-    text = next((text for name in _TEXT if (text := plain(view.get(name))) is not None), None)
-    score = number(view.get("score"))
+    fields = _normalised(entry)
+    text = next((text for name in _TEXT_KEYS if (text := plain(fields.get(name))) is not None), None)
+    score = number(fields.get("score"))
     if id_from is not None:
-        return Document(as_id(_follow(view, id_from)), text, score)
-    return Document(as_id(view["id"]), text, score, document_id(view["metadata"]))
+        return Document(as_id(_value_at(fields, id_from)), text, score)
+    return Document(as_id(fields["id"]), text, score, document_id(fields["metadata"]))
 
 
 def document_id(metadata: Any) -> str | None:
-    """What its metadata call a document, be they written as JSON."""
-    held = mapping(metadata)
-    return next((found for name in _IN_METADATA if (found := as_id(held.get(name))) is not None), None)
+    """The id in a document's metadata, which may be written as JSON."""
+    members = mapping(metadata)
+    return next((label for key in _METADATA_ID_KEYS if (label := as_id(members.get(key))) is not None), None)
 
 
-def _follow(view: Any, path: Path) -> Any:
-    """What lies at the end of a path; None where it breaks off."""
+def _value_at(value: Any, path: Path) -> Any:
+    """The value at the end of a path; None where the path does not exist."""
     for step in path:
         if isinstance(step, str):
-            view = view.get(step) if isinstance(view, Mapping) else None
+            value = value.get(step) if isinstance(value, Mapping) else None
         else:
-            view = view[step] if isinstance(view, list) and -len(view) <= step < len(view) else None
-    return view
+            value = value[step] if isinstance(value, list) and -len(value) <= step < len(value) else None
+    return value
 
 
-def _view(entry: Any) -> Mapping[str, Any]:
-    """A document as a mapping that answers to what frameworks call its parts."""
+def _normalised(entry: Any) -> Mapping[str, Any]:
+    """A document as a mapping with the keys of all frameworks."""
     entry = opened(entry)
     outer = _from_text(entry) if isinstance(entry, str) else mapping(entry)
     inner = mapping(outer.get("node")) or outer
-    if inner.get("lc") == 1:  # LangChain's way of writing its objects
+    if inner.get("lc") == 1:  # a LangChain object
         inner = mapping(inner.get("kwargs"))
     metadata = mapping(inner.get("metadata", inner.get("meta")))
-    own = next((inner[name] for name in _OWN_ID if inner.get(name) is not None), None)
-    view = {**inner, "id": own, "node_id": own, "metadata": metadata, "meta": metadata}
-    return {**view, "score": outer.get("score", inner.get("score")), "node": view}
+    own_id = next((inner[name] for name in _ID_KEYS if inner.get(name) is not None), None)
+    fields = {**inner, "id": own_id, "node_id": own_id, "metadata": metadata, "meta": metadata}
+    return {**fields, "score": outer.get("score", inner.get("score")), "node": fields}
 
 
 def _from_text(entry: str) -> Mapping[str, Any]:
-    """A document a framework wrote out; what looks like none is a document's text."""
-    found = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
-    return found.groupdict() if found else {"content": entry}
+    """A document that a framework wrote as text; any other text is the text of a document."""
+    match = _NODE.fullmatch(entry) or _HAYSTACK.match(entry)
+    return match.groupdict() if match else {"content": entry}
 
 
 Told = Sequence[Any] | FlattenedList | str | None
-"""A whole list of documents, or why it cannot be had, or None where there is none."""
+"""A whole list of documents; or the reason why it is unknown; or None where there is none."""
 Source = Callable[[Span], Told]
-"""Reads a list of documents off a span."""
+"""Reads a list of documents from a span."""
 READ: Final = KEPT + 1
-"""Documents of a list that are read, the first ones: one more than a record holds, so that it shows that it was cut."""
-_LISTS: Final = ("documents", "nodes", "results", "chunks")
+"""The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
+_LIST_KEYS: Final = ("documents", "nodes", "results", "chunks")
 
 
-def _flattened(name: str) -> Source:
+def _from_flattened(name: str) -> Source:
     def read(span: Span) -> Told:
         entries = flattened(span.attributes, name)
         if not entries.size:
@@ -198,71 +197,71 @@ def _flattened(name: str) -> Source:
     return read
 
 
-def _listed(key: str, member: str | None = None) -> Source:
-    """Documents in one attribute: a list, or an object that has one, be it written as JSON."""
+def _from_attribute(key: str, member: str | None = None) -> Source:
+    """A list of documents in one attribute: a list, or an object that has one; either may be written as JSON."""
 
     def read(span: Span) -> Told:
         value = span.attributes.get(key)
         if value is None or value == REDACTED:
             return None
-        found = opened(value)
-        if isinstance(found, Mapping):
-            wanted = _LISTS if member is None else (member,)
-            found = next((entries for name in wanted if isinstance(entries := found.get(name), list)), None)
+        decoded = opened(value)
+        if isinstance(decoded, Mapping):
+            keys = _LIST_KEYS if member is None else (member,)
+            decoded = next((entries for list_key in keys if isinstance(entries := decoded.get(list_key), list)), None)
         elif member is not None:
-            found = None
-        if isinstance(found, list):
-            return None if REDACTED in found else found[:READ]
-        if too_long(found):
+            decoded = None
+        if isinstance(decoded, list):
+            return None if REDACTED in decoded else decoded[:READ]
+        if too_long(decoded):
             return constants.OVERSIZE
-        return constants.MALFORMED_JSON if is_json(found) else None
+        return constants.MALFORMED_JSON if is_json(decoded) else None
 
     return read
 
 
-def _hits(span: Span) -> Told:
-    """What a vector database's client found: one event a hit."""
+def _from_hits(span: Span) -> Told:
+    """The hits of a vector database's client: one event per hit."""
     events = [event for event in span.events if event.name in (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)]
     if not events:
         return None
-    # OpenLLMetry's older Chroma instrumentation recorded the first hit alone.
+    # OpenLLMetry's older Chroma instrumentation recorded only the first hit.
     if span.dropped_events or (len(events) == 1 and count(span.attributes.get(semconv.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
     hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
-    return list(islice(_once({**hit, "content": hit.get("document")} for hit in hits), READ))
+    return list(islice(_distinct({**hit, "content": hit.get("document")} for hit in hits), READ))
 
 
-def _once(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Hits of several queries at once, each document at its first place."""
+def _distinct(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The hits of several queries together, each document at its first place."""
     seen: set[Any] = set()
     for hit in hits:
-        found = hit.get("id")
-        found = found if isinstance(found, str | int) else repr(found)
-        if hit.get("id") is None or found not in seen:
-            seen.add(found)
+        hit_id = hit.get("id")
+        hit_id = hit_id if isinstance(hit_id, str | int) else repr(hit_id)
+        if hit.get("id") is None or hit_id not in seen:
+            seen.add(hit_id)
             yield hit
 
 
 RETRIEVED: Final = (
-    _listed(semconv.DOCUMENTS),
-    _flattened(semconv.RETRIEVED),
-    _listed(semconv.OUTPUT_VALUE),
-    _listed(semconv.ENTITY_OUTPUT),
-    _hits,
-    _listed(semconv.TRULENS_CONTEXTS),
+    _from_attribute(semconv.DOCUMENTS),
+    _from_flattened(semconv.RETRIEVED),
+    _from_attribute(semconv.OUTPUT_VALUE),
+    _from_attribute(semconv.ENTITY_OUTPUT),
+    _from_hits,
+    _from_attribute(semconv.TRULENS_CONTEXTS),
 )
-ATTACHED: Final = (_listed(semconv.DOCUMENTS),)
+ATTACHED: Final = (_from_attribute(semconv.DOCUMENTS),)
 RERANKED: Final = (
-    _flattened(semconv.RERANKER_OUTPUT),
-    _listed(semconv.DOCUMENTS),
-    _listed(semconv.OUTPUT_VALUE),
-    _listed(semconv.ENTITY_OUTPUT),
-    _listed(semconv.TRULENS_RERANKED),
+    _from_flattened(semconv.RERANKER_OUTPUT),
+    _from_attribute(semconv.DOCUMENTS),
+    _from_attribute(semconv.OUTPUT_VALUE),
+    _from_attribute(semconv.ENTITY_OUTPUT),
+    _from_attribute(semconv.TRULENS_RERANKED),
 )
 GIVEN: Final = (
-    _flattened(semconv.RERANKER_INPUT),
-    _listed(semconv.INPUT_VALUE, "nodes"),
-    _listed(semconv.ENTITY_INPUT, "nodes"),
+    _from_flattened(semconv.RERANKER_INPUT),
+    _from_attribute(semconv.INPUT_VALUE, "nodes"),
+    _from_attribute(semconv.ENTITY_INPUT, "nodes"),
 )
 
 
@@ -271,98 +270,103 @@ T = TypeVar("T")
 
 
 class DocumentReader(msgspec.Struct, frozen=True):
-    """Reads documents.
+    """Reads the documents on a span.
 
     Attributes:
-        id_from: Where a document's id is; None tries the usual places.
-        content_hash: A document without an id is called by the start of its text's SHA-256.
+        id_from: The location of a document's id; None tries the usual places.
+        content_hash: Whether a document without an id gets the start of its text's SHA-256 as its id.
     """
 
     id_from: Path | None = None
     content_hash: bool = False
 
     def retrieved(self, span: Span) -> SpanDocuments | None:
-        """The documents a retrieval found; None where the span says nothing of any."""
+        """The documents of a retrieval; None where the span has none."""
         return self._read(span, RETRIEVED)
 
     def reranked(self, span: Span) -> SpanDocuments | None:
-        """The documents a reranker left, in its order."""
+        """The output documents of a reranker, in its order."""
         return self._read(span, RERANKED)
 
     def given(self, span: Span) -> SpanDocuments | None:
-        """The documents a reranker was given."""
+        """The input documents of a reranker."""
         return self._read(span, GIVEN)
 
     def attached(self, span: Span) -> SpanDocuments | None:
         """The documents on the span of a whole request, as OpenTelemetry's conventions allow."""
         return self._read(span, ATTACHED) if semconv.DOCUMENTS in span.attributes else None
 
-    def _read(self, span: Span, places: Sequence[Source]) -> SpanDocuments | None:
-        """The first list whose documents all have ids; texts and scores also from another one of its length."""
+    def _read(self, span: Span, sources: Sequence[Source]) -> SpanDocuments | None:
+        """The first list with all ids; its missing texts and scores come from other lists of the same length."""
         lists: list[Documents] = []
         reason = ATTRIBUTES_DROPPED if span.dropped else ""
-        for place in places:
-            found = place(span)
-            if isinstance(found, str):
-                reason = reason or found
-            elif found is not None:
-                documents = self._flat(found) if isinstance(found, FlattenedList) else self._listed(found)
+        for source in sources:
+            entries = source(span)
+            if isinstance(entries, str):
+                reason = reason or entries
+            elif entries is not None:
+                documents = (
+                    self._from_columns(entries) if isinstance(entries, FlattenedList) else self._from_rows(entries)
+                )
                 if not lists and documents.whole:
                     return SpanDocuments(documents)
                 lists.append(documents)
         if not lists:
             return SpanDocuments(None, reason) if reason else None
-        documents = _completed(lists)
+        documents = _combined(lists)
         if documents.known:
             return SpanDocuments(documents)
-        hidden = not any((*documents.ids, *documents.labels, *documents.texts))
-        return SpanDocuments(documents, reason or (CONTENT_NOT_CAPTURED if hidden else constants.NO_IDS))
+        not_captured = not any((*documents.ids, *documents.labels, *documents.texts))
+        return SpanDocuments(documents, reason or (CONTENT_NOT_CAPTURED if not_captured else constants.NO_IDS))
 
-    def _listed(self, entries: Iterable[Any]) -> Documents:
+    def _from_rows(self, entries: Iterable[Any]) -> Documents:
         return Documents.of([self.document(entry) for entry in entries])
 
-    def _flat(self, table: FlattenedList) -> Documents:
+    def _from_columns(self, table: FlattenedList) -> Documents:
         columns = {name: column[:READ] for name, column in table.columns.items()}
         size = min(table.size, READ)
         if self.id_from is not None or not columns.keys() <= MEMBERS:
-            return self._listed(FlattenedList(size, table.whole, columns).rows())
-        none: list[None] = [None] * size
+            return self._from_rows(FlattenedList(size, table.whole, columns).rows())
+        unknown: list[None] = [None] * size
         return Documents(
-            list(map(as_id, columns.get("id", none))),
-            list(map(plain, columns.get("content", none))),
-            list(map(number, columns.get("score", none))),
-            list(map(document_id, columns["metadata"])) if "metadata" in columns else [*none],
+            list(map(as_id, columns.get("id", unknown))),
+            list(map(plain, columns.get("content", unknown))),
+            list(map(number, columns.get("score", unknown))),
+            list(map(document_id, columns["metadata"])) if "metadata" in columns else [*unknown],
         )
 
     def document(self, entry: Any) -> Document:
-        """One document, be it in a list or not."""
+        """Decode one document, in a list or not."""
         return document(entry, self.id_from)
 
     def named(self, documents: Documents) -> SpanDocuments | None:
-        """Documents without ids of their own, by what their metadata call them, or by the hash of their texts."""
-        others = [documents.labels]
+        """Documents without ids of their own, with the ids in their metadata or the hashes of their texts as ids."""
+        alternatives = [documents.labels]
         if self.content_hash:
-            others.append(list(map(_digest, documents.texts)))
-        for names_of in others:
-            whole = documents.called([own or name for own, name in zip(documents.ids, names_of, strict=True)])
-            if whole.known:
-                return SpanDocuments(whole)
+            alternatives.append(list(map(_digest, documents.texts)))
+        for names in alternatives:
+            renamed = documents.called([own or name for own, name in zip(documents.ids, names, strict=True)])
+            if renamed.known:
+                return SpanDocuments(renamed)
         return None
 
 
-def _completed(lists: Sequence[Documents]) -> Documents:
-    """The best list, with what those know that are as long as it; the first one that knows a part holds."""
+def _combined(lists: Sequence[Documents]) -> Documents:
+    """The first list with all ids, else the first list; unknown values come from other lists of the same length."""
     best = next((documents for documents in lists if documents.known), lists[0])
-    like = [best, *(documents for documents in lists if documents is not best and len(documents.ids) == len(best.ids))]
+    aligned = [
+        best,
+        *(documents for documents in lists if documents is not best and len(documents.ids) == len(best.ids)),
+    ]
     return Documents(
         best.ids,
-        _known([documents.texts for documents in like]),
-        _known([documents.scores for documents in like]),
-        _known([documents.labels for documents in like]),
+        _first_known([documents.texts for documents in aligned]),
+        _first_known([documents.scores for documents in aligned]),
+        _first_known([documents.labels for documents in aligned]),
     )
 
 
-def _known(columns: Sequence[Sequence[T | None]]) -> list[T | None]:
+def _first_known(columns: Sequence[Sequence[T | None]]) -> list[T | None]:
     return [next((part for part in parts if part is not None), None) for parts in zip(*columns, strict=True)]
 
 
@@ -370,16 +374,16 @@ def _digest(text: str | None) -> str | None:
     return None if text is None else hashlib.sha256(text.encode()).hexdigest()[:HASH_DIGITS]
 
 
-_DEEPEST: Final = 12
-"""How deep LangChain's objects are looked for in each other."""
+_MAX_DEPTH: Final = 12
+"""The maximum depth at which LangChain objects are searched in a value."""
 _Key = tuple[str | None, str | None]
 
 
 class Naming:
-    """Finds ids that are missing.
+    """Looks up missing document ids.
 
-    A vector database's client inside the retriever knows them; OpenLLMetry leaves them off LangChain's retriever but
-    writes whole documents on the steps around it. What metadata call a document comes after both.
+    The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's
+    retriever span, but writes whole documents on the spans around it. Ids in a document's metadata are the last choice.
 
     Args:
         trace: The request's spans.
@@ -391,39 +395,39 @@ class Naming:
         self._reader = reader
 
     def complete(self, found: SpanDocuments, inner: Sequence[SpanDocuments] = ()) -> SpanDocuments:
-        """A list with ids, where those can be had; else as it was.
+        """A list of documents with its missing ids, where they can be found; otherwise unchanged.
 
         Args:
-            found: What a step tells.
-            inner: What the steps inside it tell.
+            found: The documents of a step.
+            inner: The documents of the steps inside it.
         """
         if found.documents is None or found.reason != constants.NO_IDS:
-            return found  # where a limit took something off the span they had ids that other names would not match
+            return found  # if a limit cut the span, they had ids that others would not match
         for other in inner:
-            same = _same(found.documents, other)
-            if same is not None:
-                return SpanDocuments(same)
+            matched = _with_ids_of(found.documents, other)
+            if matched is not None:
+                return SpanDocuments(matched)
         if self._reader.id_from is None:
-            asked = list(zip(found.documents.texts, found.documents.labels, strict=True))
-            written = found.documents.called([self._written.get(key) for key in asked])
-            if written.known:
-                return SpanDocuments(written)
-            if any(key in self._written for key in asked):
-                return found  # they have ids of their own, and what their metadata call them would match none of those
+            keys = list(zip(found.documents.texts, found.documents.labels, strict=True))
+            renamed = found.documents.called([self._ids_by_content.get(key) for key in keys])
+            if renamed.known:
+                return SpanDocuments(renamed)
+            if any(key in self._ids_by_content for key in keys):
+                return found  # they have ids of their own, which the ids in their metadata would not match
         return self._reader.named(found.documents) or found
 
     @cached_property
-    def _written(self) -> dict[_Key, str | None]:
-        """The ids of documents that LangChain wrote out, by text and label; None where those have several."""
+    def _ids_by_content(self) -> dict[_Key, str | None]:
+        """The ids of documents that LangChain wrote to attributes, by text and label; None where they are ambiguous."""
         ids: dict[_Key, str | None] = {}
         for span in self._trace.spans:
             for key in (semconv.ENTITY_INPUT, semconv.ENTITY_OUTPUT):
                 value = span.attributes.get(key)
                 if isinstance(value, str) and '"page_content"' in value and '"lc"' in value:
-                    for document in map(self._reader.document, _objects(decode(value), _DEEPEST)):
+                    for document in map(self._reader.document, _langchain_objects(decode(value), _MAX_DEPTH)):
                         if document.id is not None and document.text is not None:
-                            known = ids.get(_key(document), document.id)
-                            ids[_key(document)] = document.id if known == document.id else None
+                            previous = ids.get(_key(document), document.id)
+                            ids[_key(document)] = document.id if previous == document.id else None
         return ids
 
 
@@ -431,20 +435,20 @@ def _key(document: Document) -> _Key:
     return document.text, document.label
 
 
-def _same(documents: Documents, other: SpanDocuments) -> Documents | None:
-    """Documents with the ids of another list; None where that may hold other documents."""
-    found = other.documents
-    if found is None or not found.known or len(found.ids) != len(documents.ids):
+def _with_ids_of(documents: Documents, other: SpanDocuments) -> Documents | None:
+    """Documents with the ids of another list; None where that list may hold other documents."""
+    others = other.documents
+    if others is None or not others.known or len(others.ids) != len(documents.ids):
         return None
-    pairs = zip(documents.texts, found.texts, strict=True)
-    alike = all(ours == theirs or None in (ours, theirs) for ours, theirs in pairs)
-    return documents.called(found.ids) if alike else None
+    pairs = zip(documents.texts, others.texts, strict=True)
+    equal = all(text == other_text or None in (text, other_text) for text, other_text in pairs)
+    return documents.called(others.ids) if equal else None
 
 
-def _objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """Every object LangChain wrote into a structure."""
+def _langchain_objects(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    """Every LangChain object in a nested value."""
     if isinstance(value, Mapping) and value.get("lc") == 1:
         yield value
     if depth and isinstance(value, Mapping | list):
         for inner in value.values() if isinstance(value, Mapping) else value:
-            yield from _objects(inner, depth - 1)
+            yield from _langchain_objects(inner, depth - 1)

@@ -1,9 +1,7 @@
-"""What others say of a request on its spans: scores of their judges, and what people say.
+"""Fields of a request other than texts and documents: ids, workflow, error, times, evaluations.
 
-OpenTelemetry has an event for it (`gen_ai.evaluation.result`), OpenInference a flattened list of annotations; what is
-said after the request has ended stands on a span of its own that links to it.
-
-What a request's spans say about it beside its texts and documents: who, when, how it ended.
+OpenTelemetry has an event for evaluations (`gen_ai.evaluation.result`), OpenInference a flattened list of annotations.
+An evaluation after the end of the request is on a span of its own that links to the request.
 """
 
 from __future__ import annotations
@@ -20,27 +18,27 @@ from ragmon.ingest.spans.values import GroupedAttributes, as_id, flattened, numb
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
-"""How an annotation is called by which people say whether an answer is right."""
+"""The names of annotations by which people rate whether an answer is right."""
 MEMBERS: Final = {semconv.EVALUATION_NAME: "name", semconv.EVALUATION_SCORE: "score", semconv.EVALUATION_LABEL: "label"}
-"""What the event's attributes are called in the list."""
+"""The event's attributes, and the names of the same members in the list."""
 HUMAN: Final = "HUMAN"
-_SIGNS: Final = tuple({f"{name.rpartition('.')[2]}." for name in LISTS})
-"""What is in the keys of every such list."""
+_KEY_MARKERS: Final = tuple({f"{name.rpartition('.')[2]}." for name in LISTS})
+"""The key of every attribute in such a list contains one of these."""
 _TRUE: Final = frozenset({"correct", "pass", "true", "yes"})
 _FALSE: Final = frozenset({"incorrect", "fail", "false", "no"})
-_BETWEEN: Final = re.compile(r"[^a-z0-9]+")
+_SEPARATORS: Final = re.compile(r"[^a-z0-9]+")
 
 
 class Evaluation(NamedTuple):
-    """What somebody says of a request.
+    """An evaluation of a request.
 
     Attributes:
-        name: What about, in lower case with underscores.
-        score: How good it is, in [0, 1].
-        human: A person says so.
-        rater: Who; "" where nobody knows.
+        name: Its subject, in lower case with underscores.
+        score: In [0, 1]; 1 is best.
+        human: Whether a person gave it.
+        rater: The rater; "" where it is unknown.
         trace_id: The request's trace.
-        ts: When, seconds since the epoch.
+        ts: The time, seconds since the epoch.
     """
 
     name: str
@@ -52,169 +50,173 @@ class Evaluation(NamedTuple):
 
 
 def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
-    """What is said on spans; a score outside [0, 1], and a label that is neither yes nor no, say nothing."""
-    for span in filter(_may_tell, spans):
-        for told in _told(span):
-            score = _score(told)
-            if score is not None and (name := _name(told.get("name"))):
-                about = span.links[0] if len(span.links) == 1 else span.trace_id
-                human = (plain(told.get("annotator_kind")) or "").upper() == HUMAN
-                rater = plain(told.get("identifier")) or ""
-                yield Evaluation(name, score, human, rater, about, span.end_ns / 1e9)
+    """The evaluations on spans; a score outside [0, 1], and a label that is neither yes nor no, are ignored."""
+    for span in filter(_may_have_evaluations, spans):
+        for raw in _raw_evaluations(span):
+            score = _score(raw)
+            if score is not None and (name := _name(raw.get("name"))):
+                trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
+                human = (plain(raw.get("annotator_kind")) or "").upper() == HUMAN
+                rater = plain(raw.get("identifier")) or ""
+                yield Evaluation(name, score, human, rater, trace_id, span.end_ns / 1e9)
 
 
 def judge_scores(spans: Iterable[Span]) -> dict[str, float] | None:
     """The scores of judges on a request's own spans, by metric; None where there is none."""
-    found = {
-        JUDGE_PREFIX + told.name: told.score
-        for told in evaluations(span for span in spans if not span.links)
-        if not told.human
+    scores = {
+        JUDGE_PREFIX + evaluation.name: evaluation.score
+        for evaluation in evaluations(span for span in spans if not span.links)
+        if not evaluation.human
     }
-    return found or None
+    return scores or None
 
 
-def _may_tell(span: Span) -> bool:
-    """Whether anybody may have said something on a span: on most nobody did, and they are to cost next to nothing."""
+def _may_have_evaluations(span: Span) -> bool:
+    """Whether a span may have evaluations: a cheap check, because most spans have none."""
     attributes = span.attributes
     if span.events:
         return True
     if isinstance(attributes, GroupedAttributes):
         return not attributes.lists.keys().isdisjoint(LISTS)
-    told = "\n".join(attributes)
-    return any(sign in told for sign in _SIGNS)
+    keys = "\n".join(attributes)
+    return any(marker in keys for marker in _KEY_MARKERS)
 
 
-def _told(span: Span) -> Iterator[Mapping[str, Any]]:
+def _raw_evaluations(span: Span) -> Iterator[Mapping[str, Any]]:
     for event in span.events:
         if event.name == semconv.EVALUATION:
-            held = event.attributes
-            yield {member: held.get(key) for key, member in MEMBERS.items()}
+            attributes = event.attributes
+            yield {member: attributes.get(key) for key, member in MEMBERS.items()}
     for name in LISTS:
         yield from flattened(span.attributes, name).rows()
 
 
 def _name(value: Any) -> str:
-    return _BETWEEN.sub("_", (plain(value) or "").casefold()).strip("_")
+    return _SEPARATORS.sub("_", (plain(value) or "").casefold()).strip("_")
 
 
-def _score(told: Mapping[str, Any]) -> float | None:
-    score = number(told.get("score"))
+def _score(raw: Mapping[str, Any]) -> float | None:
+    score = number(raw.get("score"))
     if score is not None:
         return score if 0.0 <= score <= 1.0 else None
-    said = (plain(told.get("label")) or "").strip().casefold()
-    return 1.0 if said in _TRUE else 0.0 if said in _FALSE else None
+    label = (plain(raw.get("label")) or "").strip().casefold()
+    return 1.0 if label in _TRUE else 0.0 if label in _FALSE else None
 
 
 _SECOND: Final = 1e9
 _MILLISECOND: Final = 1e6
 _QID_MEMBERS: Final = ("qid",)
-_QID: Final = (semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID, f"{semconv.ASSOCIATION}.qid")
+_QID_KEYS: Final = (semconv.RAGMON_QID, semconv.TRULENS_INPUT_ID, f"{semconv.ASSOCIATION}.qid")
 _SESSION_MEMBERS: Final = ("session_id", "conversation_id", "thread_id")
-_SESSION: Final = (
+_SESSION_KEYS: Final = (
     *(semconv.SESSION, semconv.CONVERSATION, semconv.TRULENS_CONVERSATION),
     *(f"{semconv.ASSOCIATION}.{name}" for name in _SESSION_MEMBERS),
 )
-_WORKFLOW: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
-_UNNAMED: Final = ("Runnable", "LangGraph", "AgentExecutor")
-"""How LangChain's instrumentations call a workflow that nobody gave a name."""
+_WORKFLOW_KEYS: Final = (semconv.WORKFLOW_NAME, semconv.TRACELOOP_WORKFLOW)
+_DEFAULT_NAMES: Final = ("Runnable", "LangGraph", "AgentExecutor")
+"""The names that LangChain's instrumentations give to a workflow without a name."""
 
 
 def qid(trace: Trace) -> str | None:
-    """The gold question's id, where the application put it on its spans."""
-    return _labelled(trace, _QID, _QID_MEMBERS)
+    """The gold question's id, where the application recorded it on its spans."""
+    return _first_label(trace, _QID_KEYS, _QID_MEMBERS)
 
 
 def session(trace: Trace) -> str | None:
     """The conversation the request belongs to."""
-    return _labelled(trace, _SESSION, _SESSION_MEMBERS)
+    return _first_label(trace, _SESSION_KEYS, _SESSION_MEMBERS)
 
 
-def _labelled(trace: Trace, own: Iterable[str], members: Iterable[str]) -> str | None:
-    """The first label, the outer spans first: an attribute of its own, or a member of what the application attached."""
+def _first_label(trace: Trace, own: Iterable[str], members: Iterable[str]) -> str | None:
+    """The first label, outer spans first: an attribute of the span, or a member of the metadata on it."""
     for span, attached in zip(trace.spans, trace.metadata, strict=True):
-        label = _first(span.attributes, own) or _first(attached, members)
+        label = _first_id(span.attributes, own) or _first_id(attached, members)
         if label:
             return label
     return None
 
 
-def _first(held: Mapping[str, Any], wanted: Iterable[str]) -> str | None:
-    for name in wanted:
-        if name in held and (text := as_id(held[name])):
+def _first_id(values: Mapping[str, Any], keys: Iterable[str]) -> str | None:
+    for key in keys:
+        if key in values and (text := as_id(values[key])):
             return text
     return None
 
 
 def workflow(trace: Trace) -> str | None:
-    """The name the application gave the workflow."""
+    """The workflow's name, where the application gave it one."""
     for span in trace.tops:
-        for key in _WORKFLOW:
+        for key in _WORKFLOW_KEYS:
             name = plain(span.attributes.get(key))
-            if name and not name.startswith(_UNNAMED):
+            if name and not name.startswith(_DEFAULT_NAMES):
                 return name
     return None
 
 
 def error(trace: Trace) -> str | None:
-    """What went wrong, by its type, if the request ended in an error; messages may quote a user."""
+    """The type of the error, if the request ended in one; not its message, which may quote a user."""
     last = max(trace.outermost, key=lambda span: span.end_ns, default=None)
-    # The innermost of the two tells best what went wrong: a web server's span says 500.
-    told = None if last is None else _failure(last)
-    return told if told is not None or trace.root is None or trace.root is last else _failure(trace.root)
+    # The inner of the two spans has the more specific type: a web server's span has only 500.
+    error_type = None if last is None else _error_type(last)
+    return error_type if error_type is not None or trace.root is None or trace.root is last else _error_type(trace.root)
 
 
-def _failure(span: Span) -> str | None:
-    """What went wrong in a span, by its type."""
-    held = span.attributes
-    told = held.get(semconv.ERROR_TYPE) or held.get(semconv.TRULENS_ERROR) or held.get(semconv.TASK_STATUS) == "failure"
-    if not (span.failed or told):
+def _error_type(span: Span) -> str | None:
+    """The type of the error of a span; None where it did not fail."""
+    attributes = span.attributes
+    recorded = (
+        attributes.get(semconv.ERROR_TYPE)
+        or attributes.get(semconv.TRULENS_ERROR)
+        or attributes.get(semconv.TASK_STATUS) == "failure"
+    )
+    if not (span.failed or recorded):
         return None
     raised = [event.attributes.get(semconv.EXCEPTION_TYPE) for event in span.events if event.name == semconv.EXCEPTION]
-    types = (held.get(semconv.ERROR_TYPE), *reversed(raised))
+    types = (attributes.get(semconv.ERROR_TYPE), *reversed(raised))
     return next((name for value in types if (name := plain(value))), constants.ERROR)
 
 
 def end_time(trace: Trace) -> float | None:
-    """When the request ended, seconds since the epoch."""
-    return event_time(_extent(trace)[1])
+    """The end time of the request, seconds since the epoch."""
+    return event_time(_interval(trace)[1])
 
 
 def event_time(nanoseconds: int) -> float | None:
-    """A time in seconds since the epoch; None where it is no event time."""
+    """Convert a time to seconds since the epoch; None where it is no valid event time."""
     seconds = nanoseconds / _SECOND
     return seconds if 0 < seconds < LATEST else None
 
 
 def latency(trace: Trace) -> Latency:
-    """How long the request and its stages took, in milliseconds; what happened at once counts once."""
-    start, end = _extent(trace)
-    total = _milliseconds(end - start) if trace.outermost and start else None  # below zero, it is none
-    return Latency(total, _union(trace.steps), _union(trace.calls))
+    """The durations of the request and its stages in milliseconds; times of parallel spans count once."""
+    start, end = _interval(trace)
+    total = _milliseconds(end - start) if trace.outermost and start else None  # a negative one is invalid
+    return Latency(total, _union_ms(trace.steps), _union_ms(trace.calls))
 
 
-def _extent(trace: Trace) -> tuple[int, int]:
-    """When the request started and ended, nanoseconds since the epoch."""
+def _interval(trace: Trace) -> tuple[int, int]:
+    """The start and end time of the request, nanoseconds since the epoch."""
     if trace.root is not None:
         return trace.root.start_ns, trace.root.end_ns
     spans = trace.outermost
     return min((span.start_ns for span in spans), default=0), max((span.end_ns for span in spans), default=0)
 
 
-def _union(spans: Sequence[Span]) -> float | None:
-    """The time in which at least one of the spans was under way; None without spans that say when they started.
+def _union_ms(spans: Sequence[Span]) -> float | None:
+    """The time in which at least one of the spans was running; None without spans that have a start time.
 
-    It is below zero, and so no latency, where one of them ended before that.
+    It is negative, and so no valid latency, where a span ended before its start.
     """
-    started = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
-    if not started:
+    ordered = sorted((span for span in spans if span.start_ns), key=lambda span: span.start_ns)
+    if not ordered:
         return None
-    shortest = min(span.end_ns - span.start_ns for span in started)
+    shortest = min(span.end_ns - span.start_ns for span in ordered)
     if shortest < 0:
         return _milliseconds(shortest)
-    total, reached = 0, 0
-    for span in started:
-        total += max(0, span.end_ns - max(span.start_ns, reached))
-        reached = max(span.end_ns, reached)
+    total, covered_until = 0, 0
+    for span in ordered:
+        total += max(0, span.end_ns - max(span.start_ns, covered_until))
+        covered_until = max(span.end_ns, covered_until)
     return _milliseconds(total)
 
 

@@ -1,10 +1,7 @@
-"""What goes in and what comes out: a finished span as its instrumentation left it, and what became of a request.
+"""Spans as input of the mapper, their roles in a RAG request, and the tree of one request's spans.
 
-Spans of OpenTelemetry's SDK in ragmon's own form. Runs in the worker, never on the request path.
-
-What a span did in a RAG request, told from what its instrumentation wrote on it.
-
-The spans of one request as a tree, and which of them is the request.
+A role follows from the attributes that the instrumentation recorded. Conversion from OpenTelemetry's SDK runs in the
+worker thread, never on the request path.
 """
 
 from __future__ import annotations
@@ -20,29 +17,29 @@ from ragmon.core.record import Record
 from ragmon.ingest.spans.values import decode, flattened, mapping
 
 Path = tuple[str | int, ...]
-"""Where a document's id is: names of members and places in lists, outermost first."""
+"""The location of a document's id: member names and list indexes, outermost first."""
 Merge = Literal["last", "concat", "rrf"]
-"""What several independent retrievals make: the last list, one after the other, or their reciprocal rank fusion."""
+"""How several independent retrievals become one list: the last list, concatenation, or reciprocal rank fusion."""
 
 OWN_SCOPE: Final = "ragmon"
-"""The scope of ragmon's own spans."""
+"""The scope name of ragmon's own spans."""
 NOT_RAG: Final = "not_rag"
-"""Why a request is no record: it retrieved nothing, asked no model, and has no root span of ragmon's."""
+"""The reason for a request without a record: no retrieval, no model call, and no root span of ragmon."""
 ATTRIBUTES_DROPPED: Final = "attributes_dropped"
-"""Why a field is unknown: a limit took attributes or events off the span, so what is left of a list proves nothing."""
+"""The reason for an unknown field: a limit removed attributes or events of the span, so its lists may be incomplete."""
 CONTENT_NOT_CAPTURED: Final = "content_not_captured"
-"""Why a field is unknown: the instrumentation was not told to record it, or was told to hide it."""
+"""The reason for an unknown field: the instrumentation was not configured to record it, or redacted it."""
 NO_RETRIEVAL: Final = "no_retrieval"
-"""Why ids are unknown: no span says that anything was retrieved."""
+"""The reason for unknown ids: no span is a retrieval."""
 
 TOO_MANY_STEPS: Final = "too_many_steps"
-"""Why ids are unknown: there were more retrievals and rerankings than are followed."""
+"""The reason for unknown ids: the request has more retrievals and rerankings than are followed."""
 INCOMPLETE: Final = "incomplete"
-"""Why documents are unknown where spans of the trace are missing: they may have held others."""
+"""The reason for unknown documents where spans of the trace are missing: they may have held others."""
 SPANS: Final = 10_000
-"""Spans of one trace that are held together."""
+"""The maximum number of buffered spans of one trace."""
 TOO_MANY_SPANS: Final = "too_many_spans"
-"""Why a span belongs to no record: so many of its trace came before it."""
+"""The reason for a span that belongs to no record: its trace has too many spans."""
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -55,24 +52,24 @@ class Event(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A finished span, whoever recorded it.
+    """A finished span of any instrumentation.
 
     Attributes:
         trace_id: 32 hex digits.
         span_id: 16 hex digits.
         parent_id: The parent's span id; None for a root.
-        name: What it is called.
-        start_ns: When it started, nanoseconds since the epoch.
-        end_ns: When it ended.
-        attributes: As recorded: text, numbers, booleans, and lists and mappings of them. Lists that an instrumentation
-            flattened may have been put together (`ragmon.ingest.spans.values.GroupedAttributes`).
-        events: In the order they happened.
-        failed: Its status is an error.
-        dropped: How many of its attributes a limit took away.
-        dropped_events: How many of its events.
+        name: The name.
+        start_ns: The start time, nanoseconds since the epoch.
+        end_ns: The end time, nanoseconds since the epoch.
+        attributes: As recorded: text, numbers, booleans, and lists and mappings of them. Flattened lists may already be
+            assembled (`ragmon.ingest.spans.values.GroupedAttributes`).
+        events: In the order of their times.
+        failed: Whether its status is an error.
+        dropped: The number of its attributes that a limit removed.
+        dropped_events: The number of its events that a limit removed.
         scope: The name of the instrumentation that recorded it.
-        sampled: The application's tracer keeps it; None where nobody knows.
-        links: The traces it links to.
+        sampled: Whether the application's tracer keeps it; None where that is unknown.
+        links: The ids of the traces it links to.
     """
 
     trace_id: str
@@ -92,13 +89,13 @@ class Span(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """What became of a request's spans.
+    """The result of mapping a request's spans.
 
     Attributes:
-        record: The request; None where the spans are none, or hold a record that cannot be read.
-        reason: Why there is no record; "" where there is one.
-        missing: Why a field of the record is unknown, or cut, by field: `q`, `retrieved_ids`, `candidate_ids`,
-            `answer_json`, `latency_ms.total` and its stages.
+        record: The record; None where the spans are no RAG request, or hold a record that cannot be read.
+        reason: The reason for no record; "" where there is one.
+        missing: The reason why a field of the record is unknown or cut, by field: `q`, `retrieved_ids`,
+            `candidate_ids`, `answer_json`, `latency_ms.total` and its stages.
     """
 
     record: Record | None
@@ -107,11 +104,11 @@ class Mapped(NamedTuple):
 
 
 def from_sdk_span(span: Any) -> Span:
-    """A finished `opentelemetry.sdk.trace.ReadableSpan` in the form the mapping reads."""
-    own, parent = span.context, span.parent
+    """Convert a finished `opentelemetry.sdk.trace.ReadableSpan` to a `Span`."""
+    context, parent = span.context, span.parent
     return Span(
-        trace_id=f"{own.trace_id:032x}",
-        span_id=f"{own.span_id:016x}",
+        trace_id=f"{context.trace_id:032x}",
+        span_id=f"{context.span_id:016x}",
         parent_id=None if parent is None else f"{parent.span_id:016x}",
         name=span.name,
         start_ns=span.start_time or 0,
@@ -122,31 +119,31 @@ def from_sdk_span(span: Any) -> Span:
         dropped=span.dropped_attributes,
         dropped_events=span.dropped_events,
         scope="" if span.instrumentation_scope is None else span.instrumentation_scope.name,
-        sampled=bool(own.trace_flags.sampled),
+        sampled=bool(context.trace_flags.sampled),
     )
 
 
 def resource(span: Any) -> Mapping[str, Any]:
-    """What the process that recorded a span says of itself: `service.name`, `service.version`."""
-    found = getattr(span, "resource", None)
-    return {} if found is None else found.attributes
+    """The resource attributes of an SDK span: `service.name`, `service.version`."""
+    sdk_resource = getattr(span, "resource", None)
+    return {} if sdk_resource is None else sdk_resource.attributes
 
 
 class Role:
-    """What a span did: a bit each, so that one number says what all the spans around another one did."""
+    """The role of a span: one bit each, so that one number holds the roles of all ancestors of a span."""
 
     STEP: Final = 0
-    """Nothing of what follows."""
+    """None of the following."""
     WORKFLOW: Final = 1
-    """Holds a whole request or a part of it: a chain, an agent."""
+    """A whole request or a part of it: a chain, an agent."""
     RETRIEVAL: Final = 2
     RERANKING: Final = 4
     GENERATION: Final = 8
-    """Asked a language model."""
+    """A call of a language model."""
     ASIDE: Final = 16
-    """A judge's work, and all inside it: not the application's traffic."""
+    """A judge's work, with all spans inside it; not traffic of the application."""
     CHECK: Final = 32
-    """A guardrail; what models say inside it is no answer."""
+    """A guardrail; outputs of models inside it are no answers."""
 
 
 _KINDS: Final = {
@@ -187,76 +184,82 @@ _CONVENTIONS: Final = (
     (semconv.TRACELOOP_KIND, _TRACELOOP),
 )
 _RETRIEVER: Final = re.compile(r"Retriever\.(?:task|workflow)")
-"""How OpenLLMetry calls LlamaIndex's retrievers; nothing else on their spans says what they are."""
-_HITS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
+"""OpenLLMetry's names for LlamaIndex's retrievers; nothing else on their spans shows their role."""
+_HIT_EVENTS: Final = (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)
 _SCORED_NODE: Final = "NodeWithScore"
 _ROLE: Final = f"{semconv.MESSAGE}.role"
 
 
 def role_of(span: Span) -> int:
-    """What a span did. Where its conventions disagree, what is more specific than "a chain" holds."""
-    held = span.attributes
-    if held.get(semconv.RAGMON_INTERNAL) is True:
+    """The role of a span. Where its conventions disagree, a role that is more specific than a workflow wins."""
+    attributes = span.attributes
+    if attributes.get(semconv.RAGMON_INTERNAL) is True:
         return Role.ASIDE
-    told = Role.STEP
+    role = Role.STEP
     for key, roles in _CONVENTIONS:
-        value = held.get(key)
+        value = attributes.get(key)
         if isinstance(value, str):
-            told = roles.get(value, told)
-            if told > Role.WORKFLOW:
-                return Role.STEP if told == Role.GENERATION and _only_builds_a_prompt(held) else told
-    found = _of_llama_index(held)
-    if found is not None:
-        return found
-    return Role.WORKFLOW if told or semconv.RAGMON_RECORD in held else _by_content(span)
+            role = roles.get(value, role)
+            if role > Role.WORKFLOW:
+                return Role.STEP if role == Role.GENERATION and _only_builds_a_prompt(attributes) else role
+    llama_index_role = _role_in_llama_index(attributes)
+    if llama_index_role is not None:
+        return llama_index_role
+    return Role.WORKFLOW if role or semconv.RAGMON_RECORD in attributes else _role_by_content(span)
 
 
-def _only_builds_a_prompt(held: Mapping[str, Any]) -> bool:
-    """OpenInference's Haystack instrumentation calls prompt builders LLMs."""
-    if semconv.PROMPT_TEMPLATE not in held or semconv.LLM_MODEL in held:
+def _only_builds_a_prompt(attributes: Mapping[str, Any]) -> bool:
+    """Whether an LLM span is only a prompt builder, which OpenInference's Haystack instrumentation calls LLM too."""
+    if semconv.PROMPT_TEMPLATE not in attributes or semconv.LLM_MODEL in attributes:
         return False
     return not any(
-        _ROLE in row for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT) for row in flattened(held, name).rows()[:1]
+        _ROLE in row
+        for name in (semconv.LLM_INPUT, semconv.LLM_OUTPUT)
+        for row in flattened(attributes, name).rows()[:1]
     )
 
 
-def _by_content(span: Span) -> int:
-    """What documents or messages on a span nobody named say it did."""
-    held = span.attributes
-    if semconv.DOCUMENTS in held or semconv.VECTOR_TOP_K in held or any(event.name in _HITS for event in span.events):
+def _role_by_content(span: Span) -> int:
+    """The role of a span without a declared role, by the documents or messages on it."""
+    attributes = span.attributes
+    if (
+        semconv.DOCUMENTS in attributes
+        or semconv.VECTOR_TOP_K in attributes
+        or any(event.name in _HIT_EVENTS for event in span.events)
+    ):
         return Role.RETRIEVAL
-    # OpenLLMetry names the operation on some models' spans only.
-    return Role.GENERATION if semconv.OUTPUT_MESSAGES in held else Role.STEP
+    # OpenLLMetry records the operation for some models only.
+    return Role.GENERATION if semconv.OUTPUT_MESSAGES in attributes else Role.STEP
 
 
-def _of_llama_index(held: Mapping[str, Any]) -> int | None:
-    """What a step of LlamaIndex did that its instrumentation calls a chain or a task."""
-    name = held.get(semconv.ENTITY_NAME)
+def _role_in_llama_index(attributes: Mapping[str, Any]) -> int | None:
+    """The role of a LlamaIndex step that its instrumentation calls a chain or a task."""
+    name = attributes.get(semconv.ENTITY_NAME)
     if isinstance(name, str) and _RETRIEVER.search(name):
         return Role.RETRIEVAL
-    output = held.get(semconv.OUTPUT_VALUE, held.get(semconv.ENTITY_OUTPUT))
+    output = attributes.get(semconv.OUTPUT_VALUE, attributes.get(semconv.ENTITY_OUTPUT))
     if not isinstance(output, str) or not output.startswith("[") or _SCORED_NODE not in output:
         return None
-    return _of_nodes(decode(held.get(semconv.INPUT_VALUE, held.get(semconv.ENTITY_INPUT))))
+    return _role_by_nodes(decode(attributes.get(semconv.INPUT_VALUE, attributes.get(semconv.ENTITY_INPUT))))
 
 
-def _of_nodes(asked: Any) -> int | None:
-    """What a LlamaIndex step did that returned scored nodes: its postprocessors are given nodes, its retrievers not."""
-    if not isinstance(asked, dict):
+def _role_by_nodes(arguments: Any) -> int | None:
+    """The role of a LlamaIndex step that returned scored nodes: only postprocessors receive nodes."""
+    if not isinstance(arguments, dict):
         return None
-    if "nodes" in asked:
+    if "nodes" in arguments:
         return Role.RERANKING
-    return Role.RETRIEVAL if any("query" in name for name in asked) else None
+    return Role.RETRIEVAL if any("query" in name for name in arguments) else None
 
 
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
-_WORK: Final = _STEPS | Role.GENERATION
-_RAG: Final = Role.WORKFLOW | _WORK
+_RAG_STEPS: Final = _STEPS | Role.GENERATION
+_RAG_ROLES: Final = Role.WORKFLOW | _RAG_STEPS
 DEEPEST: Final = 512
-"""Spans around a span that are looked at, the nearest ones."""
-_KEPT: Final = 200_000
-"""Of spans around spans, how many are remembered: deep traces have more of those than spans."""
-_NOTHING: Final[dict[str, Span]] = {}
+"""The maximum number of ancestors of a span that are considered, the nearest ones."""
+_MAX_CACHED_ANCESTORS: Final = 200_000
+"""The maximum number of ancestors that are cached for all spans together: a deep trace has more of them than spans."""
+_NO_ANCESTORS: Final[dict[str, Span]] = {}
 _end = attrgetter("end_ns")
 
 
@@ -267,15 +270,15 @@ class Trace:
         spans: In any order; of two with the same id the first one counts.
 
     Attributes:
-        spans: In the order they started, without those of judges.
-        ended: The same in the order they ended.
-        outermost: Those that have to do with RAG and lie in no other such span, in the order they started.
-        root: The request: the span that holds all of those and lies in no other, a web server's perhaps. None where
-            several do.
-        tops: The request and the outermost spans in it, in the order they started.
-        steps: Retrievals and rerankings, in the order they ended.
-        calls: Model calls that may be answers, in the order they ended: none that rewrites a query, judges documents or
-            is a guardrail's.
+        spans: In the order of their start times, without those of judges.
+        ended: The same spans in the order of their end times.
+        outermost: The spans with a RAG role and no ancestor with one, in the order of their start times.
+        root: The span of the request: the root that contains all outermost spans, possibly of a web server. None where
+            they have several roots.
+        tops: The root and the outermost spans, in the order of their start times.
+        steps: Retrievals and rerankings, in the order of their end times.
+        calls: Model calls that may be answers, in the order of their end times: not those that rewrite a query, judge
+            documents or belong to a guardrail.
     """
 
     def __init__(self, spans: Iterable[Span]) -> None:
@@ -283,9 +286,9 @@ class Trace:
         for span in spans:
             self._by_id.setdefault(span.span_id, span)
         self._roles = {span.span_id: role_of(span) for span in self._by_id.values()}
-        self._above: dict[str, dict[str, Span]] = {}
-        self._around: dict[str, int] = {}
-        self._room = _KEPT
+        self._ancestors: dict[str, dict[str, Span]] = {}
+        self._ancestor_roles: dict[str, int] = {}
+        self._cache_left = _MAX_CACHED_ANCESTORS
         self._inside: dict[str, list[Span]] | None = None
         self._metadata: list[Mapping[str, Any]] | None = None
         spans = list(self._by_id.values())
@@ -293,60 +296,60 @@ class Trace:
             spans = [span for span in spans if not (self.role(span) | self.around(span)) & Role.ASIDE]
         self.spans = sorted(spans, key=lambda span: (span.start_ns, -span.end_ns))
         self.ended = sorted(self.spans, key=_end)
-        rag = [span for span in self.spans if self._roles[span.span_id] & _RAG]
-        self.outermost = [span for span in rag if not self.around(span) & _RAG]
+        rag_spans = [span for span in self.spans if self._roles[span.span_id] & _RAG_ROLES]
+        self.outermost = [span for span in rag_spans if not self.around(span) & _RAG_ROLES]
         self._outermost = {span.span_id for span in self.outermost}
-        self.root = self._only_top()
-        around = self.root is not None and self.root not in self.outermost
-        self.tops = [self.root, *self.outermost] if self.root is not None and around else self.outermost
+        self.root = self._common_root()
+        has_outer_root = self.root is not None and self.root not in self.outermost
+        self.tops = [self.root, *self.outermost] if self.root is not None and has_outer_root else self.outermost
         self.steps = self.having(_STEPS)
         calls = [span for span in self.having(Role.GENERATION) if not self.around(span) & _STEPS]
-        # A guardrail around everything checks nothing by itself.
+        # If every call is inside a guardrail, the guardrail wraps the whole application.
         self.calls = [span for span in calls if not self.around(span) & Role.CHECK] or calls
 
     @property
     def is_rag(self) -> bool:
-        """Whether anything was retrieved or a model asked, or a workflow failed before it came to that."""
-        work = self.having(_WORK) or [span for span in self.having(Role.WORKFLOW) if span.failed]
-        return bool(work) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
+        """Whether the request retrieved anything or called a model, or a workflow failed before that."""
+        rag_spans = self.having(_RAG_STEPS) or [span for span in self.having(Role.WORKFLOW) if span.failed]
+        return bool(rag_spans) or any(semconv.DOCUMENTS in span.attributes for span in self.spans)
 
     @property
     def metadata(self) -> list[Mapping[str, Any]]:
-        """What the application attached to each span; most repeat what stands on the one before."""
+        """The metadata that the application attached to each span; most spans repeat those of the span before."""
         if self._metadata is None:
             self._metadata = []
-            before = None
+            previous = None
             for span in self.spans:
-                told = span.attributes.get(semconv.METADATA)
-                same = isinstance(told, str) and told == before
-                self._metadata.append(self._metadata[-1] if same else mapping(told))
-                before = told
+                raw = span.attributes.get(semconv.METADATA)
+                unchanged = isinstance(raw, str) and raw == previous
+                self._metadata.append(self._metadata[-1] if unchanged else mapping(raw))
+                previous = raw
         return self._metadata
 
     def role(self, span: Span) -> int:
-        """What a span did."""
+        """The role of a span."""
         return self._roles[span.span_id]
 
     def having(self, roles: int) -> list[Span]:
-        """The spans of some roles, in the order they ended."""
+        """The spans with one of the roles, in the order of their end times."""
         return [span for span in self.ended if self._roles[span.span_id] & roles]
 
     def around(self, span: Span) -> int:
-        """What the spans did that a span lies in."""
-        did = self._around.get(span.span_id)
-        if did is None:
-            did = 0
+        """The roles of a span's ancestors."""
+        roles = self._ancestor_roles.get(span.span_id)
+        if roles is None:
+            roles = 0
             for span_id in self.above(span):
-                did |= self._roles[span_id]
-            self._around[span.span_id] = did
-        return did
+                roles |= self._roles[span_id]
+            self._ancestor_roles[span.span_id] = roles
+        return roles
 
     def is_outermost(self, span: Span) -> bool:
-        """Whether a span is one of the outermost."""
+        """Whether a span is one of the outermost spans."""
         return span.span_id in self._outermost
 
     def inside(self, outermost: Span) -> list[Span]:
-        """The spans that lie in one of the outermost, in the order they started."""
+        """The descendants of an outermost span, in the order of their start times."""
         if self._inside is None:
             self._inside = {}
             for span in self.spans:
@@ -355,29 +358,29 @@ class Trace:
         return self._inside.get(outermost.span_id, [])
 
     def above(self, span: Span) -> dict[str, Span]:
-        """The nearest spans a span lies in by their ids, the nearest first; agents nest deeply."""
+        """The nearest ancestors of a span by id, the nearest first; agents nest deeply."""
         if span.parent_id not in self._by_id:
-            return _NOTHING
-        found = self._above.get(span.span_id)
-        if found is None:
-            found = {}
+            return _NO_ANCESTORS
+        ancestors = self._ancestors.get(span.span_id)
+        if ancestors is None:
+            ancestors = {}
             parent = self._by_id.get(span.parent_id)
-            while parent is not None and parent.span_id != span.span_id and parent.span_id not in found:
-                if len(found) >= DEEPEST:
+            while parent is not None and parent.span_id != span.span_id and parent.span_id not in ancestors:
+                if len(ancestors) >= DEEPEST:
                     break
-                found[parent.span_id] = parent
+                ancestors[parent.span_id] = parent
                 parent = self._by_id.get(parent.parent_id)
-            if len(found) <= self._room:
-                self._room -= len(found)
-                self._above[span.span_id] = found
-        return found
+            if len(ancestors) <= self._cache_left:
+                self._cache_left -= len(ancestors)
+                self._ancestors[span.span_id] = ancestors
+        return ancestors
 
-    def _only_top(self) -> Span | None:
-        """The outermost span that all of those lie in that have to do with RAG; None where there are several."""
-        top: Span | None = None
+    def _common_root(self) -> Span | None:
+        """The outermost ancestor that all spans with a RAG role share; None where they have several."""
+        common: Span | None = None
         for span in self.outermost:
-            found = next(reversed(self.above(span).values()), span)
-            if top is not None and found.span_id != top.span_id:
+            root = next(reversed(self.above(span).values()), span)
+            if common is not None and root.span_id != common.span_id:
                 return None
-            top = found
-        return top
+            common = root
+        return common

@@ -1,8 +1,7 @@
-"""What a record of ragmon's lacks, other instrumentations' spans of the same request may know.
+"""Records made from the spans of one request.
 
-Which spans of a trace belong to which request, where a trace holds several.
-
-The spans of one request become a record; what a record lacks is filled from them.
+A root span of ragmon carries the whole record; its unknown fields are filled from the spans of other instrumentations.
+Without one, the record is read from those spans. A trace with several requests is split first.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from ragmon.ingest.spans.model import (
 from ragmon.ingest.spans.retrieval import Retrievals, Retrieved, ids_of, scores_of, texts_of
 from ragmon.ingest.spans.values import too_long
 
-_CUT: Final = "cut"
-"""How a call ended that streamed more than was held of it: others may have held the whole answer."""
+_TRUNCATED: Final = "cut"
+"""How a streamed call ended whose output was longer than ragmon keeps; other spans may hold the whole answer."""
 
 
 def fill(
@@ -48,14 +47,14 @@ def fill(
     content_hash: bool = False,
     merge: Merge = "concat",
 ) -> Record:
-    """A record with what it lacks, as far as other instrumentations' spans of the same request know it.
+    """Fill the unknown fields of a record from the spans that other instrumentations recorded for the same request.
 
-    What the record says is never overridden. Text that was kept back on purpose, as the record's `facts` show, stays
-    back; so fill a record before it is redacted.
+    Known fields are never changed. Text that was withheld on purpose, as the record's `facts` show, is not filled in;
+    so fill a record before it is redacted.
 
     Args:
-        record: What ragmon knows of the request.
-        spans: The request's spans; ragmon's own among them tell nothing new.
+        record: The record so far.
+        spans: The request's spans; those of ragmon among them are ignored.
         id_from: As for `to_record`.
         content_hash: As for `to_record`.
         merge: As for `to_record`.
@@ -63,135 +62,139 @@ def fill(
     trace = Trace(span for span in spans if span.scope != OWN_SCOPE and semconv.RAGMON_RECORD not in span.attributes)
     if not trace.is_rag:
         return record
-    found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
-    told: dict[str, Any] = {
+    retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    values: dict[str, Any] = {
         "qid": fields.qid(trace),
         "session": fields.session(trace),
-        "candidate_ids": ids_of(found.candidates),
-        **_documents(record, found),
+        "candidate_ids": ids_of(retrieved.candidates),
+        **_consistent_documents(record, retrieved),
     }
     if record.facts is None:
-        told |= {"q": question(trace), "contexts": _contexts(record, found)}
-    told = {field: value for field, value in told.items() if getattr(record, field) is None}
+        values |= {"q": question(trace), "contexts": _consistent_contexts(record, retrieved)}
+    values = {field: value for field, value in values.items() if getattr(record, field) is None}
     return msgspec.structs.replace(
-        record, **told, answer_json=_merged_answer(record, trace), latency_ms=_latency(record.latency_ms, trace)
+        record,
+        **values,
+        answer_json=_filled_answer(record, trace),
+        latency_ms=_filled_latency(record.latency_ms, trace),
     )
 
 
-def _documents(record: Record, found: Retrieved) -> dict[str, Any]:
-    """Ids and scores, where they cannot contradict what the record knows of the documents."""
-    ids = ids_of(found.final)
+def _consistent_documents(record: Record, retrieved: Retrieved) -> dict[str, Any]:
+    """Ids and scores, where they agree with what the record knows of the documents."""
+    ids = ids_of(retrieved.final)
     if record.retrieved_ids is None:
-        known = next((len(held) for held in (record.contexts, record.scores) if held is not None), None)
-        fits = ids is not None and known in (None, len(ids))
+        size = next((len(column) for column in (record.contexts, record.scores) if column is not None), None)
+        consistent = ids is not None and size in (None, len(ids))
     else:
-        fits = ids == record.retrieved_ids
-    return {"retrieved_ids": ids, "scores": scores_of(found.final)} if fits else {}
+        consistent = ids == record.retrieved_ids
+    return {"retrieved_ids": ids, "scores": scores_of(retrieved.final)} if consistent else {}
 
 
-def _contexts(record: Record, found: Retrieved) -> list[str] | None:
-    fits = record.retrieved_ids is None or record.retrieved_ids == ids_of(found.final)
-    return texts_of(found.final) if fits else None
+def _consistent_contexts(record: Record, retrieved: Retrieved) -> list[str] | None:
+    consistent = record.retrieved_ids is None or record.retrieved_ids == ids_of(retrieved.final)
+    return texts_of(retrieved.final) if consistent else None
 
 
-def _merged_answer(record: Record, trace: Trace) -> Answer | None:
-    """The answer, each part by whoever knows it; citations of another claim are none of this one."""
-    mine = record.answer_json
-    if record.facts is not None or record.error is not None or record.ended not in (None, _CUT):
-        return mine
-    theirs = answer(trace)
-    if theirs is None or mine is None:
-        return mine or theirs
-    if mine.claim is None:
-        return Answer(theirs.claim, theirs.citations if mine.citations is None else mine.citations)
-    same = mine.citations is None and mine.claim == theirs.claim
-    return Answer(mine.claim, theirs.citations) if same else mine
+def _filled_answer(record: Record, trace: Trace) -> Answer | None:
+    """The answer with unknown parts filled in; citations of another claim are not used."""
+    own = record.answer_json
+    if record.facts is not None or record.error is not None or record.ended not in (None, _TRUNCATED):
+        return own
+    other = answer(trace)
+    if other is None or own is None:
+        return own or other
+    if own.claim is None:
+        return Answer(other.claim, other.citations if own.citations is None else own.citations)
+    same_claim = own.citations is None and own.claim == other.claim
+    return Answer(own.claim, other.citations) if same_claim else own
 
 
-def _latency(mine: Latency | None, trace: Trace) -> Latency:
-    theirs = fields.latency(trace)
-    if mine is None:
-        return theirs
+def _filled_latency(own: Latency | None, trace: Trace) -> Latency:
+    other = fields.latency(trace)
+    if own is None:
+        return other
     stages = ("total", "retrieve", "generate")
-    told = {stage: getattr(theirs, stage) for stage in stages if getattr(mine, stage) is None}
-    return msgspec.structs.replace(mine, **told)
+    filled = {stage: getattr(other, stage) for stage in stages if getattr(own, stage) is None}
+    return msgspec.structs.replace(own, **filled)
 
 
 SLACK: Final = 5_000_000
-"""Nanoseconds a span may reach beyond its request: ragmon reads other clocks than the SDK."""
+"""The nanoseconds a span may extend beyond its request: ragmon and the SDK read different clocks."""
 
 
 def per_request(spans: Iterable[Span]) -> list[Trace]:
-    """The requests in a trace: one for each root of ragmon's, else one for each workflow that is one by itself.
+    """Split a trace into requests: one per root of ragmon, else one per workflow that is a request by itself.
 
-    Turns of a session may share a trace, or a batch of questions; their documents and answers are not to be mixed.
+    The turns of a session or the questions of a batch may share a trace; their documents and answers must not be mixed.
 
     Args:
         spans: All spans of one trace.
 
     Returns:
-        With several roots of ragmon's: each root, what lies in it by its parents, and what happened in its time and in
-        no other root's; what fits several requests belongs to none. Without one, and where every outermost span is a
-        workflow that retrieved and answered, or failed: each of them with what lies in it. Else the trace as a whole.
+        With several roots of ragmon: each root, its descendants, and the spans within its time and that of no other
+        root; a span that fits several requests belongs to none. Without such a root, if every outermost span is a
+        workflow that retrieved and answered, or failed: each of them with its descendants. Otherwise the trace as a
+        whole.
     """
     trace = Trace(spans)
     roots = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
     if roots:
-        return [trace] if len(roots) == 1 else _around(roots, trace)
+        return [trace] if len(roots) == 1 else _split_by_roots(roots, trace)
     if len(trace.outermost) > 1:
-        turns = [Trace([flow, *trace.inside(flow)]) for flow in trace.outermost]
+        turns = [Trace([workflow, *trace.inside(workflow)]) for workflow in trace.outermost]
         if all(map(_is_request, trace.outermost, turns)):
             return turns
     return [trace]
 
 
-def _around(roots: list[Span], trace: Trace) -> list[Trace]:
+def _split_by_roots(roots: list[Span], trace: Trace) -> list[Trace]:
     requests = {root.span_id: [root] for root in roots}
-    times = _Times(roots)
+    intervals = _RootIntervals(roots)
     for span in trace.spans:
         if span.span_id not in requests:
             owner = next((span_id for span_id in trace.above(span) if span_id in requests), None)
-            owner = times.only(span) if owner is None else owner
+            owner = intervals.only(span) if owner is None else owner
             if owner is not None:
                 requests[owner].append(span)
-    return [Trace(held) for held in requests.values()]
+    return [Trace(members) for members in requests.values()]
 
 
-class _Times:
-    """When requests ran: which of many one span fell into is found without looking at all of them.
+class _RootIntervals:
+    """The time intervals of root spans; finds the only one that contains a span without a search through all of them.
 
     Args:
-        roots: Their roots, in the order they started.
+        roots: The roots, in the order of their start times.
     """
 
     def __init__(self, roots: list[Span]) -> None:
         self._starts = [root.start_ns for root in roots]
-        self._last: list[tuple[Span, Span | None]] = []
-        """Of the roots up to each, the one that ended last, and the next before it."""
+        self._latest_ends: list[tuple[Span, Span | None]] = []
+        """Per root: the latest and the second latest to end, among the roots up to this one."""
         for root in roots:
-            last, second = self._last[-1] if self._last else (None, None)
-            if last is None or root.end_ns > last.end_ns:
-                last, second = root, last
+            latest, second = self._latest_ends[-1] if self._latest_ends else (None, None)
+            if latest is None or root.end_ns > latest.end_ns:
+                latest, second = root, latest
             elif second is None or root.end_ns > second.end_ns:
                 second = root
-            self._last.append((last, second))
+            self._latest_ends.append((latest, second))
 
     def only(self, span: Span) -> str | None:
-        """The root in whose time a span happened; None where it is none's, or several's."""
-        started = bisect_right(self._starts, span.start_ns + SLACK)
-        if not started:
+        """The id of the only root whose interval contains the span; None where there is none, or several."""
+        count = bisect_right(self._starts, span.start_ns + SLACK)
+        if not count:
             return None
-        last, second = self._last[started - 1]
-        ended = span.end_ns - SLACK
-        return last.span_id if last.end_ns >= ended and (second is None or second.end_ns < ended) else None
+        latest, second = self._latest_ends[count - 1]
+        end_ns = span.end_ns - SLACK
+        return latest.span_id if latest.end_ns >= end_ns and (second is None or second.end_ns < end_ns) else None
 
 
-def _is_request(flow: Span, turn: Trace) -> bool:
-    """Whether a workflow is a request by itself: parts of one retrieve, rewrite, or put together what others found."""
-    if not turn.role(flow) & Role.WORKFLOW:
+def _is_request(workflow: Span, turn: Trace) -> bool:
+    """Whether a workflow is a request by itself, not only the retrieval, the rewriting or the answering part of one."""
+    if not turn.role(workflow) & Role.WORKFLOW:
         return False
     answered = turn.having(Role.GENERATION) or answer(turn) is not None
-    return flow.failed or bool(turn.steps and answered)
+    return workflow.failed or bool(turn.steps and answered)
 
 
 _decode = msgspec.json.Decoder(Record).decode
@@ -207,17 +210,17 @@ def to_record(
     service: str | None = None,
     build: str | None = None,
 ) -> Mapped:
-    """The record of one request.
+    """Convert the spans of one request to a record.
 
-    A root span of ragmon's is the whole record; the other spans fill what it lacks. Without one the request is read
-    off the spans other instrumentations left: OpenTelemetry's GenAI conventions, OpenInference, OpenLLMetry, TruLens.
+    A root span of ragmon is the whole record; the other spans fill its unknown fields. Without one, the record is read
+    from the spans of other instrumentations: OpenTelemetry's GenAI conventions, OpenInference, OpenLLMetry, TruLens.
 
     Args:
-        spans: All of the request's spans, in any order, or as `per_request` gives them.
-        id_from: Where a document's id is, `("metadata", "chunk_id")`; None tries its own id, then the metadata's id,
-            chunk_id and doc_id.
-        content_hash: Call documents without an id by the first 16 hex digits of their text's SHA-256.
-        merge: What several independent retrievals make.
+        spans: All of the request's spans, in any order, or an element of the result of `per_request`.
+        id_from: The location of a document's id, `("metadata", "chunk_id")`; None tries its own id, then the metadata's
+            id, chunk_id and doc_id.
+        content_hash: Whether a document without an id gets the first 16 hex digits of its text's SHA-256 as its id.
+        merge: How several independent retrievals become one list.
         pipeline: The pipeline's name; None takes the workflow's, then the service's.
         service: The service's name (`service.name`).
         build: The application's version (`service.version`).
@@ -230,17 +233,17 @@ def to_record(
         ('Is it?', ['d1', 'd2'], {'answer_json': 'no_answer'})
     """
     trace = spans if isinstance(spans, Trace) else Trace(spans)
-    own = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
-    if own:
-        record = own_record(own[0].attributes[semconv.RAGMON_RECORD], own[0].trace_id, own[0].end_ns)
+    own_spans = [span for span in trace.spans if semconv.RAGMON_RECORD in span.attributes]
+    if own_spans:
+        record = own_record(own_spans[0].attributes[semconv.RAGMON_RECORD], own_spans[0].trace_id, own_spans[0].end_ns)
         if isinstance(record, str):
             return Mapped(None, record)
         filled = fill(record, trace.spans, id_from=id_from, content_hash=content_hash, merge=merge)
         return Mapped(*_bounded(filled))
     if not trace.is_rag:
         return Mapped(None, NOT_RAG)
-    found = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
-    failed, ids = fields.error(trace), ids_of(found.final)
+    retrieved = Retrievals(trace, DocumentReader(id_from, content_hash)).read(merge)
+    error_type, ids = fields.error(trace), ids_of(retrieved.final)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=trace.spans[0].trace_id,
@@ -250,31 +253,31 @@ def to_record(
         qid=fields.qid(trace),
         q=question(trace),
         retrieved_ids=ids,
-        candidate_ids=ids_of(found.candidates),
-        scores=scores_of(found.final),
-        contexts=texts_of(found.final),
-        answer_json=_cited_answer(trace, ids) if failed is None else None,
-        error=failed,
+        candidate_ids=ids_of(retrieved.candidates),
+        scores=scores_of(retrieved.final),
+        contexts=texts_of(retrieved.final),
+        answer_json=_cited_answer(trace, ids) if error_type is None else None,
+        error=error_type,
         latency_ms=fields.latency(trace),
         build=build,
         session=fields.session(trace),
         exported=(trace.root or trace.spans[0]).sampled,
         measures=judge_scores(trace.spans),
     )
-    # What nobody recorded is unknown; an answer that was empty is recorded as one.
+    # An answer that was not recorded is unknown; an empty answer is recorded as one.
     record.partial = record.answer_json is None and record.error is None
-    kept, reason, odd = _bounded(record)
-    return Mapped(kept, reason, {**_missing(record, trace, found.final), **odd})
+    kept, reason, out_of_range = _bounded(record)
+    return Mapped(kept, reason, {**_missing(record, trace, retrieved.final), **out_of_range})
 
 
 def _bounded(record: Record) -> tuple[Record, str, Mapping[str, str]]:
-    """A record without what is out of range, and what that is, as they are told."""
-    kept, odd = bounded(record)
-    return kept, "", odd
+    """A record without values out of range, an empty reason, and the reasons for the removed values by field."""
+    kept, reasons = bounded(record)
+    return kept, "", reasons
 
 
 def incomplete(mapped: Mapped) -> Mapped:
-    """A request of which spans are missing: its documents are unknown, and what was said is not known to be all."""
+    """Mark a request with missing spans: its documents become unknown, and its record partial."""
     if mapped.record is None:
         return mapped
     documents = dict.fromkeys(("retrieved_ids", "candidate_ids", "scores", "contexts"))
@@ -283,20 +286,20 @@ def incomplete(mapped: Mapped) -> Mapped:
 
 
 def _cited_answer(trace: Trace, ids: Sequence[str] | None) -> Answer | None:
-    """What was answered; where it has no list of citations, the marks in its text are one."""
-    said = answer(trace)
-    if said is None or said.claim is None or said.citations is not None or not ids:
-        return said
-    return Answer(claim=said.claim, citations=numeric_citations(said.claim, ids))
+    """The answer; without a list of citations, the numeric marks in its text become one."""
+    recorded = answer(trace)
+    if recorded is None or recorded.claim is None or recorded.citations is not None or not ids:
+        return recorded
+    return Answer(claim=recorded.claim, citations=numeric_citations(recorded.claim, ids))
 
 
 def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
-    """The record on a root span of ragmon's, or why it cannot be read.
+    """The record on a root span of ragmon, or the reason why it cannot be read.
 
     Args:
-        line: What the span carries as its record.
+        line: The span's attribute with the record.
         trace_id: The span's trace, 32 hex digits.
-        end_ns: When the span ended, nanoseconds since the epoch.
+        end_ns: The end time of the span, nanoseconds since the epoch.
     """
     try:
         record = _decode(line) if isinstance(line, str) else None
@@ -304,7 +307,7 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
         return constants.INVALID_SCHEMA
     except RecursionError:
         return constants.DEPTH
-    except ValueError:  # msgspec's own errors, and text without a UTF-8 form
+    except ValueError:  # msgspec's own errors, and text that UTF-8 cannot encode
         return constants.MALFORMED_JSON
     if record is None or record.v != constants.CONTRACT_VERSION or record.kind is not None:
         return constants.INVALID_SCHEMA
@@ -317,22 +320,22 @@ def own_record(line: object, trace_id: str, end_ns: int) -> Record | str:
     return record
 
 
-def _missing(record: Record, trace: Trace, found: SpanDocuments) -> dict[str, str]:
-    """Why a record's fields are unknown."""
+def _missing(record: Record, trace: Trace, documents: SpanDocuments) -> dict[str, str]:
+    """The reasons why fields of a record are unknown."""
     reasons = {}
     if record.q is None:
-        reasons["q"] = _hidden(trace)
-    if record.retrieved_ids is None and found.reason:
-        reasons["retrieved_ids"] = found.reason
+        reasons["q"] = _why_no_text(trace)
+    if record.retrieved_ids is None and documents.reason:
+        reasons["retrieved_ids"] = documents.reason
     if record.answer_json is None and record.error is None:
-        answered = trace.having(Role.GENERATION | Role.WORKFLOW)
-        reasons["answer_json"] = _hidden(trace) if answered else constants.NO_ANSWER
+        answering_spans = trace.having(Role.GENERATION | Role.WORKFLOW)
+        reasons["answer_json"] = _why_no_text(trace) if answering_spans else constants.NO_ANSWER
     return reasons
 
 
-def _hidden(trace: Trace) -> str:
-    """Why what was said in a request is unknown."""
+def _why_no_text(trace: Trace) -> str:
+    """The reason why the question or the answer of a request is unknown."""
     if any(span.dropped for span in trace.tops):
         return ATTRIBUTES_DROPPED
-    told = (value for span in trace.spans for _, value in span.attributes.items())
-    return constants.OVERSIZE if any(map(too_long, told)) else CONTENT_NOT_CAPTURED
+    values = (value for span in trace.spans for _, value in span.attributes.items())
+    return constants.OVERSIZE if any(map(too_long, values)) else CONTENT_NOT_CAPTURED

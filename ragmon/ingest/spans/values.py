@@ -1,10 +1,7 @@
-"""What was found out about a key, for the next span that has it: applications write the same few keys all day.
+"""Attribute values as they come: JSON in text, flattened lists, redacted placeholders.
 
-Lists that instrumentations flatten, an attribute for each member of an entry: `retrieval.documents.0.document.id`.
-
-They are put together by column: a list of documents has as many entries as it likes, but three or four members.
-
-Attribute values as they come: JSON in text, flattened lists, redacted placeholders.
+Instrumentations flatten lists into one attribute per member of an entry, `retrieval.documents.0.document.id`. They are
+assembled by column: a list has any number of documents, but each has only three or four members.
 """
 
 from __future__ import annotations
@@ -21,15 +18,15 @@ from ragmon.core import semconv
 from ragmon.core.text import clean
 
 KEYS: Final = 4096
-"""Keys that are remembered; who makes up more of them must not fill the memory."""
+"""The maximum number of cached keys; an application that generates keys must not fill the memory."""
 MEMO_MAX_CHARS: Final = 200
-"""Characters of a key that is remembered."""
+"""The maximum length of a cached key in characters."""
 K = TypeVar("K", str, bytes)
 T = TypeVar("T")
 
 
 class Memo(dict[K, T], Generic[K, T]):
-    """A function of a text, or of bytes, whose first results are kept.
+    """A function of text or bytes with a bounded cache: applications use the same few keys all the time.
 
     Args:
         find: The function.
@@ -41,13 +38,13 @@ class Memo(dict[K, T], Generic[K, T]):
 
     def __init__(self, find: Callable[[K], T]) -> None:
         super().__init__()
-        self._find: Callable[[K], T] = find
+        self._function: Callable[[K], T] = find
 
     def __missing__(self, key: K) -> T:
-        found = self._find(key)
+        result = self._function(key)
         if len(self) < KEYS and len(key) <= MEMO_MAX_CHARS:
-            self[key] = found
-        return found
+            self[key] = result
+        return result
 
 
 _DOCUMENTS: Final = f"{semconv.DOCUMENT}."
@@ -62,22 +59,22 @@ LISTS: Final = {
     semconv.EVALUATIONS: "evaluation.",
     semconv.TRACE_ANNOTATIONS: "annotation.",
 }
-"""The lists by name, and what may stand before the names of their members."""
+"""The lists by name, with the prefix that may precede the names of their members."""
 ABSENT: Final = object()
-"""What an entry has in place of a member it does not have."""
-_MEMBERS: Final = 64
-"""Members of an entry that are read, the first ones: every entry has a place in each column."""
-_LONGEST_PLACE: Final = 9
-"""Digits of a place in a list; a longer number is no place."""
+"""Stands for a member that an entry does not have."""
+_MAX_MEMBERS: Final = 64
+"""The maximum number of members that are read, the first ones: every entry has a value in each column."""
+_MAX_INDEX_DIGITS: Final = 9
+"""The maximum number of digits of a list index; a longer number is no index."""
 
 
 class Cell(NamedTuple):
-    """Where the value of an attribute belongs.
+    """The place of an attribute's value in a flattened list.
 
     Attributes:
         name: The list's name.
         member: The member of an entry.
-        place: The entry, from 0.
+        place: The index of the entry, from 0.
     """
 
     name: str
@@ -86,12 +83,12 @@ class Cell(NamedTuple):
 
 
 class FlattenedList(msgspec.Struct, frozen=True, gc=False):
-    """A flattened list.
+    """A flattened list, assembled by column.
 
     Attributes:
-        size: How many entries it has.
-        whole: No place before the last one is empty.
-        columns: The values of each member in the order of the entries, `ABSENT` where one has none.
+        size: The number of entries.
+        whole: Whether no index before the last one is missing.
+        columns: The values of each member in the order of the entries; `ABSENT` for an entry without the member.
     """
 
     size: int = 0
@@ -99,7 +96,7 @@ class FlattenedList(msgspec.Struct, frozen=True, gc=False):
     columns: Mapping[str, Sequence[Any]] = {}
 
     def rows(self) -> list[dict[str, Any]]:
-        """The entries in their order."""
+        """The entries in order."""
         return [
             {member: column[row] for member, column in self.columns.items() if column[row] is not ABSENT}
             for row in range(self.size)
@@ -107,10 +104,10 @@ class FlattenedList(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupedAttributes(dict[str, Any]):
-    """Attributes whose flattened lists stand apart: whoever read them has put those together.
+    """Attributes whose flattened lists are already assembled.
 
     Args:
-        alone: The attributes that are part of no list.
+        alone: The attributes that belong to no list.
         lists: The lists by name.
     """
 
@@ -121,23 +118,23 @@ class GroupedAttributes(dict[str, Any]):
         self.lists = lists
 
 
-_NONE: Final = FlattenedList()
+_EMPTY_LIST: Final = FlattenedList()
 
 
 def flattened(attributes: Mapping[str, Any], name: str) -> FlattenedList:
-    """The list of a name, one of `LISTS`; it has no entries where there is none.
+    """The list with one of the names in `LISTS`; empty where there is none.
 
     >>> flattened({"retrieval.documents.0.document.id": "a", "input.value": "Is it?"}, "retrieval.documents").rows()
     [{'id': 'a'}]
     """
     if isinstance(attributes, GroupedAttributes):
-        return attributes.lists.get(name, _NONE)
+        return attributes.lists.get(name, _EMPTY_LIST)
     cells = ((cell, key) for key in attributes if (cell := CELLS[key]) is not None and cell.name == name)
     return table((cell, attributes[key]) for cell, key in cells)
 
 
 def listed(held: Mapping[str, Any], name: str) -> FlattenedList:
-    """The list of any name: what follows `name.N.` in the keys are the members.
+    """The list with any name; its members are what follows `name.N.` in the keys.
 
     >>> listed({"parts.1.text": "b", "parts.0.text": "a", "parts.x": 1, "part": 2}, "parts").rows()
     [{'text': 'a'}, {'text': 'b'}]
@@ -146,63 +143,63 @@ def listed(held: Mapping[str, Any], name: str) -> FlattenedList:
 
 
 def table(cells: Iterable[tuple[Cell, Any]]) -> FlattenedList:
-    """The values of a list put together."""
+    """Assemble the values of a list."""
     columns: dict[str, dict[int, Any]] = {}
-    for (_, member, place), value in cells:
-        if member in columns or len(columns) < _MEMBERS:
-            columns.setdefault(member, {})[place] = value
+    for (_, member, index), value in cells:
+        if member in columns or len(columns) < _MAX_MEMBERS:
+            columns.setdefault(member, {})[index] = value
     if not columns:
-        return _NONE
-    places = sorted(set().union(*columns.values()))
-    whole = places[-1] == len(places) - 1
-    filled = {name: [column.get(place, ABSENT) for place in places] for name, column in columns.items()}
-    return FlattenedList(len(places), whole, filled)
+        return _EMPTY_LIST
+    indexes = sorted(set().union(*columns.values()))
+    whole = indexes[-1] == len(indexes) - 1
+    filled = {name: [column.get(index, ABSENT) for index in indexes] for name, column in columns.items()}
+    return FlattenedList(len(indexes), whole, filled)
 
 
 def _cell(key: str, name: str) -> Cell | None:
     if not key.startswith(f"{name}."):
         return None
-    place, _, member = key[len(name) + 1 :].partition(".")
-    if not (place.isascii() and place.isdigit() and len(place) <= _LONGEST_PLACE):
+    index, _, member = key[len(name) + 1 :].partition(".")
+    if not (index.isascii() and index.isdigit() and len(index) <= _MAX_INDEX_DIGITS):
         return None
-    return Cell(name, member.removeprefix(LISTS.get(name, "")), int(place))
+    return Cell(name, member.removeprefix(LISTS.get(name, "")), int(index))
 
 
-def _known(key: str) -> Cell | None:
+def _cell_of(key: str) -> Cell | None:
     return next((cell for name in LISTS if (cell := _cell(key, name)) is not None), None)
 
 
-CELLS: Final = Memo(_known)
-"""Where attributes belong that are part of one of the lists, by their keys; None where one is part of none."""
+CELLS: Final = Memo(_cell_of)
+"""The place of an attribute in one of the lists, by its key; None where it belongs to none."""
 
 
 REDACTED: Final = "__REDACTED__"
-"""What OpenInference writes in place of what it was told to hide."""
+"""OpenInference's placeholder for redacted values."""
 MAX_TEXT_CHARS: Final = 1 << 20
-"""Characters of an attribute's text that is decoded; what is longer stays a text. A thousand documents of a page each
-are as long; what is decoded takes up to twenty times its room."""
-_STARTS: Final = frozenset('{["-0123456789')
-_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
-"""JSON that starts like words. To let the decoder find out that a sentence is no JSON takes longer than most JSON."""
-_OBJECTS: Final = frozenset("{[")
+"""The maximum length of a text that is decoded as JSON; a longer one stays text. A thousand documents of one page have
+this length; the decoded value takes up to twenty times the memory."""
+_JSON_STARTS: Final = frozenset('{["-0123456789')
+_JSON_WORDS: Final = frozenset({"true", "false", "null", "NaN", "Infinity"})
+"""JSON values that look like words. Decoding a sentence only to see that it is no JSON takes longer than most JSON."""
+_BRACKETS: Final = frozenset("{[")
 _OPENINGS: Final = ('{"', '[{"', '["', "[[")
-_NESTED: Final = 5
-"""How deep a text may lie in the parts of a message."""
+_MAX_PART_DEPTH: Final = 5
+"""The maximum depth of a text in the parts of a message."""
 _NO_MEMBERS: Final[Mapping[str, Any]] = MappingProxyType({})
-_UNSAID: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
-"""Parts of a message that nobody said to anybody."""
+_NOT_CONTENT: Final = ("reasoning", "thinking", "tool_call", "tool_call_response", "tool_use", "tool_result")
+"""The types of message parts that are not part of the text."""
 _decode = msgspec.json.Decoder().decode
 
 
 def decode(text: Any) -> Any:
-    """What a JSON text holds; None where it is none, as where a limit cut it off, and where it is too long.
+    """Decode a JSON text; None where it is no JSON, was cut off by a limit, or is too long.
 
     >>> decode('{"score": NaN}'), decode('[1, 2'), decode(7)
     ({'score': nan}, None, None)
     """
     if not isinstance(text, str) or len(text) > MAX_TEXT_CHARS:
         return None
-    if text.lstrip()[:1] not in _STARTS and text.strip() not in _WORDS:
+    if text.lstrip()[:1] not in _JSON_STARTS and text.strip() not in _JSON_WORDS:
         return None
     try:
         return _decode(text)
@@ -213,7 +210,7 @@ def decode(text: Any) -> Any:
 
 
 def _lenient(text: str) -> Any:
-    """JSON as Python writes it, ten times as slowly: with NaN and infinities, with halves of surrogate pairs."""
+    """Decode JSON as Python writes it, with NaN, infinities and half surrogate pairs; takes ten times as long."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -221,29 +218,29 @@ def _lenient(text: str) -> Any:
 
 
 def opened(value: Any) -> Any:
-    """A mapping or list, be it written as JSON; anything else as it is.
+    """Decode a mapping or list that is written as JSON; anything else stays unchanged.
 
     >>> opened('["a"]'), opened("[sic]"), opened('"quoted"')
     (['a'], '[sic]', '"quoted"')
     """
     if is_json(value):
-        found = decode(value)
-        return value if found is None else found
+        decoded = decode(value)
+        return value if decoded is None else decoded
     return list(value) if isinstance(value, tuple) else value
 
 
 def is_json(value: Any) -> bool:
     """Whether a value is text that starts like a JSON object or array."""
-    return isinstance(value, str) and value.lstrip()[:1] in _OBJECTS
+    return isinstance(value, str) and value.lstrip()[:1] in _BRACKETS
 
 
 def too_long(value: Any) -> bool:
-    """Whether a value is JSON that was not decoded for its length."""
+    """Whether a value is JSON that was not decoded because of its length."""
     return isinstance(value, str) and len(value) > MAX_TEXT_CHARS and is_json(value)
 
 
 def cut_off(value: Any) -> bool:
-    """Whether a text is JSON that a limit on its length cut off, not the words of somebody.
+    """Whether a text is JSON that was cut off by a limit on its length, not a sentence.
 
     >>> cut_off('{"answer": "Ye'), cut_off("[sic] Yes."), cut_off('{"answer": "Yes."}')
     (True, False, False)
@@ -252,22 +249,22 @@ def cut_off(value: Any) -> bool:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """The members of an object, be it written as JSON; anything else has none."""
+    """The members of an object, which may be written as JSON; empty for anything else."""
     if value is None:
         return _NO_MEMBERS
-    found = opened(value)
-    return found if type(found) is dict or isinstance(found, Mapping) else _NO_MEMBERS
+    decoded = opened(value)
+    return decoded if type(decoded) is dict or isinstance(decoded, Mapping) else _NO_MEMBERS
 
 
 def plain(value: Any) -> str | None:
-    """A text attribute; None where there is none, or where it was hidden."""
+    """The text of an attribute; None where it is no text, or redacted."""
     if type(value) is str and value.isascii():
         return None if value == REDACTED else value
     return clean(value) if isinstance(value, str) and value != REDACTED else None
 
 
 def number(value: Any) -> float | None:
-    """A finite number, be it written as text.
+    """A finite number, which may be written as text; None for anything else.
 
     >>> number("0.5"), number(True), number("nan")
     (0.5, None, None)
@@ -277,19 +274,19 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (float, int, str)):
         return None
     try:
-        found = float(value)
+        converted = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return converted if math.isfinite(converted) else None
 
 
 def count(value: Any) -> int:
-    """A number of things; 0 where it says none."""
+    """A count; 0 where the value is no integer."""
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-def text_of(value: Any, depth: int = _NESTED) -> str | None:
-    """The text of a message's content: itself, a number written out, or what its parts say."""
+def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
+    """The text of a message's content: a text, a number as text, or the texts of its parts."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, bool) or not depth:
@@ -299,14 +296,14 @@ def text_of(value: Any, depth: int = _NESTED) -> str | None:
     if isinstance(value, list | tuple):
         texts = [text for part in value if (text := text_of(part, depth - 1)) is not None]
         return "".join(texts) if texts else None
-    if isinstance(value, Mapping) and value.get("type") not in _UNSAID:
-        said = (text_of(value.get(name), depth - 1) for name in ("content", "text", "parts"))
-        return next((text for text in said if text is not None), None)
+    if isinstance(value, Mapping) and value.get("type") not in _NOT_CONTENT:
+        member_texts = (text_of(value.get(name), depth - 1) for name in ("content", "text", "parts"))
+        return next((text for text in member_texts if text is not None), None)
     return None
 
 
 def as_id(value: Any) -> str | None:
-    """An id: text, or a whole number written out; nothing else is one.
+    """An id: text, or an integer as text; None for anything else.
 
     >>> as_id("a"), as_id(7), as_id(True), as_id(""), as_id(7.0)
     ('a', '7', None, None, None)
