@@ -42,7 +42,7 @@ TYPES: Final[Mapping[Any, str]] = {
 WIDTH: Final = 100
 """Columns of a help text."""
 _COLUMNS: Final = "| key | type | default | what it does |\n|---|---|---|---|\n"
-_ENTRY: Final = re.compile(r"([a-z_, ]+): (.*)")
+_ENTRY: Final = re.compile(r"([a-z0-9_, ]+): (.*)")
 
 
 def configuration() -> str:
@@ -173,7 +173,7 @@ def _toml(value: Any) -> str:
 
 
 def _summary(model: type[Table]) -> str:
-    return (inspect.getdoc(model) or "").partition("\n\n")[0].replace("\n", " ")
+    return (inspect.getdoc(model) or "").partition("\n\nAttributes:")[0].replace("\n\n", " ").replace("\n", " ")
 
 
 def _notes(model: type[Table]) -> dict[str, str]:
