@@ -254,7 +254,7 @@ class Erasure:
         records, labels: Lines that were removed from those rows.
         spans: Spans that were removed from pending requests.
         quarantined: Quarantined requests that were changed or deleted.
-        states: Checkpoints that held labels of the traces.
+        states: Checkpoints that were changed or deleted.
         wiped: The bytes are off the disk. If not, another process was reading all the time: run the erasure again.
         unread: Damaged journals set aside earlier. They may still hold the data, and can only be deleted as a whole.
     """

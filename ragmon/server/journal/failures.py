@@ -21,13 +21,13 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import is_forgotten
 
 LONGEST: Final = 1000
-"""The most failures on a page."""
+"""Maximum number of failures on a page."""
 SERIES: Final = 4096
-"""The most series; beyond it, new builds and index hashes are counted as `OTHER`."""
+"""Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
 SLICES: Final = "slices"
 """The key in `facts` of the slices a request belongs to."""
 LOOKED_AT: Final = 20_000
-"""The most failures read for one page of a slice; the next page continues there."""
+"""Maximum number of failures read for one page of a slice; the next page continues there."""
 _ALL: Final = ""
 """The metric name under which every failure is indexed."""
 _BATCH: Final = 500
@@ -175,7 +175,7 @@ def delete(connection: sqlite3.Connection, where: str, *values: Any) -> None:
         where: A condition on the columns of `failures`.
         values: The parameters of the condition.
     """
-    select = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_BATCH}"  # noqa: S608 - ours
+    select = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_BATCH}"  # noqa: S608 - no user input
     while batch := connection.execute(select, values).fetchall():
         entries = (
             (metric, series, ts, seq, place)
@@ -219,7 +219,7 @@ def _series(connection: sqlite3.Connection, query: FailureQuery) -> list[int]:
     filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
     conditions = {name: value for name, value in filters.items() if value is not None}
     where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
-    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions)  # noqa: S608 - ours
+    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions)  # noqa: S608 - no user input
     return [series_id for series_id, source in rows if not query.sources or source in query.sources]
 
 

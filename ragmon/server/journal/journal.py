@@ -201,7 +201,7 @@ class JournalBatch:
 class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
-    Reads through this class are for the start, before anything is written; later use `open_readonly`.
+    Read through it only at the start, before anything is written; later use `open_readonly`.
 
     Args:
         folder: The folder of the journal; created for this user alone if there is none.
@@ -227,8 +227,8 @@ class Journal(JournalReaderBase):
         self.set_aside: Path | None = None
         self._clock = clock
         self._tail = HighWaterMark()
-        self._writes = False
-        self._lost = False
+        self._is_writing = False
+        self._is_lost = False
         self._carried_keys: set[bytes] = set()
         self._version = 0
         with translate_file_errors(self.path):
@@ -275,7 +275,7 @@ class Journal(JournalReaderBase):
         """
         with suppress(sqlite3.Error):
             self._connection.close()
-        self._lost = True
+        self._is_lost = True
         self._carried_keys = self._keys.held()
         self.set_aside = files.quarantine_file(self.path, self._clock())
         self._continue_in_new_file()
@@ -284,7 +284,7 @@ class Journal(JournalReaderBase):
     def _continue_in_new_file(self) -> None:
         """Start a new file; row numbers continue, and recent keys are carried over."""
         self._open()
-        self._lost = False
+        self._is_lost = False
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self._tail)
             self._keys.take_over(self._carried_keys)
@@ -297,7 +297,7 @@ class Journal(JournalReaderBase):
         Raises:
             JournalError: It could not be written; it was rolled back.
         """
-        if self._lost:
+        if self._is_lost:
             self._continue_in_new_file()
         batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
         with self._transaction():
@@ -312,9 +312,9 @@ class Journal(JournalReaderBase):
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        if self._writes:
+        if self._is_writing:
             raise RuntimeError("the journal is being written to: one transaction at a time")
-        self._writes = True
+        self._is_writing = True
         try:
             with translate_errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -328,7 +328,7 @@ class Journal(JournalReaderBase):
                 self._connection.rollback()
             raise
         finally:
-            self._writes = False
+            self._is_writing = False
 
     def recent(self) -> Iterator[bytes]:
         """The unique parts of the most recent keys, in no order: some hundred thousand."""

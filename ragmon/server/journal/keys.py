@@ -21,7 +21,7 @@ FRESH: Final = 1 << 16
 _SETTLED_AT_ONCE: Final = 1 << 13
 _DELETED_AT_ONCE: Final = 1 << 13
 _LOOKUP_BATCH: Final = 256
-_FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - ours
+_FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - no user input
 _PREFIX: Final = 5
 """Bytes of the time step before the id; for steps of ten seconds, four are enough until the year 10000."""
 
@@ -63,7 +63,7 @@ class Keys:
         """End the growing generation; it is sorted into the table next. `last` is the number of its last claim."""
         self._settling, self._growing = self._growing, set()
         self._queue = sorted(self._settling)
-        self._place = 0
+        self._position = 0
         self._last = last
 
     def undone(self) -> None:
@@ -113,19 +113,17 @@ class Keys:
 
     def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
         """The subset of the keys that is in the table."""
-        found: set[bytes] = set()
+        stored: set[bytes] = set()
         for start in range(0, len(keys), _LOOKUP_BATCH):
             batch = keys[start : start + _LOOKUP_BATCH]
-            parameters = (
-                *batch,
-                *[b""] * (_LOOKUP_BATCH - len(batch)),
-            )  # padded, so that the same statement serves any number of keys
-            found.update(key for (key,) in self._connection.execute(_FIND, parameters))
-        return found
+            # Padded, so that the same statement serves any number of keys.
+            parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
+            stored.update(key for (key,) in self._connection.execute(_FIND, parameters))
+        return stored
 
     def _settle(self, limit: int) -> None:
         """Put the next keys of the previous generation into the table; delete its claims when all keys are there."""
-        begin = self._place + self._settled
+        begin = self._position + self._settled
         keys = self._queue[begin : begin + limit]
         self._connection.executemany("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys, strict=True))
         self._settled += len(keys)
@@ -137,7 +135,7 @@ class Keys:
     def kept(self) -> None:
         """Apply the changes of a transaction that was committed."""
         self._growing |= self._new
-        self._place += self._settled
+        self._position += self._settled
         self._steps |= {int.from_bytes(prefix, "big") for prefix in self._settled_steps}
         if self._is_complete:
             (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM claims").fetchone()

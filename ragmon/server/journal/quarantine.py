@@ -162,9 +162,8 @@ def _open(path: Path) -> mmap:
     with suppress(OSError):
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(
-                file, 0, SIZE
-            )  # on a full disk, a store into an unallocated block would kill the process
+            # On a full disk, a store into an unallocated block would kill the process.
+            os.posix_fallocate(file, 0, SIZE)
             return mmap(file, SIZE)
         finally:
             os.close(file)
@@ -172,9 +171,9 @@ def _open(path: Path) -> mmap:
 
 
 MOST: Final = 100
-"""The most requests in the quarantine; the oldest are deleted, but stay counted."""
+"""Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
 LARGEST: Final = 16 << 20
-"""The most bytes in the quarantine; a larger single request is kept without its content."""
+"""Maximum bytes in the quarantine; a larger single request is kept without its content."""
 ASSEMBLING: Final = "assembling"
 SCORING: Final = "scoring"
 READING: Final = "reading"

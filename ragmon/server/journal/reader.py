@@ -25,7 +25,7 @@ from ragmon.server.journal.failures import FailurePage, FailureQuery, page
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.schema import TRACE_ID, checksum
 
-_TOGETHER: Final = 500
+_LOOKUP_BATCH: Final = 500
 """Ids in one query: SQLite accepts some thousand parameters."""
 
 
@@ -112,9 +112,9 @@ class HighWaterMark(NamedTuple):
 def finished_traces(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:
     """The finished traces among the ids: id, time, and whether its spans became records."""
     remaining = iter(trace_ids)
-    while batch := list(islice(remaining, _TOGETHER)):
+    while batch := list(islice(remaining, _LOOKUP_BATCH)):
         params = ", ".join("?" * len(batch))
-        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({params})"  # noqa: S608 - ours
+        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({params})"  # noqa: S608 - no user input
         yield from connection.execute(find, batch)
 
 
@@ -187,7 +187,7 @@ class JournalReaderBase:
         return translate_errors_of(self.path, map(QuarantinedRequest._make, self._each(columns, "quarantined", 0)))
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
-        select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - ours
+        select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - no user input
         while (row := self._connection.execute(select, (after,)).fetchone()) is not None:
             after = row[0]
             yield row

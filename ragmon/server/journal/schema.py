@@ -200,7 +200,7 @@ def _replace(connection: sqlite3.Connection, create: Create, table: str, rows: I
     connection.execute(f"ALTER TABLE {table} RENAME TO {_OLD_PREFIX}{table}")
     create(table)
     for row in rows:
-        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - ours
+        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - no user input
     connection.execute(f"DROP TABLE {_OLD_PREFIX}{table}")
 
 
@@ -238,7 +238,7 @@ def _convert_checkpoints(connection: sqlite3.Connection) -> None:
 def _bodies(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
     select_done = "SELECT 1 FROM assembled WHERE trace_id = ?"
     lowest = "lowest" if "lowest" in _columns(connection, "old_bodies") else "0"
-    query = f"SELECT seq, arrival, form, {lowest}, body FROM old_bodies ORDER BY seq"  # noqa: S608 - ours
+    query = f"SELECT seq, arrival, form, {lowest}, body FROM old_bodies ORDER BY seq"  # noqa: S608 - no user input
     for seq, arrival, form, threshold, body in connection.execute(query):
         kept = (trace_id for trace_id in _waiting_traces(form, body) if _sampling_draw(trace_id) >= threshold)
         waits = b"".join(

@@ -25,7 +25,7 @@ _MIN_WAL: Final = 1 << 18
 _WAL_SHARE: Final = 16
 """The write-ahead log may be one in so many parts of the journal."""
 _MAX_WAL_GROWTH: Final = 2
-"""The most times its limit that the log counts: so large it is just after a large row was written."""
+"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
 
 # For an empty file only; journal_mode is last, because setting it writes the other two to the file.
 _LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")

@@ -18,7 +18,7 @@ from ragmon.monitor.log import complain
 from ragmon.server.receiver.connection import Connection
 
 CONNECTIONS: Final = 400
-"""The most concurrent connections of a port, if the process may open enough files."""
+"""Maximum number of concurrent connections of a port, if the process may open enough files."""
 OWN_FILES: Final = 64
 """Files a server opens besides connections: the journal, event loops, listening sockets, its own outgoing requests."""
 SPARE_FILES: Final = 32
@@ -30,13 +30,13 @@ _ADMIN_SHARE: Final = 8
 _RETRY: Final = 0.25
 """Seconds until the next attempt after a connection could not be accepted."""
 _MAX_HANDSHAKES: Final = 128
-"""The most concurrent TLS handshakes of a port: each takes 80 KiB, of which the allocator frees little."""
+"""Maximum number of concurrent TLS handshakes of a port: each takes 80 KiB, of which the allocator frees little."""
 _TLS_BUFFER: Final = 1 << 14
 """Bytes of the buffer of a TLS connection: one TLS record. asyncio's 256 KiB each make 100 MiB for all connections."""
 
 
 class ConnectionShares(NamedTuple):
-    """The most concurrent connections of the ports of a process.
+    """Maximum numbers of concurrent connections of the ports of a process.
 
     Attributes:
         write: Each of the two write ports.
@@ -79,7 +79,7 @@ class Acceptor:
         place: The listening socket.
         make: Creates the protocol of a connection.
         name: The key of `[serve]` with the address.
-        most: The most concurrent connections, those in a handshake included.
+        most: Maximum number of concurrent connections, those in a handshake included.
         connections: The connections whose handshake is done.
         tls: The TLS context; None for plain text.
         handshake: Timeout of the TLS handshake in seconds.

@@ -59,7 +59,7 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._phase: str | None = None
-        self._until = inf  # on the loop's clock
+        self._phase_end = inf  # on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self.waiting_since: float | None = None
@@ -68,7 +68,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for headers."""
         self._raw_transport = transport
-        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
+        super().connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]
         self._start_phase()
 
     def end(self) -> None:
@@ -162,18 +162,18 @@ class Connection(H11Protocol):
         deadline = self.rules.limits.deadline
         # The application enforces the body's deadline with a response; this longer one applies if it does not read.
         timeouts = {_HEADERS: deadline, _BODY: deadline + LINGER, _IDLE: KEEP_ALIVE, _LINGER: LINGER, None: inf}
-        self._until = now + timeouts[phase]
-        if self._timer is None or self._timer.when() > self._until:
+        self._phase_end = now + timeouts[phase]
+        if self._timer is None or self._timer.when() > self._phase_end:
             self._set_timer()
 
     def _set_timer(self) -> None:
         """Set the timer to the end of the phase. A timer that fires too early costs less than setting one each time."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._until == inf else self.loop.call_at(self._until, self._on_timer)
+        self._timer = None if self._phase_end == inf else self.loop.call_at(self._phase_end, self._on_timer)
 
     def _on_timer(self) -> None:
-        if self.loop.time() < self._until:
+        if self.loop.time() < self._phase_end:
             self._set_timer()
         else:
             self._on_timeout()
@@ -198,7 +198,7 @@ class Connection(H11Protocol):
         self.transport.abort()
 
 
-class _Lingering:
+class _LingeringTransport:
     """A transport whose `close` is the connection's `hang_up`.
 
     Args:

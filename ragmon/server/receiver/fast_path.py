@@ -67,7 +67,7 @@ def parse_head(data: bytes, most: int) -> RequestHead | None:
 
     Args:
         data: The bytes received.
-        most: The most bytes of the head.
+        most: Maximum bytes of the head.
 
     >>> parse_head(b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nspans", 1000)
     RequestHead(path='/v1/traces', fields={'host': 'a', 'content-length': '5'}, size=56, length=5)
@@ -114,18 +114,18 @@ class ResponseQueue:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._ready: deque[Callable[[], object]] = deque()
-        self._is_awake = False
+        self._is_scheduled = False
 
     def put(self, call: Callable[[], object]) -> None:
         """Schedule a call in the event loop, from any thread."""
         self._ready.append(call)
-        if not self._is_awake:
-            self._is_awake = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             with suppress(RuntimeError):  # the loop has ended: no request is waiting
                 self.loop.call_soon_threadsafe(self._call)
 
     def _call(self) -> None:
-        self._is_awake = False  # set first: a call added after the last check below needs a new wake-up
+        self._is_scheduled = False  # set first: a call added after the last check below needs a new wake-up
         while self._ready:
             self._ready.popleft()()
 
@@ -143,7 +143,7 @@ class ExportConnection(Connection):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._pending_fields: FastHeaders | None = None  # headers of the request that waits for its response here
+        self._pending: FastHeaders | None = None  # headers of the request that waits for its response here
         self._incomplete = b""  # headers without their body so far
         self._pipelined = bytearray()
         self._body_timer: asyncio.TimerHandle | None = None
@@ -151,7 +151,7 @@ class ExportConnection(Connection):
 
     def data_received(self, data: bytes) -> None:
         """Process data: in the fast path if a request begins, otherwise in `Connection`."""
-        if self._pending_fields is not None:
+        if self._pending is not None:
             self._pipelined += data
             if len(self._pipelined) > _MAX_PIPELINED:
                 self.flow.pause_reading()
@@ -172,14 +172,14 @@ class ExportConnection(Connection):
         """The server stops: close the connection after the current response."""
         if self._incomplete:
             self._resume(b"")
-        if self._pending_fields is None:
+        if self._pending is None:
             super().shutdown()
         self._is_stopping = True
 
     def give_up(self) -> None:
         """The server has stopped: answer the request that is still waiting."""
-        if self._pending_fields is not None:
-            self._answer(type(self).stopping(self._pending_fields))
+        if self._pending is not None:
+            self._answer(type(self).stopping(self._pending))
 
     def _is_idle(self) -> bool:
         """Whether the next byte starts a request, and the client reads its responses."""
@@ -196,7 +196,7 @@ class ExportConnection(Connection):
         elif head is None or len(data) < end or not type(self).quick(head, data[head.size : end], self._answer):
             super().data_received(data)
         else:
-            self._pending_fields, self._has_served = head.fields, True
+            self._pending, self._has_served = head.fields, True
             self._pipelined += data[end:]
             self._start_phase()
 
@@ -210,9 +210,9 @@ class ExportConnection(Connection):
 
     def _answer(self, response: bytes) -> None:
         """Send a response, and continue with the data received meanwhile."""
-        if self._pending_fields is None or self.transport.is_closing():
+        if self._pending is None or self.transport.is_closing():
             return
-        self._pending_fields = None
+        self._pending = None
         self.transport.write(response)
         if self._is_stopping:
             self.transport.close()
@@ -224,9 +224,7 @@ class ExportConnection(Connection):
         self._start_phase()
 
     def _current_phase(self) -> str | None:
-        return (
-            None if self._pending_fields is not None and not self.transport.is_closing() else super()._current_phase()
-        )
+        return None if self._pending is not None and not self.transport.is_closing() else super()._current_phase()
 
     def _is_new(self) -> bool:
         return not self._has_served and super()._is_new()

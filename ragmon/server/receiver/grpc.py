@@ -25,7 +25,7 @@ class GrpcServer(Listener):
         token: The bearer token; None if none is required.
         tls: The certificate and its key, PEM files; None for plain text.
         limits: The limits of a call.
-        connections: The most concurrent connections.
+        connections: Maximum number of concurrent connections.
     """
 
     def __init__(

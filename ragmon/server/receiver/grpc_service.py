@@ -36,7 +36,7 @@ from ragmon.server.receiver.messages import (
 )
 
 READING: Final = 512
-"""The most calls that wait for their message at once: a slow call costs little, but not nothing."""
+"""Maximum number of calls that wait for their message at once: a slow call costs little, but not nothing."""
 _IDLE: Final = 300_000
 """Milliseconds after which a connection without calls is closed; clients reconnect by themselves."""
 _IDENTITY_AND_GZIP: Final = 0b101
@@ -59,7 +59,7 @@ def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
 
     Args:
         limits: The limits of a call.
-        connections: The most concurrent connections.
+        connections: Maximum number of concurrent connections.
     """
     return [
         ("grpc.so_reuseport", 0),

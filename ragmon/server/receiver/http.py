@@ -55,9 +55,9 @@ from ragmon.server.receiver.messages import (
 )
 
 LABELS: Final = 10_000
-"""The most labels of one request."""
+"""Maximum number of labels of one request."""
 _MAX_VALUES: Final = 50 * LABELS
-"""The most JSON values and containers of one request: each takes memory, however few bytes it has."""
+"""Maximum number of JSON values and containers of one request: each takes memory, however few bytes it has."""
 _LABEL_EXAMPLE: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
 _ACK_EXAMPLE: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
 
@@ -134,7 +134,7 @@ LABELS_PATH: Final = "/v1/labels"
 LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
 """The path to which Langfuse's own exporters send traces: they append it to the address they are given."""
 _INFLATED: Final = 4 * LARGEST
-"""The most bytes of a decompressed body on the fast path."""
+"""Maximum bytes of a decompressed body on the fast path."""
 EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
@@ -324,7 +324,7 @@ class _WritePort:
 
         Args:
             request: The request.
-            most: The most bytes it may have as sent.
+            most: Maximum bytes it may have as sent.
 
         Raises:
             HTTPError: It is too large, too slow or damaged, or there are too many requests.

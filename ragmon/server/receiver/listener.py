@@ -170,7 +170,7 @@ class HttpServer(Listener):
         tls: The certificate and its key, PEM files; None for plain HTTP.
         name: The key of `[serve]` with the address.
         limits: The limit of headers, and the deadline of a request.
-        connections: The most concurrent connections, those in their TLS handshake included.
+        connections: Maximum number of concurrent connections, those in their TLS handshake included.
         handshake: Timeout of a TLS handshake in seconds.
         refused: Called with the reason of each request that is rejected before it reaches the application.
     """

@@ -125,7 +125,7 @@ def check_size(headers: Headers, most: int) -> None:
 
     Args:
         headers: The headers of the request.
-        most: The most bytes of a body.
+        most: Maximum bytes of a body.
 
     Raises:
         HTTPError: The Content-Length is larger, or not a number (413).
