@@ -305,9 +305,7 @@ class _WritePort:
             try:
                 items = await run_in_threadpool(labels, body)
             except HTTPError as error:
-                raise error.with_traceback(
-                    None
-                ) from None  # the frames of the traceback would keep the parsed data in memory
+                raise error.with_traceback(None) from None  # its traceback would keep the parsed data in memory
             result = await submit_and_wait(partial(self._consumer.labels, items))
         summary = {"accepted": len(items) - result.rejected, "rejected": result.rejected, "message": result.message}
         return json_response(summary)

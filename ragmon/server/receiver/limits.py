@@ -124,7 +124,7 @@ T = TypeVar("T")
 RETRY_AFTER: Final = 1.0
 """Seconds after which a client may retry when the server is overloaded."""
 _SMALL_SHARE: Final = 6
-"""One in so many parts of the memory limit is added for small bodies."""
+"""Small bodies may use a part of the memory limit, one in so many, in addition."""
 _MAX_INFLATING: Final = 2
 """Bodies decompressed at once: each uses one processor, and its output is not yet counted as held."""
 
@@ -223,9 +223,7 @@ class MemoryLimiter:
             try:
                 plain = await run_in_threadpool(inflate, body, encoding, self._limits)
             except HTTPError as error:
-                raise error.with_traceback(
-                    None
-                ) from None  # the frames of the traceback would keep the output in memory
+                raise error.with_traceback(None) from None  # its traceback would keep the output in memory
         ticket.hold(len(plain) - len(body))
         return plain
 
@@ -294,7 +292,7 @@ async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
     try:
         future = await run_in_threadpool(take)
     except RejectedError as error:
-        raise error.with_traceback(None) from None  # the frames of the traceback would keep the body in memory
+        raise error.with_traceback(None) from None  # its traceback would keep the body in memory
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def wake(_: Future[T]) -> None:

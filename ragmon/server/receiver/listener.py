@@ -141,7 +141,7 @@ def check_certificate(cert: Path, key: Path) -> None:
         RagmonError: They cannot be used.
     """
     try:
-        # Without `password`, OpenSSL would ask for a passphrase on the terminal; an empty one is always wrong.
+        # Without `password`, OpenSSL asks on the terminal; an empty passphrase is wrong for every encrypted key.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
     except (OSError, ValueError) as error:
         missing = next((path for path in (cert, key) if not path.is_file()), None)

@@ -46,7 +46,7 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     []
     """
     missing = {name: _missing(serve, name) for name in WRITE_PORTS}
-    warnings = [_warning(serve, name, item) for name, item in missing.items() if item]
+    warnings = [_warning(serve, name, items) for name, items in missing.items() if items]
     if warnings and not insecure:
         needed = dict.fromkeys(_SETTINGS[item] for items in missing.values() for item in items)
         hint = f"write {' and '.join(needed)}; --insecure does without, in a closed network"
