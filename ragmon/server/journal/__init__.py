@@ -1,8 +1,8 @@
-"""The journal: what was accepted, on disk, before anybody was told so.
+"""The journal: a SQLite file that holds every accepted batch before the request is acknowledged.
 
-Journal         one process writes, one thread at a time
-open_readonly   others read beside it
-forget          takes out what somebody asks to be forgotten
+Journal         writes the journal; one process, one thread at a time
+open_readonly   reads the journal while another process may write it
+erase           erases traces, or records with a tag, on request
 """
 
 from ragmon.server.journal.erasure import Erasure, erase

@@ -1,8 +1,7 @@
-"""What waits, without the spans of some traces, or with those of one alone: OTLP requests, and records of probes.
+"""Erasure on request: remove traces, or all records with a tag, from the journal and from the disk.
 
-What saved states hold of people: the words of raters, which are taken out where somebody asks for that.
-
-What somebody asks to be forgotten is taken out of the journal, and off the disk, while a server goes on writing.
+It runs while a server goes on writing. It covers rows, pending requests (OTLP requests and probe records), quarantined
+requests, failures, and the checkpoints, which hold the labels of raters.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from ragmon.server.journal.schema import checksum
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"
 RECORD: Final = "record"
-"""One record, as a line of the journal."""
+"""One record, encoded as a line of the journal."""
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
-"""What a request raises that is not what it says it is."""
+"""The exceptions raised by a request that is not in its declared encoding."""
 
 
 class RemainingRequest(NamedTuple):
-    """What is left of a request.
+    """What remains of a request after traces were removed.
 
     Attributes:
-        body: The request; None where nothing is left.
-        removed: How many spans were taken out.
+        body: The request; None if no span remains.
+        removed: How many spans were removed.
     """
 
     body: bytes | None
@@ -52,50 +51,50 @@ class RemainingRequest(NamedTuple):
 
 
 def remove_traces(form: str, body: bytes, traces: AbstractSet[str]) -> RemainingRequest:
-    """A request without the spans of some traces.
+    """Remove the spans of some traces from a request.
 
-    One that cannot be read but names such a trace is left out as a whole.
+    A request that cannot be decoded but contains one of the ids is removed as a whole.
 
     Args:
-        form: How it is written: `protobuf`, `json`, or `record`.
+        form: Its encoding: `protobuf`, `json`, or `record`.
         body: The request.
-        traces: The traces' ids, 32 lower-case hex digits.
+        traces: The trace ids, 32 lower-case hex digits.
 
-    >>> read_erasures = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
-    >>> remove_traces("json", read_erasures, {"ab"}).body
+    >>> request = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
+    >>> remove_traces("json", request, {"ab"}).body
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"cd"}]}]}]}'
     """
     try:
-        return _HOW[form](body, traces)
+        return _REMOVERS[form](body, traces)
     except _UNREADABLE:
-        folded = body.lower()
-        named = any(trace.encode() in folded or _binary(trace) in body for trace in traces)
-        return RemainingRequest(None, 1) if named else RemainingRequest(body, 0)
+        lowered = body.lower()
+        is_contained = any(trace.encode() in lowered or _id_bytes(trace) in body for trace in traces)
+        return RemainingRequest(None, 1) if is_contained else RemainingRequest(body, 0)
 
 
 def keep_trace(form: str, body: bytes, trace: str) -> bytes:
-    """What of a request is of one trace; all of it where it cannot be read.
+    """Keep only the spans of one trace; a request that cannot be decoded stays as it is.
 
     Args:
-        form: How it is written: `protobuf`, `json`, or `record`.
+        form: Its encoding: `protobuf`, `json`, or `record`.
         body: The request.
-        trace: The trace's id, 32 lower-case hex digits.
+        trace: The trace id, 32 lower-case hex digits.
 
-    >>> read_erasures = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
-    >>> keep_trace("json", read_erasures, "ab")
+    >>> request = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"},{"traceId":"cd"}]}]}]}'
+    >>> keep_trace("json", request, "ab")
     b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"ab"}]}]}]}'
     """
     try:
-        return _HOW[form](body, _AllBut(trace)).body or b""
+        return _REMOVERS[form](body, _AllExcept(trace)).body or b""
     except _UNREADABLE:
         return body
 
 
-class _AllBut(Container[str]):
-    """All traces but one.
+class _AllExcept(Container[str]):
+    """The set of all trace ids except one.
 
     Args:
-        trace: The one.
+        trace: The id that is not in the set.
     """
 
     def __init__(self, trace: str) -> None:
@@ -105,7 +104,7 @@ class _AllBut(Container[str]):
         return trace != self._trace
 
 
-def _binary(trace: str) -> bytes:
+def _id_bytes(trace: str) -> bytes:
     try:
         return bytes.fromhex(trace)
     except ValueError:
@@ -113,7 +112,7 @@ def _binary(trace: str) -> bytes:
 
 
 def _protobuf(body: bytes, traces: Container[str]) -> RemainingRequest:
-    # Heavy, and needed where somebody forgets.
+    # A heavy import, needed for an erasure only.
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # noqa: PLC0415
     from opentelemetry.proto.collector.trace.v1 import trace_service_pb2  # noqa: PLC0415
 
@@ -122,20 +121,23 @@ def _protobuf(body: bytes, traces: Container[str]) -> RemainingRequest:
     except DecodeError as error:
         raise ValueError(str(error)) from None
     removed = 0
-    for process in request.resource_spans:
-        for scope in process.scope_spans:
+    for resource in request.resource_spans:
+        for scope in resource.scope_spans:
             kept = [span for span in scope.spans if span.trace_id.hex() not in traces]
             removed += len(scope.spans) - len(kept)
-            _set(scope.spans, kept)
-        _set(process.scope_spans, [scope for scope in process.scope_spans if scope.spans])
+            _keep_messages(scope.spans, kept)
+        _keep_messages(resource.scope_spans, [scope for scope in resource.scope_spans if scope.spans])
     if not removed:
         return RemainingRequest(body, 0)
-    _set(request.resource_spans, [process for process in request.resource_spans if process.scope_spans])
+    _keep_messages(
+        request.resource_spans,
+        [resource for resource in request.resource_spans if resource.scope_spans],
+    )
     return RemainingRequest(request.SerializeToString() if request.resource_spans else None, removed)
 
 
-def _set(field: Any, kept: list[Any]) -> None:
-    """Put messages into a repeated field in place of those that are there."""
+def _keep_messages(field: Any, kept: list[Any]) -> None:
+    """Replace the messages of a repeated field by those of them that are kept."""
     if len(kept) < len(field):
         copies = [type(message).FromString(message.SerializeToString()) for message in kept]
         del field[:]
@@ -145,25 +147,25 @@ def _set(field: Any, kept: list[Any]) -> None:
 def _json(body: bytes, traces: Container[str]) -> RemainingRequest:
     request = json.loads(body)
     removed = 0
-    for process in request.get("resourceSpans") or []:
-        for scope in process.get("scopeSpans") or []:
+    for resource in request.get("resourceSpans") or []:
+        for scope in resource.get("scopeSpans") or []:
             spans = scope.get("spans") or []
             scope["spans"] = [span for span in spans if span["traceId"].lower() not in traces]
             removed += len(spans) - len(scope["spans"])
-        process["scopeSpans"] = [scope for scope in process.get("scopeSpans") or [] if scope["spans"]]
+        resource["scopeSpans"] = [scope for scope in resource.get("scopeSpans") or [] if scope["spans"]]
     if not removed:
         return RemainingRequest(body, 0)
-    request["resourceSpans"] = [process for process in request["resourceSpans"] if process["scopeSpans"]]
+    request["resourceSpans"] = [resource for resource in request["resourceSpans"] if resource["scopeSpans"]]
     text = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
     return RemainingRequest(text.encode("utf-8", "surrogatepass") if request["resourceSpans"] else None, removed)
 
 
 def _record(body: bytes, traces: Container[str]) -> RemainingRequest:
-    is_wanted = json.loads(body)["trace_id"].lower() in traces
-    return RemainingRequest(None, 1) if is_wanted else RemainingRequest(body, 0)
+    is_erased = json.loads(body)["trace_id"].lower() in traces
+    return RemainingRequest(None, 1) if is_erased else RemainingRequest(body, 0)
 
 
-_HOW: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
+_REMOVERS: Final = {PROTOBUF: _protobuf, JSON: _json, RECORD: _record}
 
 
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -171,86 +173,90 @@ _LIVE, _LABELS = "live", "labels"
 
 
 def checkpoint_seqs(connection: sqlite3.Connection) -> list[int]:
-    """The saved states, by the last rows they know of."""
+    """The checkpoints, each by the last row it includes, in order."""
     return [seq for (seq,) in connection.execute("SELECT seq FROM checkpoints ORDER BY seq")]
 
 
 def erase_from_checkpoint(connection: sqlite3.Connection, seq: int, trace_ids: Collection[str]) -> bool:
-    """Take what people said of traces out of a saved state, inside a transaction; all else in it stays to the byte.
+    """Remove the labels of traces from a checkpoint, inside a transaction; all other bytes of it stay the same.
 
-    A state that cannot be read is deleted: nobody can begin with it, and what it holds is not known.
+    A checkpoint that cannot be decoded is deleted: no recovery can start from it, and its content is unknown.
 
     Args:
         connection: The journal.
-        seq: The last row the state knows of.
-        trace_ids: In lower case.
+        seq: The last row the checkpoint includes.
+        trace_ids: The trace ids, in lower case.
 
     Returns:
-        Whether anything was in it.
+        Whether the checkpoint was changed or deleted.
     """
-    found = connection.execute("SELECT data FROM checkpoints WHERE seq = ?", (seq,)).fetchone()
-    if found is None:
+    row = connection.execute("SELECT data FROM checkpoints WHERE seq = ?", (seq,)).fetchone()
+    if row is None:
         return False
     try:
-        left = _without(zlib.decompress(found[0]), trace_ids)
+        remaining = _without(zlib.decompress(row[0]), trace_ids)
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, KeyError, TypeError):
         return connection.execute("DELETE FROM checkpoints WHERE seq = ?", (seq,)).rowcount > 0
-    if left is None:
+    if remaining is None:
         return False
-    connection.execute("UPDATE checkpoints SET data = ? WHERE seq = ?", (zlib.compress(left, LEVEL), seq))
+    connection.execute("UPDATE checkpoints SET data = ? WHERE seq = ?", (zlib.compress(remaining, LEVEL), seq))
     return True
 
 
 def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
-    """A state without what people said of traces; None where they said nothing."""
+    """The data of a checkpoint without the labels of traces; None if it holds no such label."""
     state = _parts(data)
     live = _parts(state[_LIVE])
     if _LABELS not in live:
         return None
-    book = LabelStore()
-    book.load(msgspec.json.decode(live[_LABELS]))
-    if not book.forget(trace_ids):
+    label_store = LabelStore()
+    label_store.load(msgspec.json.decode(live[_LABELS]))
+    if not label_store.forget(trace_ids):
         return None
-    live[_LABELS] = msgspec.Raw(msgspec.json.encode(book.dump()))
+    live[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
     state[_LIVE] = msgspec.Raw(msgspec.json.encode(live))
     return msgspec.json.encode(state)
 
 
 def write_erasures(connection: sqlite3.Connection, trace_ids: Iterable[str]) -> None:
-    """Leave word, inside a transaction, which traces are forgotten: a server holds in memory what it saves next."""
-    told = ((trace_id,) for trace_id in trace_ids)
-    connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", told)
+    """Record, inside a transaction, which traces were erased.
+
+    The server still holds their labels in memory, and removes them before it saves the next checkpoint.
+    """
+    rows = ((trace_id,) for trace_id in trace_ids)
+    connection.executemany("INSERT OR IGNORE INTO forgotten VALUES (?)", rows)
 
 
 def read_erasures(connection: sqlite3.Connection) -> list[str]:
-    """The traces that were forgotten since this was asked last, inside a transaction."""
-    found = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
-    if found:
+    """Return and clear, inside a transaction, the traces erased since the last call."""
+    trace_ids = [trace_id for (trace_id,) in connection.execute("SELECT trace_id FROM forgotten").fetchall()]
+    if trace_ids:
         connection.execute("DELETE FROM forgotten")
-    return found
+    return trace_ids
 
 
 _WIPED_WITHIN: Final = 15.0
+"""Seconds after which truncating the write-ahead log is given up."""
 _LOCK_TIMEOUT_MS: Final = 500
-"""Milliseconds the log is waited for at once: nobody can write meanwhile."""
-_IN_PLACE: Final = {
-    was: entries.encode_entry(entries.Tombstone(was)).rstrip(b"\n")
-    for was in (entries.RECORD_ENTRY, entries.LABEL_ENTRY)
+"""Milliseconds of one wait for the write-ahead log: no process can write meanwhile."""
+_TOMBSTONES: Final = {
+    kind: entries.encode_entry(entries.Tombstone(kind)).rstrip(b"\n")
+    for kind in (entries.RECORD_ENTRY, entries.LABEL_ENTRY)
 }
 
 
 @dataclass
 class Erasure:
-    """What was forgotten.
+    """The result of an erasure.
 
     Attributes:
         rows: Rows that were changed.
-        records, labels: Lines that were taken out of them.
-        spans: Spans that waited for the rest of their traces.
-        quarantined: Requests that were set aside and held it.
-        states: Saved states that held what people said of its answers.
-        wiped: The bytes are off the disk; if not, somebody read all the while: the same again does it.
-        unread: Damaged journals that were set aside and may hold it still; they can only be deleted as a whole.
+        records, labels: Lines that were removed from those rows.
+        spans: Spans that were removed from pending requests.
+        quarantined: Quarantined requests that were changed or deleted.
+        states: Checkpoints that were changed or deleted.
+        wiped: The bytes are off the disk. If not, another process was reading all the time: run the erasure again.
+        unread: Damaged journals set aside earlier. They may still hold the data, and can only be deleted as a whole.
     """
 
     rows: int = 0
@@ -264,7 +270,7 @@ class Erasure:
 
 
 class _Line(msgspec.Struct):
-    """What of a line tells whether it is meant."""
+    """The fields of a line that decide whether it is erased."""
 
     kind: str | None = None
     trace_id: str | None = None
@@ -276,19 +282,19 @@ _decode: Final = msgspec.json.Decoder(_Line).decode
 
 
 @dataclass
-class _Wanted:
-    """What is to be forgotten.
+class _Selection:
+    """What is to be erased.
 
     Attributes:
-        traces: Traces whose labels and spans go, in lower case.
-        tag: Name and value of a tag whose records go; None: those of the traces go.
+        traces: Ids of the traces whose labels and spans are erased, in lower case.
+        tag: Name and value of a tag whose records are erased; None: the records of the traces are erased.
     """
 
     traces: set[str]
     tag: tuple[str, str] | None
 
     def record(self, line: _Line) -> bool:
-        """Whether it is a record that is meant."""
+        """Whether a line is a record to be erased."""
         if line.kind is not None:
             return False
         if self.tag is None:
@@ -296,32 +302,32 @@ class _Wanted:
         return (line.tags or {}).get(self.tag[0]) == self.tag[1]
 
     def label(self, line: _Line) -> bool:
-        """Whether it is a label that is meant."""
+        """Whether a line is a label to be erased."""
         return line.kind == "label" and _trace_of(line) in self.traces
 
 
 def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None = None) -> Erasure:
-    """Take a trace, or all records with a tag, out of a journal: records, labels, waiting spans, failures.
+    """Erase a trace, or all records with a tag, from a journal: records, labels, pending spans, failures.
 
-    In the place of a line stays one of the kind `forgotten`. Keys and the ids of traces that became records stay until
-    they expire, or a producer that sends twice would bring them back. Saved states hold counts, which stay, and the
-    words of raters, which go.
+    An erased line is replaced by a tombstone of the kind `forgotten`. Deduplication keys and the ids of assembled
+    traces stay until they expire: without them, a producer that sends a batch twice would bring the data back. In
+    checkpoints the counts stay, and the labels of raters are erased.
 
     Args:
-        folder: Where the journal lies; a server may be writing to it.
+        folder: The folder of the journal; a server may be writing to it.
         trace: A trace id.
-        tag: A tag's name and value.
+        tag: Name and value of a tag.
 
     Raises:
-        RagmonError: Neither or both were given, there is no journal, or it is one of another version.
-        JournalError: It cannot be read or written.
+        RagmonError: Neither or both were given, there is no journal, or its version is another one.
+        JournalError: The journal cannot be read or written.
     """
     if (trace is None) is (tag is None):
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value")
     path = files.journal_file(folder)
     with translate_read_errors(path), closing(store.writing(path)) as connection:
         files.check_version(connection, path)
-        eraser = _Eraser(path, connection, _Wanted(set() if trace is None else {trace.lower()}, tag))
+        eraser = _Eraser(path, connection, _Selection(set() if trace is None else {trace.lower()}, tag))
         eraser.run()
         eraser.done.wiped = _wipe(connection)
     eraser.done.unread = files.files_set_aside(path)
@@ -329,66 +335,67 @@ def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None
 
 
 class _Eraser(JournalReaderBase):
-    """Goes through a journal.
+    """Erases a selection from all tables of a journal.
 
     Args:
         path: The journal's file.
-        connection: A connection that writes.
-        wanted: What is to be forgotten.
+        connection: A connection that can write.
+        selection: What is to be erased.
 
     Attributes:
-        done: What was.
+        done: What was erased so far.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, wanted: _Wanted) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, selection: _Selection) -> None:
         self.path = path
         self.done = Erasure()
         self._connection = connection
-        self._wanted = wanted
+        self._selection = selection
 
     def run(self) -> None:
-        """Take out what is wanted; each row in a transaction of its own, so that the server need not wait."""
-        if self._wanted.tag is not None:
-            self._wanted.traces |= set(self._tagged())
+        """Erase the selection; each row in a transaction of its own, so that the server does not wait long."""
+        if self._selection.tag is not None:
+            self._selection.traces |= set(self._tagged())
         for row in self.rows():
             if self._without(row.lines)[1:] != ([], 0):
-                self._rewrite(row)
-        if self._wanted.tag is None:
+                self._erase_from_row(row)
+        if self._selection.tag is None:
             with self._transaction():
-                for trace in self._wanted.traces:
+                for trace in self._selection.traces:
                     failures.delete(self._connection, "lower(trace_id) = ?", trace)
-        for body in self.bodies():
-            self._take_out_of(body)
-        for one in self.quarantined():
-            self._take_out_of_quarantine(one)
-        self._take_out_of_states()
+        for pending in self.bodies():
+            self._erase_from_pending(pending)
+        for request in self.quarantined():
+            self._erase_from_quarantine(request)
+        self._erase_from_checkpoints()
 
     def _tagged(self) -> Iterator[str]:
-        """The traces of records that have the tag."""
+        """The trace ids of all records that have the tag."""
         for row in self.rows():
             for text in row.lines.split(b"\n"):
                 line = _read(text)
-                # The row of an answer may have expired, and a label that came days later still holds it.
-                for one in () if line is None else (line, line.answer):
-                    if one is not None and self._wanted.record(one) and one.trace_id:
-                        yield _trace_of(one)
-        held = chain(
-            ((one.form, one.body) for one in self.bodies()), ((one.form, one.body) for one in self.quarantined())
+                # A label contains the record it is about: it may come days later, when the record's row has expired.
+                for entry in () if line is None else (line, line.answer):
+                    if entry is not None and self._selection.record(entry) and entry.trace_id:
+                        yield _trace_of(entry)
+        requests = chain(
+            ((request.form, request.body) for request in self.bodies()),
+            ((request.form, request.body) for request in self.quarantined()),
         )
-        for form, body in held:
-            waits = _read(body) if form == RECORD else None
-            if waits is not None and self._wanted.record(waits):
-                yield _trace_of(waits)
+        for form, body in requests:
+            record = _read(body) if form == RECORD else None
+            if record is not None and self._selection.record(record):
+                yield _trace_of(record)
 
-    def _rewrite(self, row: JournalRow) -> None:
+    def _erase_from_row(self, row: JournalRow) -> None:
         with self._transaction():
-            # It may have expired, or another one forgets at the same time.
-            found = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (row.seq,)).fetchone()
-            if found is None:
+            # The row may have expired, or another erasure may run at the same time.
+            current = self._connection.execute("SELECT lines FROM rows WHERE seq = ?", (row.seq,)).fetchone()
+            if current is None:
                 return
-            lines, places, labels = self._without(found[0])
-            told = (lines, checksum(*row._replace(lines=lines)), row.seq)
-            self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", told)
+            lines, places, labels = self._without(current[0])
+            values = (lines, checksum(*row._replace(lines=lines)), row.seq)
+            self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
             for place in places:
                 failures.delete(self._connection, "seq = ? AND place = ?", row.seq, place)
         self.done.rows += 1
@@ -396,56 +403,59 @@ class _Eraser(JournalReaderBase):
         self.done.labels += labels
 
     def _without(self, lines: bytes) -> tuple[bytes, list[int], int]:
-        """Lines without what is wanted, the places of the records among it, and how many labels there were."""
+        """Put tombstones for the selected lines; returns the lines, the places of the records, the number of labels."""
         kept, places, labels = lines.split(b"\n"), [], 0
         for place, text in enumerate(kept):
             line = _read(text)
             if line is None:
                 continue
-            if self._wanted.record(line):
+            if self._selection.record(line):
                 places.append(place)
-                kept[place] = _IN_PLACE[entries.RECORD_ENTRY]
-            elif self._wanted.label(line):
+                kept[place] = _TOMBSTONES[entries.RECORD_ENTRY]
+            elif self._selection.label(line):
                 labels += 1
-                kept[place] = _IN_PLACE[entries.LABEL_ENTRY]
+                kept[place] = _TOMBSTONES[entries.LABEL_ENTRY]
         return b"\n".join(kept), places, labels
 
-    def _take_out_of(self, body: PendingRequest) -> None:
-        left = remove_traces(body.form, body.body, self._wanted.traces)
-        if not left.removed:
+    def _erase_from_pending(self, request: PendingRequest) -> None:
+        remaining = remove_traces(request.form, request.body, self._selection.traces)
+        if not remaining.removed:
             return
         with self._transaction():
-            if left.body is None:
-                self._connection.execute("DELETE FROM bodies WHERE seq = ?", (body.seq,))
+            if remaining.body is None:
+                self._connection.execute("DELETE FROM bodies WHERE seq = ?", (request.seq,))
             else:
-                told = (left.body, checksum(*body._replace(body=left.body)[1:]), body.seq)
-                self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", told)
-            # What comes of such a trace later is late, and makes no record; below zero, until a server has counted it.
-            waited = [one for one in body.traces if one.hex() in self._wanted.traces]
-            traces = [(trace_id, -body.arrival) for trace_id in waited]
+                values = (remaining.body, checksum(*request._replace(body=remaining.body)[1:]), request.seq)
+                self._connection.execute("UPDATE bodies SET body = ?, sum = ? WHERE seq = ?", values)
+            # Spans of such a trace that come later make no record. Negative: not counted by a server yet.
+            erased = [trace_id for trace_id in request.traces if trace_id.hex() in self._selection.traces]
+            traces = [(trace_id, -request.arrival) for trace_id in erased]
             self._connection.executemany("INSERT OR IGNORE INTO assembled VALUES (?, ?, 0)", traces)
-        self.done.spans += left.removed
+        self.done.spans += remaining.removed
 
-    def _take_out_of_quarantine(self, one: QuarantinedRequest) -> None:
-        """What is set aside was counted then; nothing else changes."""
-        left = remove_traces(one.form, one.body, self._wanted.traces)
-        if not left.removed and one.trace_id not in self._wanted.traces:
+    def _erase_from_quarantine(self, request: QuarantinedRequest) -> None:
+        """Quarantined requests were counted when they were quarantined, so no counts change."""
+        remaining = remove_traces(request.form, request.body, self._selection.traces)
+        if not remaining.removed and request.trace_id not in self._selection.traces:
             return
         with self._transaction():
-            if left.removed and left.body is not None:
-                told = (left.body, len(left.body), one.seq)
-                self._connection.execute("UPDATE quarantined SET body = ?, size = ? WHERE seq = ?", told)
+            if remaining.removed and remaining.body is not None:
+                values = (remaining.body, len(remaining.body), request.seq)
+                self._connection.execute("UPDATE quarantined SET body = ?, size = ? WHERE seq = ?", values)
             else:
-                self._connection.execute("DELETE FROM quarantined WHERE seq = ?", (one.seq,))
+                self._connection.execute("DELETE FROM quarantined WHERE seq = ?", (request.seq,))
         self.done.quarantined += 1
 
-    def _take_out_of_states(self) -> None:
-        """First a server is told: what it saves after that is without, and what it saved before is here."""
+    def _erase_from_checkpoints(self) -> None:
+        """Erase the labels from the checkpoints.
+
+        The server is notified first: checkpoints it saves later hold no erased label, older ones are changed here.
+        """
         with self._transaction():
-            write_erasures(self._connection, self._wanted.traces)
+            write_erasures(self._connection, self._selection.traces)
         for seq in checkpoint_seqs(self._connection):
             with self._transaction():
-                self.done.states += erase_from_checkpoint(self._connection, seq, self._wanted.traces)
+                self.done.states += erase_from_checkpoint(self._connection, seq, self._selection.traces)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -470,7 +480,7 @@ def _trace_of(line: _Line) -> str:
 
 
 def _wipe(connection: sqlite3.Connection) -> bool:
-    """Move what the log holds into the file and cut it off; returns whether nobody stood in the way."""
+    """Move the write-ahead log into the file and truncate it; returns whether no other process prevented it."""
     connection.execute(f"PRAGMA busy_timeout = {_LOCK_TIMEOUT_MS}")
     deadline = monotonic() + _WIPED_WITHIN
     while True:

@@ -1,4 +1,4 @@
-"""What can be wrong with a journal: a full disk, a broken file, a broken disk, a lock that nobody releases."""
+"""Errors of a journal: a full disk, a damaged file, a disk that fails, a lock that is not released."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ragmon.core.errors import UnavailableError
 Reason = Literal["disk_full", "io", "corrupt", "busy"]
 Item = TypeVar("Item")
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _PRIMARY: Final = 0xFF
-"""The low byte of an extended result code (SQLite, "Result and Error Codes") is the primary one."""
-_BY_CODE: Final[dict[int, Reason]] = {
+"""Mask of the primary result code, the low byte of an extended one (SQLite, "Result and Error Codes")."""
+_REASON_BY_CODE: Final[dict[int, Reason]] = {
     sqlite3.SQLITE_FULL: "disk_full",
     sqlite3.SQLITE_CORRUPT: "corrupt",
     sqlite3.SQLITE_NOTADB: "corrupt",
     sqlite3.SQLITE_BUSY: "busy",
     sqlite3.SQLITE_LOCKED: "busy",
-    sqlite3.SQLITE_ERROR: "corrupt",  # our statements are right, so a table or a column is gone
+    sqlite3.SQLITE_ERROR: "corrupt",  # the statements are correct, so a table or a column is missing
 }
-_SAID: Final[dict[Reason, tuple[str, str]]] = {
+_MESSAGES: Final[dict[Reason, tuple[str, str]]] = {
     "disk_full": ("there is no room left for the journal", "free some: a server that runs goes on by itself"),
     "io": ("the journal can be neither read nor written", "look at the disk and at who owns the folder"),
     "corrupt": ("the journal is damaged", "`ragmon serve` sets it aside by itself and begins a new one"),
@@ -42,24 +42,24 @@ class JournalError(UnavailableError):
     Args:
         reason: `disk_full`, `io`, `corrupt` or `busy`.
         path: The journal.
-        detail: What the store said.
+        detail: The message of SQLite or of the operating system.
     """
 
     def __init__(self, reason: Reason, path: Path, detail: str = "") -> None:
-        message, hint = _SAID[reason]
+        message, hint = _MESSAGES[reason]
         super().__init__(f"{path}: {message}" + (f" ({detail})" if detail else ""), hint=hint)
         self.reason: Reason = reason
 
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Errors of the store inside the block become a `JournalError`.
+    """Translate SQLite errors inside the block into a `JournalError`.
 
     Args:
         path: The journal.
 
     Raises:
-        JournalError: There was one.
+        JournalError: SQLite raised an error.
     """
     try:
         yield
@@ -71,7 +71,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_read_errors(path: Path) -> Iterator[None]:
-    """The same, and what is read but was never written so is damage."""
+    """Translate SQLite errors, and errors of decoding what was read: the file is damaged then."""
     try:
         with translate_errors(path):
             yield
@@ -81,19 +81,19 @@ def translate_read_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def translate_file_errors(path: Path) -> Iterator[None]:
-    """The same, and errors of the file system become one too."""
+    """Translate SQLite errors, decoding errors and errors of the file system."""
     try:
         with translate_read_errors(path):
             yield
     except OSError as error:
-        raise JournalError("disk_full" if error.errno in _NO_ROOM else "io", path, str(error)) from error
+        raise JournalError("disk_full" if error.errno in _DISK_FULL else "io", path, str(error)) from error
 
 
 def translate_errors_of(path: Path, items: Iterator[Item]) -> Iterator[Item]:
-    """Items that are read from the store, one by one; what is done with them is no matter of the store.
+    """Read items one by one, and translate the errors of reading; errors of the caller's loop pass unchanged.
 
     Raises:
-        JournalError: The next one cannot be read.
+        JournalError: The next item cannot be read.
     """
     while True:
         with translate_read_errors(path):
@@ -106,21 +106,21 @@ def translate_errors_of(path: Path, items: Iterator[Item]) -> Iterator[Item]:
 def _reason(error: sqlite3.Error, path: Path) -> Reason:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
-        return "corrupt"  # Python's own: a text in the file is no UTF-8
+        return "corrupt"  # raised by Python itself: a text in the file is not UTF-8
     if code == sqlite3.SQLITE_IOERR_SHORT_READ:
         return "corrupt"
     if code & _PRIMARY == sqlite3.SQLITE_READONLY and os.access(path, os.W_OK):
-        return "corrupt"  # the file says of itself that a newer SQLite must write it
-    known = _BY_CODE.get(code & _PRIMARY)
-    if known is not None:
-        return known
+        return "corrupt"  # the file header says that only a newer SQLite may write it
+    reason = _REASON_BY_CODE.get(code & _PRIMARY)
+    if reason is not None:
+        return reason
     # The shared memory of a write-ahead log cannot grow on a full disk, and the error does not say why.
     return "disk_full" if _is_full(path.parent) else "io"
 
 
 def _is_full(folder: Path) -> bool:
     try:
-        found = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return False
-    return found.f_bavail == 0 or (found.f_files > 0 and found.f_favail == 0)
+    return status.f_bavail == 0 or (status.f_files > 0 and status.f_favail == 0)

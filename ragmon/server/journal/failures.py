@@ -1,7 +1,7 @@
-"""The requests that failed a gate, so that they can be opened, newest first, however many there are.
+"""An index of the requests that failed a gate, read in pages, newest first.
 
-Each stands under every metric it failed and its series, which are few: a page is merged from the newest of each series,
-and what does not match is never read.
+Each failure is indexed under every metric it failed and under its series. Series are few: a page is merged from the
+newest failures of each series, and series that do not match are never read.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import is_forgotten
 
 LONGEST: Final = 1000
-"""Failures on a page."""
+"""Maximum number of failures on a page."""
 SERIES: Final = 4096
-"""Series there may be; past them builds and indexes that are new are held as others."""
+"""Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
 SLICES: Final = "slices"
-"""The fact that says in which slices a request is."""
+"""The key in `facts` of the slices a request belongs to."""
 LOOKED_AT: Final = 20_000
-"""Failures a page of a slice looks at before it ends: the next one goes on there."""
-_ANY: Final = ""
-"""The metric every failure stands under."""
-_CHANGED: Final = 500
-_UNKNOWN: Final = ""
+"""Maximum number of failures read for one page of a slice; the next page continues there."""
+_ALL: Final = ""
+"""The metric name under which every failure is indexed."""
+_BATCH: Final = 500
+"""Failures deleted with one statement."""
+_MISSING: Final = ""
+"""A build or an index hash that is not known."""
 
 Place = tuple[float, int, int]
-"""Time, row and place in it: the order of failures."""
+"""Event time, row, and line in the row: the sort key of failures."""
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).decode
+_decode_cursor: Final = msgspec.json.Decoder(tuple[float, _Number, _Number]).decode
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,13 @@ class Failure:
         seq: Its row.
         place: Its line in that row, counted from 0.
         ts: Its event time, seconds since the epoch.
-        pipeline: Which pipeline answered.
-        source: Where it was counted.
-        scores: What failed it, by metric.
-        trace_id: Its trace.
+        pipeline: The pipeline that answered it.
+        source: The source it was counted under.
+        scores: The scores that failed, by metric.
+        trace_id: Its trace id.
         build: The version of the application.
         index_hash: The version of the index.
-        facts: What else a list of failures shows.
+        facts: Other properties shown in a list of failures.
     """
 
     seq: int
@@ -70,17 +72,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class FailureQuery:
-    """Which failures.
+    """Selects failures.
 
     Args:
-        pipeline, source, build, index_hash: Those of one; None for any.
-        metric: Those that failed it; None for any.
-        sources: Those of any of several; empty for any.
-        where: Those of a slice, `tag=value`; "" for all.
-        since: Event time of the oldest, seconds since the epoch.
-        until: All are older than this.
-        limit: How many a page has, at most `LONGEST`.
-        cursor: Where the page before ended.
+        pipeline, source, build, index_hash: Only failures with this value; None for any.
+        metric: Only failures of this metric; None for any.
+        sources: Only failures of these sources; empty for any.
+        where: Only failures of this slice, `tag=value`; "" for all.
+        since: Earliest event time, inclusive, seconds since the epoch.
+        until: Latest event time, exclusive.
+        limit: Failures on a page, at most `LONGEST`.
+        cursor: The cursor of the previous page; None for the first page.
     """
 
     pipeline: str | None = None
@@ -97,11 +99,11 @@ class FailureQuery:
 
 
 class FailurePage(NamedTuple):
-    """Some failures, newest first; of a slice there may be fewer than asked for, though more follow.
+    """One page of failures, newest first; a page of a slice may be short although more pages follow.
 
     Attributes:
         failures: The failures.
-        cursor: Where the next page begins; None after the last one.
+        cursor: The cursor of the next page; None after the last one.
     """
 
     failures: list[Failure]
@@ -109,13 +111,13 @@ class FailurePage(NamedTuple):
 
 
 class FailureIndex:
-    """Writes failures inside transactions.
+    """Writes failures to the index, inside transactions.
 
     Args:
         connection: The journal.
 
     Attributes:
-        erased: Records may have been forgotten since their failures were found.
+        erased: Records may have been erased after their failures were detected.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -125,39 +127,43 @@ class FailureIndex:
 
     def add(self, failures: Iterable[Failure]) -> None:
         """Write failures."""
-        whole, under = [], []
-        for each in filter(self._stands, failures) if self.erased else failures:
-            series = self._number((each.pipeline, each.source, each.build or _UNKNOWN, each.index_hash or _UNKNOWN))
-            scores, facts = (json.dumps(dict(told), separators=(",", ":")) for told in (each.scores, each.facts))
-            whole.append((each.seq, each.place, series, each.ts, each.trace_id, scores, facts))
-            under += [(metric, series, each.ts, each.seq, each.place) for metric in (_ANY, *each.scores)]
-        self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", whole)
-        self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", under)
+        rows, index = [], []
+        for failure in filter(self._has_record, failures) if self.erased else failures:
+            series = self._series_id(
+                (failure.pipeline, failure.source, failure.build or _MISSING, failure.index_hash or _MISSING)
+            )
+            scores, facts = (
+                json.dumps(dict(values), separators=(",", ":")) for values in (failure.scores, failure.facts)
+            )
+            rows.append((failure.seq, failure.place, series, failure.ts, failure.trace_id, scores, facts))
+            index += [(metric, series, failure.ts, failure.seq, failure.place) for metric in (_ALL, *failure.scores)]
+        self._connection.executemany("INSERT OR REPLACE INTO failures VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        self._connection.executemany("INSERT OR REPLACE INTO failed VALUES (?, ?, ?, ?, ?)", index)
 
-    def _stands(self, failure: Failure) -> bool:
-        """Whether the record a failure is of is in the journal yet."""
+    def _has_record(self, failure: Failure) -> bool:
+        """Whether the record of a failure was not erased."""
         find = "SELECT lines FROM rows WHERE seq = ?"
-        found = self._connection.execute(find, (failure.seq,)).fetchone()
-        return found is None or not is_forgotten(found[0].split(b"\n")[failure.place])
+        row = self._connection.execute(find, (failure.seq,)).fetchone()
+        return row is None or not is_forgotten(row[0].split(b"\n")[failure.place])
 
-    def _number(self, key: tuple[str, str, str, str]) -> int:
-        known = self._series.get(key)
-        if known is not None:
-            return known
+    def _series_id(self, key: tuple[str, str, str, str]) -> int:
+        series_id = self._series.get(key)
+        if series_id is not None:
+            return series_id
         find = "SELECT id FROM series WHERE (pipeline, source, build, index_hash) = (?, ?, ?, ?)"
-        found = self._connection.execute(find, key).fetchone()
-        if found is None and key[2:] != (OTHER, OTHER):
+        row = self._connection.execute(find, key).fetchone()
+        if row is None and key[2:] != (OTHER, OTHER):
             (count,) = self._connection.execute("SELECT count(*) FROM series").fetchone()
             if count >= SERIES:
-                return self._number((key[0], key[1], OTHER, OTHER))
-        if found is None:
+                return self._series_id((key[0], key[1], OTHER, OTHER))
+        if row is None:
             add = "INSERT INTO series (pipeline, source, build, index_hash) VALUES (?, ?, ?, ?)"
-            found = (self._connection.execute(add, key).lastrowid,)
-        self._series[key] = found[0]
-        return int(found[0])
+            row = (self._connection.execute(add, key).lastrowid,)
+        self._series[key] = row[0]
+        return int(row[0])
 
     def forget_series(self) -> None:
-        """Look series up again: the transaction that wrote them was undone, or they were deleted."""
+        """Drop the cached series ids: their transaction was rolled back, or the series were deleted."""
         self._series.clear()
 
 
@@ -166,25 +172,26 @@ def delete(connection: sqlite3.Connection, where: str, *values: Any) -> None:
 
     Args:
         connection: The journal.
-        where: Which, as a condition on the columns of `failures`.
-        values: The values in it.
+        where: A condition on the columns of `failures`.
+        values: The parameters of the condition.
     """
-    chosen = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_CHANGED}"  # noqa: S608 - ours
-    while found := connection.execute(chosen, values).fetchall():
-        under = (
+    select = f"SELECT seq, place, series, ts, scores FROM failures WHERE {where} LIMIT {_BATCH}"  # noqa: S608 - no user input
+    while batch := connection.execute(select, values).fetchall():
+        entries = (
             (metric, series, ts, seq, place)
-            for seq, place, series, ts, scores in found
-            for metric in (_ANY, *json.loads(scores))
+            for seq, place, series, ts, scores in batch
+            for metric in (_ALL, *json.loads(scores))
         )
-        connection.executemany("DELETE FROM failed WHERE (metric, series, ts, seq, place) = (?, ?, ?, ?, ?)", under)
-        gone = [(seq, place) for seq, place, *_ in found]
-        connection.executemany("DELETE FROM failures WHERE seq = ? AND place = ?", gone)
+        connection.executemany("DELETE FROM failed WHERE (metric, series, ts, seq, place) = (?, ?, ?, ?, ?)", entries)
+        keys = [(seq, place) for seq, place, *_ in batch]
+        connection.executemany("DELETE FROM failures WHERE seq = ? AND place = ?", keys)
 
 
 def delete_series(connection: sqlite3.Connection) -> None:
-    """Delete series nothing stands in."""
+    """Delete series without failures."""
     connection.execute(
-        "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM failed WHERE metric = ? AND series = series.id)", (_ANY,)
+        "DELETE FROM series WHERE NOT EXISTS (SELECT 1 FROM failed WHERE metric = ? AND series = series.id)",
+        (_ALL,),
     )
 
 
@@ -192,36 +199,36 @@ def page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
     """One page of failures.
 
     Raises:
-        RagmonError: The cursor is none.
+        RagmonError: The cursor is not valid.
     """
     limit = max(1, min(query.limit, LONGEST))
-    before = (query.until, 0, 0) if query.cursor is None else _read(query.cursor)
-    each = [_newest(connection, series, query, before) for series in _series(connection, query)]
-    found: list[Failure] = []
-    last: Place | None = None
-    for looked, place in enumerate(heapq.merge(*each, reverse=True)):
-        if last is not None and (len(found) == limit or looked == LOOKED_AT):
-            return FailurePage(found, _write(last))
-        last, failure = place, _failure(connection, place)
+    before = (query.until, 0, 0) if query.cursor is None else _parse_cursor(query.cursor)
+    by_series = [_newest(connection, series, query, before) for series in _series(connection, query)]
+    matching: list[Failure] = []
+    previous: Place | None = None
+    for n_read, place in enumerate(heapq.merge(*by_series, reverse=True)):
+        if previous is not None and (len(matching) == limit or n_read == LOOKED_AT):
+            return FailurePage(matching, _format_cursor(previous))
+        previous, failure = place, _failure(connection, place)
         if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):
-            found.append(failure)
-    return FailurePage(found, None)
+            matching.append(failure)
+    return FailurePage(matching, None)
 
 
 def _series(connection: sqlite3.Connection, query: FailureQuery) -> list[int]:
-    wanted = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
-    told = {name: value for name, value in wanted.items() if value is not None}
-    where = " AND ".join(f"{name} = :{name}" for name in told) or "1"
-    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", told)  # noqa: S608 - ours
-    return [found for found, source in rows if not query.sources or source in query.sources]
+    filters = {name: getattr(query, name) for name in ("pipeline", "source", "build", "index_hash")}
+    conditions = {name: value for name, value in filters.items() if value is not None}
+    where = " AND ".join(f"{name} = :{name}" for name in conditions) or "1"
+    rows = connection.execute(f"SELECT id, source FROM series WHERE {where}", conditions)  # noqa: S608 - no user input
+    return [series_id for series_id, source in rows if not query.sources or source in query.sources]
 
 
 def _newest(connection: sqlite3.Connection, series: int, query: FailureQuery, before: Place) -> Iterator[Place]:
-    """Places of one series, newest first, read as far as they are asked for."""
+    """The places of one series, newest first; rows are read only as they are consumed."""
     return connection.execute(
         "SELECT ts, seq, place FROM failed WHERE metric = ? AND series = ? AND ts >= ? "
         "AND (ts, seq, place) < (?, ?, ?) ORDER BY ts DESC, seq DESC, place DESC",
-        (_ANY if query.metric is None else query.metric, series, query.since, *before),
+        (_ALL if query.metric is None else query.metric, series, query.since, *before),
     )
 
 
@@ -230,21 +237,21 @@ def _failure(connection: sqlite3.Connection, place: Place) -> Failure | None:
         "SELECT seq, place, ts, pipeline, source, scores, trace_id, build, index_hash, facts "
         "FROM failures JOIN series ON series.id = failures.series WHERE seq = ? AND place = ?"
     )
-    found = connection.execute(find, place[1:]).fetchone()
-    if found is None:
+    row = connection.execute(find, place[1:]).fetchone()
+    if row is None:
         return None
-    seq, line, ts, pipeline, source, scores, trace_id, build, index_hash, facts = found
-    told = json.loads(scores), trace_id, build or None, index_hash or None, json.loads(facts)
-    return Failure(seq, line, ts, pipeline, source, *told)
+    seq, line, ts, pipeline, source, scores, trace_id, build, index_hash, facts = row
+    rest = json.loads(scores), trace_id, build or None, index_hash or None, json.loads(facts)
+    return Failure(seq, line, ts, pipeline, source, *rest)
 
 
-def _write(place: Place) -> str:
+def _format_cursor(place: Place) -> str:
     return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
 
 
-def _read(cursor: str) -> Place:
+def _parse_cursor(cursor: str) -> Place:
     try:
-        return _cursor(base64.urlsafe_b64decode(cursor))
+        return _decode_cursor(base64.urlsafe_b64decode(cursor))
     except (ValueError, msgspec.DecodeError):
         raise RagmonError(
             f"this is no cursor: {shorten(cursor)}", hint="give the one that came with the page before"

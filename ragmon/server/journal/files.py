@@ -1,6 +1,7 @@
-"""One process writes to a state folder; the kernel takes the lock from a process that is gone.
+"""The lock of a state folder, and opening the journal's file.
 
-A journal's file is opened, or set aside where it cannot be read: no journal waits for somebody to repair it.
+One process writes to a state folder; the kernel releases the lock of a process that has ended. A damaged journal file
+is set aside under another name and a new one is started: the server never waits for a manual repair.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from ragmon.server.journal import schema, store
 from ragmon.server.journal.errors import JournalError, translate_file_errors
 
 FILE: Final = "journal.lock"
-_LONGEST: Final = 32
-_LOOKS: Final = 20
+_MAX_PID_LENGTH: Final = 32
+_ATTEMPTS: Final = 20
 _PAUSE: Final = 0.01
-"""Looks at who holds it, and seconds between them."""
+"""Attempts to read the holder's process id, and seconds between them."""
 
 
 class Lock:
-    """Holds a folder until it is released or the process ends.
+    """Locks a folder until `release` is called or the process ends.
 
     Args:
         folder: The folder.
 
     Raises:
-        UnavailableError: Another one holds it.
-        OSError: The lock file cannot be made or written.
+        UnavailableError: Another process holds the lock.
+        OSError: The lock file cannot be created or written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -54,28 +55,29 @@ class Lock:
             raise
 
     def _holder(self) -> str:
-        """The process that holds it; it may have taken it a moment ago, and not have written its number yet."""
-        for _ in range(_LOOKS):
-            if holder := os.pread(self._file, _LONGEST, 0).decode("ascii", "replace").strip():
+        """The id of the process that holds the lock; waits a little, as it may not have written its id yet."""
+        for _ in range(_ATTEMPTS):
+            if holder := os.pread(self._file, _MAX_PID_LENGTH, 0).decode("ascii", "replace").strip():
                 return holder
             sleep(_PAUSE)
         return ""
 
     def release(self) -> None:
-        """Let go of the folder; again is harmless."""
+        """Release the lock; calling it again does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 ASIDE: Final = ".corrupt-"
-_ENDS: Final = ("", *store.BESIDE)
+"""The part of a file name, before the time, of a journal that was set aside."""
+_SUFFIXES: Final = ("", *store.BESIDE)
 _CHECKED: Final = 16 << 20
-"""Bytes up to which a file is read as a whole before it is trusted."""
+"""The largest file, in bytes, that is checked as a whole when it is opened."""
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open a journal's file, make it if there is none, and bring it to this ragmon's version.
+    """Open a journal's file, create it if needed, and migrate it to the schema version of this ragmon.
 
     Raises:
         RagmonError: A newer ragmon wrote it.
@@ -95,16 +97,16 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise JournalError("corrupt", path, found)
+    (result,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if result != "ok":
+        raise JournalError("corrupt", path, result)
 
 
 def journal_file(folder: Path) -> Path:
-    """The journal's file in a folder.
+    """The path of the journal's file in a folder.
 
     Raises:
-        RagmonError: There is none.
+        RagmonError: There is no journal.
     """
     path = folder / store.FILE
     if not path.is_file():
@@ -113,21 +115,21 @@ def journal_file(folder: Path) -> Path:
 
 
 def check_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Nothing, if a journal is of this ragmon's version.
+    """Check that a journal has the schema version of this ragmon.
 
     Raises:
-        RagmonError: It is of another one.
+        RagmonError: It has another version.
         JournalError: It is damaged.
     """
-    found = schema.check(connection, path)
-    if not found:
+    version = schema.check(connection, path)
+    if not version:
         raise RagmonError(f"{path} holds nothing yet", hint="start `ragmon serve` first")
-    if found < len(schema.MIGRATIONS):
+    if version < len(schema.MIGRATIONS):
         raise RagmonError(f"{path} was written by an older ragmon", hint="start this one's `ragmon serve` once")
 
 
 def quarantine_file(path: Path, now: float) -> Path:
-    """Put a journal's file, and what is beside it, under another name.
+    """Rename a journal's file together with its write-ahead log and its shared memory file.
 
     Args:
         path: The file.
@@ -141,24 +143,24 @@ def quarantine_file(path: Path, now: float) -> Path:
     """
     moment = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (path.with_name(f"{path.name}{ASIDE}{moment}" + (f"-{n}" if n > 1 else "")) for n in count(1))
-    aside = next(name for name in names if not any(_beside(name, end).exists() for end in _ENDS))
+    aside = next(name for name in names if not any(_with_suffix(name, suffix).exists() for suffix in _SUFFIXES))
     with translate_file_errors(path):
-        # Should we be stopped in between, a log without its file is set aside by whoever comes next.
-        for end in _ENDS:
-            if _beside(path, end).exists():
-                _beside(path, end).rename(_beside(aside, end))
+        # If the process ends between two renames, the next start sets the orphaned log aside.
+        for suffix in _SUFFIXES:
+            if _with_suffix(path, suffix).exists():
+                _with_suffix(path, suffix).rename(_with_suffix(aside, suffix))
     return aside
 
 
 def is_orphaned(path: Path) -> bool:
-    """Whether there is a log whose file is gone: beside a new file it would be taken for that one's."""
-    return not path.exists() and any(_beside(path, end).exists() for end in store.BESIDE)
+    """Whether there is a write-ahead log without its file: SQLite would apply it to a new file of that name."""
+    return not path.exists() and any(_with_suffix(path, suffix).exists() for suffix in store.BESIDE)
 
 
 def files_set_aside(path: Path) -> list[Path]:
-    """Journals that could not be read, and what is beside them."""
+    """The damaged journals that were set aside, with their logs."""
     return sorted(path.parent.glob(f"{path.name}{ASIDE}*"))
 
 
-def _beside(path: Path, end: str) -> Path:
-    return path.with_name(path.name + end)
+def _with_suffix(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

@@ -1,6 +1,7 @@
-"""One transaction on the journal: all of it is on disk, or none.
+"""The journal of one server, and one transaction on it.
 
-The journal of one server: the truth from which everything it shows is computed again after a crash.
+After a crash, the server computes everything it shows from the journal again. A transaction is on disk as a whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from ragmon.server.journal.schema import checksum
 
 
 class JournalBatch:
-    """What is written together.
+    """The writes of one transaction.
 
     Args:
         connection: The journal, inside a transaction.
-        keys: Its keys.
-        index: Its failures.
-        tail: The newest row there ever was.
-        limits: How much the journal holds.
+        keys: Its deduplication keys.
+        index: Its index of failures.
+        tail: The newest row ever written, even if deleted since.
+        limits: The retention limits of the journal.
 
     Attributes:
-        tail: The newest row, those of this batch included.
+        tail: The newest row, rows of this batch included.
     """
 
     def __init__(
@@ -53,13 +54,13 @@ class JournalBatch:
         self._limits = limits
 
     def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Take the keys of records, so that none is counted twice.
+        """Claim the keys of records, so that no record is counted twice.
 
         Args:
-            keys: The step of the event time, and an id that is unique in it, of each.
+            keys: For each record, the time step of its event and an id that is unique in the step.
 
         Returns:
-            The places of those that were there already or stand twice in the list; the others are taken now.
+            The positions of duplicates: keys claimed before, or twice in the list. The other keys are claimed now.
         """
         return self._keys.claim(keys)
 
@@ -67,43 +68,43 @@ class JournalBatch:
         """Write a row.
 
         Args:
-            arrival: When it came, seconds since the epoch; never before the row before it.
+            arrival: Its arrival time, seconds since the epoch; never earlier than that of the previous row.
             n: How many records it has.
-            counts: The books that go with it.
+            counts: The counters of the batch, encoded.
             lines: Its lines, each with its newline.
-            ends: The ends of its records' trace ids (`ragmon.server.journal.reader`), by which labels find them.
+            ends: The last bytes of its records' trace ids (`ragmon.server.journal.reader`), by which labels find them.
 
         Returns:
-            Its number.
+            Its sequence number.
         """
         seq, upto = self.tail.seq + 1, self.tail.upto + len(lines)
-        told = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
-        self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", told)
+        values = (seq, arrival, n, upto, checksum(seq, float(arrival), n, counts, lines), counts, lines)
+        self._connection.execute("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         if ends:
             self._connection.execute("INSERT INTO traced VALUES (?, ?)", (seq, ends))
         self.tail = HighWaterMark(seq, arrival, upto)
         return seq
 
     def answers(self, trace_ids: Collection[str]) -> dict[str, Record]:
-        """The records of traces, the newest of each: what labels are about.
+        """The newest record of each trace: the record that labels of the trace refer to.
 
         Args:
-            trace_ids: In lower case.
+            trace_ids: The trace ids, in lower case.
         """
         return reader.records_of_traces(self._connection, trace_ids)
 
     def hold(self, arrival: float, form: str, body: bytes, waits: Iterable[bytes] = (), lowest: int = 0) -> int:
-        """Write a request whose spans wait for the rest of their traces.
+        """Write a pending request: its spans wait for the rest of their traces.
 
         Args:
-            arrival: When it came, seconds since the epoch.
-            form: How it is written: `protobuf` or `json`; `record` for a record that waits for a reply.
+            arrival: Its arrival time, seconds since the epoch.
+            form: Its encoding: `protobuf` or `json`; `record` for a record that waits for a probe reply.
             body: The request, not compressed.
-            waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted.
-            lowest: The smallest draw that was kept when it came.
+            waits: The ids of the traces whose spans wait, 16 bytes each; its other spans were counted already.
+            lowest: The sampling threshold at arrival: the smallest draw that was kept.
 
         Returns:
-            Its number, which no other gets.
+            Its sequence number, which is never used again.
         """
         ids = b"".join(waits)
         add = "INSERT INTO bodies (arrival, form, lowest, sum, waits, body) VALUES (?, ?, ?, ?, ?, ?)"
@@ -111,88 +112,88 @@ class JournalBatch:
         return self._connection.execute(add, (arrival, form, lowest, sum_of, ids, body)).lastrowid or 0
 
     def release(self, seqs: Iterable[int]) -> int:
-        """Delete requests nobody waits for any more; one that is gone already does no harm.
+        """Delete requests that are no longer pending; unknown numbers are ignored.
 
         Returns:
-            How many were there.
+            How many were deleted.
         """
         return self._connection.executemany("DELETE FROM bodies WHERE seq = ?", ((seq,) for seq in seqs)).rowcount
 
     def quarantine(self, trace_id: bytes, step: str, seqs: Iterable[int]) -> None:
-        """Keep the spans of a trace that is not assembled, to be looked at.
+        """Quarantine the spans of a trace that will not be assembled.
 
         Args:
             trace_id: 16 bytes.
-            step: What was done with it when the process ended.
-            seqs: The requests that hold them.
+            step: The processing step during which the process ended.
+            seqs: The pending requests that contain the spans.
         """
         find = "SELECT arrival, form, body FROM bodies WHERE seq = ?"
         trace = trace_id.hex()
         for seq in seqs:
             for arrival, form, body in self._connection.execute(find, (seq,)).fetchall():
-                # What could not be read is kept as it is.
+                # A request that could not be read is kept as it is.
                 kept = body if step == quarantine.READING else erasure.keep_trace(form, body, trace)
                 quarantine.add(self._connection, arrival, step, trace, form, kept)
 
     def quarantine_line(self, seq: int, arrival: float, place: int) -> bool:
-        """Set a line aside that ended the process twice while it was scored; that it was stays in its place.
+        """Quarantine a line that ended the process twice while it was scored; a quarantine entry takes its place.
 
         Args:
             seq: The number of its row.
-            arrival: When that came, seconds since the epoch: another row of that number is not meant.
-            place: Its place among the lines of the row.
+            arrival: The arrival time of the row; a row of the same number with another arrival is not changed.
+            place: Its position among the lines of the row.
 
         Returns:
-            Whether it was there.
+            Whether there was such a line.
         """
         find = "SELECT n, counts, lines FROM rows WHERE seq = ? AND arrival = ?"
-        n, counts, held = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
-        lines: list[bytes] = held.split(b"\n")
+        n, counts, text = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
+        lines: list[bytes] = text.split(b"\n")
         line = lines[place] if place < len(lines) else b""
         if not line or record.is_forgotten(line) or record.is_quarantined(line):
             return False
         lines[place] = record.quarantined(line)
-        left = b"\n".join(lines)
-        told = (left, checksum(seq, arrival, n, counts, left), seq)
-        self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", told)
+        remaining = b"\n".join(lines)
+        values = (remaining, checksum(seq, arrival, n, counts, remaining), seq)
+        self._connection.execute("UPDATE rows SET lines = ?, sum = ? WHERE seq = ?", values)
         trace_id = str(getattr(record.decode_entry(line), "trace_id", None) or "").lower()
         quarantine.add(self._connection, arrival, quarantine.SCORING, trace_id, erasure.RECORD, line)
         return True
 
     def known(self, trace_ids: Iterable[bytes]) -> dict[bytes, float]:
-        """When those traces that are done were; below zero where they were forgotten and nobody counted them."""
+        """Finished traces with their times; a negative time means erased and not counted by a server yet."""
         return {trace_id: arrival for trace_id, arrival, _ in finished_traces(self._connection, trace_ids)}
 
     def recorded(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """Those traces whose spans became records."""
+        """The traces whose spans became records."""
         return {trace_id for trace_id, _, recorded in finished_traces(self._connection, trace_ids) if recorded}
 
     def remember(self, trace_ids: Iterable[bytes], arrival: float, *, recorded: bool = False) -> None:
-        """Write down that traces are done.
+        """Record that traces are finished.
 
         Args:
             trace_ids: 16 bytes each.
-            arrival: When they were, seconds since the epoch.
-            recorded: Their spans became records.
+            arrival: When they were finished, seconds since the epoch.
+            recorded: Whether their spans became records.
         """
-        told = ((trace_id, arrival, recorded) for trace_id in trace_ids)
-        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", told)
+        rows = ((trace_id, arrival, recorded) for trace_id in trace_ids)
+        self._connection.executemany("INSERT OR REPLACE INTO assembled VALUES (?, ?, ?)", rows)
 
     def fail(self, failures: Iterable[Failure]) -> None:
-        """Write down requests that failed a gate; one that is written down again is changed."""
+        """Write requests that failed a gate; a failure that is there already is replaced."""
         self._index.add(failures)
 
     def forgotten(self) -> list[str]:
-        """The traces that somebody had forgotten since this was asked last, in lower case."""
+        """Return and clear the traces erased since the last call, in lower case."""
         return erasure.read_erasures(self._connection)
 
     def save(self, seq: int, at: float, data: bytes) -> None:
-        """Save a state.
+        """Save a checkpoint.
 
         Args:
-            seq: The last row it knows of.
-            at: When that row came or later, seconds since the epoch.
-            data: The state; it is compressed here.
+            seq: The last row it includes.
+            at: The arrival time of that row or later, seconds since the epoch.
+            data: The encoded state; it is compressed here.
         """
         retention.save(self._connection, seq, at, data, self.tail, self._limits)
 
@@ -200,18 +201,18 @@ class JournalBatch:
 class Journal(JournalReaderBase):
     """Writes the journal of a state folder; used by one thread at a time.
 
-    What can be read is read through it while nothing is being written, at the start; beside it, by `open_readonly`.
+    Read through it only at the start, before anything is written; later use `open_readonly`.
 
     Args:
-        folder: Where it lies; made for this user alone if there is none.
-        limits: How much it holds; may be set again.
-        clock: What time it is, seconds since the epoch.
+        folder: The folder of the journal; created for this user alone if there is none.
+        limits: The retention limits; may be assigned again.
+        clock: Returns the current time, seconds since the epoch.
 
     Attributes:
-        path: Its file.
-        limits: How much it holds.
-        set_aside: Where the file that could not be read was put; a new one was begun then. None if it could.
-        attempts: What is being worked on, and what the process ended over before.
+        path: The journal's file.
+        limits: The retention limits.
+        set_aside: The new name of a damaged file that was replaced by a new journal; None if the file was readable.
+        attempts: The work in progress, and the work during which the process ended before.
 
     Raises:
         RagmonError: Another process writes to the folder, or a newer ragmon wrote the journal.
@@ -226,9 +227,9 @@ class Journal(JournalReaderBase):
         self.set_aside: Path | None = None
         self._clock = clock
         self._tail = HighWaterMark()
-        self._writes = False
-        self._lost = False
-        self._came: set[bytes] = set()
+        self._is_writing = False
+        self._is_lost = False
+        self._carried_keys: set[bytes] = set()
         self._version = 0
         with translate_file_errors(self.path):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -251,7 +252,7 @@ class Journal(JournalReaderBase):
 
     def _open(self) -> None:
         self._connection = files.open_file(self.path)
-        self._fitted = -1
+        self._wal_sized_for = -1
         try:
             with translate_read_errors(self.path):
                 self._tail = max(self._tail, self._tail_on_disk())
@@ -262,58 +263,58 @@ class Journal(JournalReaderBase):
             raise
 
     def quarantine_and_reset(self) -> Path:
-        """Put a file that turned out to be damaged aside and begin a new one; the lock is held all the while.
+        """Set a damaged file aside and start a new one; the lock stays held.
 
-        Rows go on where they were: a state that was reached before can be saved in the new file.
+        Row numbers continue: the state reached so far can be saved as a checkpoint in the new file.
 
         Returns:
-            Where it is.
+            The new name of the damaged file.
 
         Raises:
             JournalError: The disk is full, or the folder cannot be written to.
         """
         with suppress(sqlite3.Error):
             self._connection.close()
-        self._lost = True
-        self._came = self._keys.held()
+        self._is_lost = True
+        self._carried_keys = self._keys.held()
         self.set_aside = files.quarantine_file(self.path, self._clock())
-        self._go_on()
+        self._continue_in_new_file()
         return self.set_aside
 
-    def _go_on(self) -> None:
-        """Begin the file anew, with rows where they were."""
+    def _continue_in_new_file(self) -> None:
+        """Start a new file; row numbers continue, and recent keys are carried over."""
         self._open()
-        self._lost = False
+        self._is_lost = False
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO tail VALUES (1, ?, ?, ?)", self._tail)
-            self._keys.take_over(self._came)
-        self._came = set()
+            self._keys.take_over(self._carried_keys)
+        self._carried_keys = set()
 
     @contextmanager
     def begin(self) -> Iterator[JournalBatch]:
-        """One transaction: on disk when the block ends, undone where it raises.
+        """One transaction: committed when the block ends, rolled back if it raises.
 
         Raises:
-            JournalError: It could not be written; nothing of it was.
+            JournalError: It could not be written; it was rolled back.
         """
-        if self._lost:
-            self._go_on()
+        if self._is_lost:
+            self._continue_in_new_file()
         batch = JournalBatch(self._connection, self._keys, self._index, self._tail, self.limits)
         with self._transaction():
-            self._index.erased = self._changed_elsewhere()
+            self._index.erased = self._has_external_changes()
             yield batch
         self._tail = batch.tail
 
-    def _changed_elsewhere(self) -> bool:
-        """Whether another process wrote since the transaction before: somebody may have forgotten something."""
-        (before, self._version) = self._version, store.data_version(self._connection)
-        return self._version != before
+    def _has_external_changes(self) -> bool:
+        """Whether another process wrote since the previous transaction; it may have erased something."""
+        (previous, self._version) = self._version, store.data_version(self._connection)
+        return self._version != previous
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        if self._writes:
+        if self._is_writing:
             raise RuntimeError("the journal is being written to: one transaction at a time")
-        self._writes = True
+        self._is_writing = True
         try:
             with translate_errors(self.path):
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -327,36 +328,36 @@ class Journal(JournalReaderBase):
                 self._connection.rollback()
             raise
         finally:
-            self._writes = False
+            self._is_writing = False
 
     def recent(self) -> Iterator[bytes]:
-        """What is unique in the keys of the records that came last, in no order: some hundred thousand."""
+        """The unique parts of the most recent keys, in no order: some hundred thousand."""
         return self._keys.recent()
 
     @property
     def upto(self) -> int:
-        """Bytes of lines of all rows there ever were."""
+        """Bytes of the lines of all rows ever written."""
         return self._tail.upto
 
     def excess(self) -> int:
-        """Bytes by which it is larger than it may be, its log included; below zero where it is smaller.
+        """Bytes by which the journal exceeds its limit, its write-ahead log included; negative if it is smaller.
 
         Raises:
             JournalError: It cannot be read.
         """
         with translate_errors(self.path):
-            if self._fitted != self.limits.size:
+            if self._wal_sized_for != self.limits.size:
                 store.fit_wal(self._connection, self.limits.size)
-                self._fitted = self.limits.size
+                self._wal_sized_for = self.limits.size
             return store.excess_bytes(self._connection, self.path, self.limits.size)
 
     def expire(self) -> bool:
-        """Delete some of what has had its time or has no room, in a transaction of some 20 ms.
+        """Delete some data that is too old or exceeds the size limit, in a transaction of some 20 ms.
 
-        Rows are deleted up to a checkpoint only, so that the rest can be replayed from it.
+        Rows are deleted only up to a checkpoint, so that the remaining rows can be replayed from it.
 
         Returns:
-            Whether there was any: then there may be more, and it is to be called again soon.
+            Whether anything was deleted: then there may be more, and it should be called again soon.
 
         Raises:
             JournalError: It could not be written.
@@ -364,16 +365,16 @@ class Journal(JournalReaderBase):
         return self._expire(self._clock()) or self._shrink()
 
     def make_room(self) -> bool:
-        """The same, of what has no room alone: what time it is plays no part."""
+        """Delete some data that exceeds the size limit, whatever its age; returns whether anything was deleted."""
         excess = self.excess()
         return (excess > 0 and self._expire(None)) or (excess + self._free() > 0 and self._shrink())
 
     def _expire(self, now: float | None) -> bool:
         excess = self.excess()
         with translate_read_errors(self.path), self._transaction():
-            found = retention.expire(self._connection, self._keys, self.limits, excess, now)
+            is_deleted = retention.expire(self._connection, self._keys, self.limits, excess, now)
             self._index.forget_series()
-        return found
+        return is_deleted
 
     def _free(self) -> int:
         with translate_errors(self.path):
@@ -384,7 +385,7 @@ class Journal(JournalReaderBase):
             return retention.shrink(self._connection, self.limits.size)
 
     def quarantine_size(self) -> int:
-        """How many requests are set aside.
+        """How many requests are quarantined.
 
         Raises:
             JournalError: It cannot be read.
@@ -393,7 +394,7 @@ class Journal(JournalReaderBase):
             return quarantine.count(self._connection)
 
     def wipe_log(self) -> None:
-        """Leave nothing of what was deleted in the write-ahead log, unless somebody reads just now.
+        """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads.
 
         Raises:
             JournalError: The file could not be written.
@@ -402,7 +403,7 @@ class Journal(JournalReaderBase):
             store.truncate_wal(self._connection)
 
     def close(self) -> None:
-        """Let go of the folder; again is harmless."""
+        """Close the file and release the folder; calling it again does nothing."""
         with suppress(sqlite3.Error):
             self._connection.close()
         self.attempts.close()

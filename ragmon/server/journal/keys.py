@@ -1,7 +1,8 @@
-"""Which records came already: their keys, found again for as long as one of them may come a second time.
+"""Deduplication: the keys of the records that were accepted, kept as long as a record may be sent again.
 
-New keys are random, and each would change a page of its own. So they are written as they come, one blob for a claim,
-and held in memory; many claims together are then sorted into the table, where keys of one time lie side by side.
+New keys are random, so inserting them one by one would change one page of the table for each. Therefore each call of
+`claim` writes its new keys as one blob (a claim) and keeps them in memory. Later, the keys of many claims are sorted
+into the table together, where keys of one time step are adjacent.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Final
 import msgspec
 
 Key = tuple[int, bytes]
-"""The step of the event time, and an id that is unique in it."""
+"""The time step of the event, and an id that is unique in the step."""
 
 FRESH: Final = 1 << 16
-"""Keys after which a generation ends; in memory are fewer than three times as many, about 20 MB."""
+"""Keys in a generation; fewer than three times as many are in memory, about 20 MB."""
 _SETTLED_AT_ONCE: Final = 1 << 13
 _DELETED_AT_ONCE: Final = 1 << 13
-_ASKED_AT_ONCE: Final = 256
-_FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _ASKED_AT_ONCE)})"  # noqa: S608 - ours
+_LOOKUP_BATCH: Final = 256
+_FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - no user input
 _PREFIX: Final = 5
-"""Bytes of a step before the id; until the year 10000 four would do for the steps of ten seconds."""
+"""Bytes of the time step before the id; for steps of ten seconds, four are enough until the year 10000."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -35,12 +36,12 @@ def _prefix(step: int) -> bytes:
 class Keys:
     """The keys of one journal.
 
-    They come in generations: while one grows, the one before it is sorted into the table. What a transaction changes
-    here counts when it is kept, and is undone when it is not.
+    Keys are grouped in generations: while one grows, the previous one is sorted into the table. Changes made inside a
+    transaction become valid with `kept` (after the commit), and are dropped with `undone` (after a rollback).
 
     Args:
         connection: The journal.
-        fresh: How many keys a generation has.
+        fresh: Keys in a generation.
 
     Raises:
         sqlite3.Error: They cannot be read.
@@ -59,107 +60,108 @@ class Keys:
         self.undone()
 
     def _begin_generation(self, last: int) -> None:
-        """Let the generation that grew be the one that is put into the table; its claims end with this one."""
+        """End the growing generation; it is sorted into the table next. `last` is the number of its last claim."""
         self._settling, self._growing = self._growing, set()
         self._queue = sorted(self._settling)
-        self._place = 0
+        self._position = 0
         self._last = last
 
     def undone(self) -> None:
-        """The transaction is not on disk: what it would have changed is put by."""
+        """Drop the changes of a transaction that was rolled back."""
         self._new: set[bytes] = set()
         self._settled = 0
         self._settled_steps: set[bytes] = set()
-        self._done = False
+        self._is_complete = False
 
     def _all_steps(self) -> Iterator[int]:
-        """The steps in the table: they are few, and keys are many, so from each step one jump leads to the next."""
+        """The time steps in the table; steps are few and keys are many, so one index seek finds each next step."""
         step = -1
-        next_one = "SELECT min(key) FROM keys WHERE key >= ?"
-        while (found := self._connection.execute(next_one, (_prefix(step + 1),)).fetchone()[0]) is not None:
-            step = int.from_bytes(found[:_PREFIX], "big")
+        select = "SELECT min(key) FROM keys WHERE key >= ?"
+        while (key := self._connection.execute(select, (_prefix(step + 1),)).fetchone()[0]) is not None:
+            step = int.from_bytes(key[:_PREFIX], "big")
             yield step
 
     def claim(self, keys: Sequence[Key]) -> set[int]:
-        """Take keys inside a transaction.
+        """Claim keys, inside a transaction.
 
         Args:
             keys: The keys.
 
         Returns:
-            The places of those that were there already or stand twice in the list.
+            The positions of duplicates: keys claimed before, or twice in the list.
         """
         prefixes = {step: _prefix(step) for step in {step for step, _ in keys}}
         packed = [prefixes[step] + unique for step, unique in keys]
-        new, taken = set(packed), set[int]()
+        new, duplicates = set(packed), set[int]()
         seen = new & self._new | new & self._growing | new & self._settling
-        known = {prefixes[step] for step in self._steps.intersection(prefixes)}
-        if known:
-            seen |= self._in_table([key for key in new if key[:_PREFIX] in known])
+        stored_prefixes = {prefixes[step] for step in self._steps.intersection(prefixes)}
+        if stored_prefixes:
+            seen |= self._in_table([key for key in new if key[:_PREFIX] in stored_prefixes])
         if seen or len(new) < len(packed):
             new = set()
-            for place, key in enumerate(packed):
+            for position, key in enumerate(packed):
                 if key in seen or key in new:
-                    taken.add(place)
+                    duplicates.add(position)
                 else:
                     new.add(key)
         if new:
             self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(new)),))
             self._new |= new
-            if len(self._growing) + len(self._new) >= self._most and not self._done:
+            if len(self._growing) + len(self._new) >= self._most and not self._is_complete:
                 self._settle(max(_SETTLED_AT_ONCE, 4 * len(new)))
-        return taken
+        return duplicates
 
     def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
-        """Those of some keys that are in the table."""
-        found: set[bytes] = set()
-        for start in range(0, len(keys), _ASKED_AT_ONCE):
-            asked = keys[start : start + _ASKED_AT_ONCE]
-            filled = (*asked, *[b""] * (_ASKED_AT_ONCE - len(asked)))  # one statement, whatever their number
-            found.update(key for (key,) in self._connection.execute(_FIND, filled))
-        return found
+        """The subset of the keys that is in the table."""
+        stored: set[bytes] = set()
+        for start in range(0, len(keys), _LOOKUP_BATCH):
+            batch = keys[start : start + _LOOKUP_BATCH]
+            # Padded, so that the same statement serves any number of keys.
+            parameters = (*batch, *[b""] * (_LOOKUP_BATCH - len(batch)))
+            stored.update(key for (key,) in self._connection.execute(_FIND, parameters))
+        return stored
 
-    def _settle(self, most: int) -> None:
-        """Put the next keys of the generation before into the table; its claims go when all of them are there."""
-        begin = self._place + self._settled
-        keys = self._queue[begin : begin + most]
+    def _settle(self, limit: int) -> None:
+        """Put the next keys of the previous generation into the table; delete its claims when all keys are there."""
+        begin = self._position + self._settled
+        keys = self._queue[begin : begin + limit]
         self._connection.executemany("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys, strict=True))
         self._settled += len(keys)
         self._settled_steps.update(key[:_PREFIX] for key in keys)
         if begin + len(keys) == len(self._queue):
             self._connection.execute("DELETE FROM claims WHERE seq <= ?", (self._last,))
-            self._done = True
+            self._is_complete = True
 
     def kept(self) -> None:
-        """The transaction is on disk."""
+        """Apply the changes of a transaction that was committed."""
         self._growing |= self._new
-        self._place += self._settled
+        self._position += self._settled
         self._steps |= {int.from_bytes(prefix, "big") for prefix in self._settled_steps}
-        if self._done:
+        if self._is_complete:
             (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM claims").fetchone()
             self._begin_generation(last)
         self.undone()
 
     def held(self) -> set[bytes]:
-        """The keys that came last, those that are in memory."""
+        """The most recent keys, those in memory."""
         return self._growing | self._settling
 
     def take_over(self, keys: set[bytes]) -> None:
-        """Take the keys another journal held, inside a transaction."""
+        """Claim keys carried over from another journal, inside a transaction."""
         if keys:
             self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(keys)),))
             self._new |= keys
 
     def recent(self) -> Iterator[bytes]:
-        """What is unique in the keys that came last, in no order: those not in the table yet."""
+        """The unique parts of the most recent keys, in no order: those in memory."""
         return (key[_PREFIX:] for key in self._growing | self._settling)
 
     def expire(self, before: int) -> bool:
-        """Delete some keys of steps before one, inside a transaction; returns whether there were any."""
-        some = "SELECT key FROM keys WHERE key < ? ORDER BY key LIMIT 1 OFFSET ?"
+        """Delete some keys of steps before `before`, inside a transaction; returns whether any were deleted."""
+        select = "SELECT key FROM keys WHERE key < ? ORDER BY key LIMIT 1 OFFSET ?"
         end = _prefix(max(0, before))
-        last = self._connection.execute(some, (end, _DELETED_AT_ONCE)).fetchone()
-        gone = self._connection.execute("DELETE FROM keys WHERE key < ?", last or (end,)).rowcount
-        if not gone:
+        last = self._connection.execute(select, (end, _DELETED_AT_ONCE)).fetchone()
+        n_deleted = self._connection.execute("DELETE FROM keys WHERE key < ?", last or (end,)).rowcount
+        if not n_deleted:
             self._steps = {step for step in self._steps if step >= before}
-        return gone > 0
+        return n_deleted > 0

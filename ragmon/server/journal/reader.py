@@ -1,11 +1,9 @@
-"""What a journal holds, and how it is read.
+"""Reading the journal: its types, a read-only reader, and the lookup of records by trace id.
 
-The journal as others read it: pages, commands, replays, while a server writes or when none does.
+Pages, commands and replays read the journal while a server writes it, or when none runs.
 
-Which row holds the answer of a trace: asked when somebody labels it, days later.
-
-Row by row the ends of its records' trace ids are kept, one blob after the other: an index by id would change a page for
-every record, and labels are rare. To find one is to look through eight bytes a record.
+A label needs the record of its trace, often days later. For each row, one blob holds the ends of its records' trace
+ids: an index by id would change a page for every record, and labels are rare. A lookup scans eight bytes per record.
 """
 
 from __future__ import annotations
@@ -27,18 +25,18 @@ from ragmon.server.journal.failures import FailurePage, FailureQuery, page
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.schema import TRACE_ID, checksum
 
-_TOGETHER: Final = 500
-"""Ids looked up at once: SQLite takes some thousand parameters."""
+_LOOKUP_BATCH: Final = 500
+"""Ids in one query: SQLite accepts some thousand parameters."""
 
 
 class JournalRow(NamedTuple):
     """An accepted batch.
 
     Attributes:
-        seq: Its number.
-        arrival: When it came, seconds since the epoch.
-        n: How many records it had when it came.
-        counts: The books that go with it, as they were given.
+        seq: Its sequence number.
+        arrival: Its arrival time, seconds since the epoch.
+        n: How many records it had on arrival.
+        counts: The encoded counters of the batch, as they were given.
         lines: Its lines (`ragmon.core.record`), each with its newline.
     """
 
@@ -62,11 +60,11 @@ class PendingRequest(NamedTuple):
     """A request whose spans wait for the rest of their traces, or a record that waits for the reply to its probe.
 
     Attributes:
-        seq: Its number.
-        arrival: When it came, seconds since the epoch.
-        form: How it is written: `protobuf`, `json`, or `record`.
+        seq: Its sequence number.
+        arrival: Its arrival time, seconds since the epoch.
+        form: Its encoding: `protobuf`, `json`, or `record`.
         body: The request, or the record.
-        lowest: The smallest draw that was kept when it came.
+        lowest: The sampling threshold at arrival: the smallest draw that was kept.
         waits: The ids of the traces whose spans wait, one after the other.
     """
 
@@ -79,15 +77,15 @@ class PendingRequest(NamedTuple):
 
     @property
     def traces(self) -> set[bytes]:
-        """The traces whose spans wait."""
-        return {self.waits[at : at + TRACE_ID] for at in range(0, len(self.waits), TRACE_ID)}
+        """The ids of the traces whose spans wait."""
+        return {self.waits[start : start + TRACE_ID] for start in range(0, len(self.waits), TRACE_ID)}
 
 
 class Checkpoint(NamedTuple):
-    """A state that was saved.
+    """A saved state of the server.
 
     Attributes:
-        seq: The last row it knows of.
+        seq: The last row it includes.
         at: When it was saved, seconds since the epoch.
         data: The state.
     """
@@ -98,12 +96,12 @@ class Checkpoint(NamedTuple):
 
 
 class HighWaterMark(NamedTuple):
-    """The newest row there ever was.
+    """The newest row ever written, even if deleted since.
 
     Attributes:
-        seq: Its number.
-        arrival: When it came, seconds since the epoch.
-        upto: Bytes of lines of it and all rows before it.
+        seq: Its sequence number.
+        arrival: Its arrival time, seconds since the epoch.
+        upto: Bytes of the lines of this row and all rows before it.
     """
 
     seq: int = 0
@@ -112,21 +110,21 @@ class HighWaterMark(NamedTuple):
 
 
 def finished_traces(connection: sqlite3.Connection, trace_ids: Iterable[bytes]) -> Iterator[tuple[bytes, float, int]]:
-    """Which traces are done, when they were, and whether their spans became records."""
-    wanted = iter(trace_ids)
-    while some := list(islice(wanted, _TOGETHER)):
-        places = ", ".join("?" * len(some))
-        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({places})"  # noqa: S608 - ours
-        yield from connection.execute(find, some)
+    """The finished traces among the ids: id, time, and whether its spans became records."""
+    remaining = iter(trace_ids)
+    while batch := list(islice(remaining, _LOOKUP_BATCH)):
+        params = ", ".join("?" * len(batch))
+        find = f"SELECT trace_id, arrival, recorded FROM assembled WHERE trace_id IN ({params})"  # noqa: S608 - no user input
+        yield from connection.execute(find, batch)
 
 
-def _check(what: str, expected: int, found: int) -> None:
-    if found != expected:
-        raise ValueError(f"{what} is not as it was written")
+def _check(name: str, expected: int, actual: int) -> None:
+    if actual != expected:
+        raise ValueError(f"{name} is not as it was written")
 
 
 class JournalReaderBase:
-    """Reads a journal, one thing at a time: no answer is in memory as a whole, no reader holds up the one who writes.
+    """Reads a journal row by row: no result is in memory as a whole, and no reader blocks the writer.
 
     Attributes:
         path: The journal's file.
@@ -139,11 +137,11 @@ class JournalReaderBase:
         """Rows in order.
 
         Args:
-            after: The number of the last row that is not wanted.
-            upto: That of the last one that is; None for all there are, those that come meanwhile too.
+            after: Start after the row of this number.
+            upto: The last row to read; None for all rows, including those written meanwhile.
 
         Raises:
-            JournalError: They cannot be read.
+            JournalError: The rows cannot be read.
         """
         rows = self._rows(after)
         return translate_errors_of(self.path, rows if upto is None else takewhile(lambda row: row.seq <= upto, rows))
@@ -157,20 +155,20 @@ class JournalReaderBase:
         """Rows in order without their lines, which are not read.
 
         Args:
-            after: The number of the last row that is not wanted.
+            after: Start after the row of this number.
 
         Raises:
-            JournalError: They cannot be read.
+            JournalError: The rows cannot be read.
         """
         return translate_errors_of(
             self.path, map(RowCounts._make, self._each("seq, arrival, n, counts", "rows", after))
         )
 
     def bodies(self) -> Iterator[PendingRequest]:
-        """Requests whose spans wait, in order.
+        """Pending requests, in order.
 
         Raises:
-            JournalError: They cannot be read.
+            JournalError: The requests cannot be read.
         """
         return translate_errors_of(self.path, self._bodies())
 
@@ -180,52 +178,52 @@ class JournalReaderBase:
             yield PendingRequest(seq, *values)
 
     def quarantined(self) -> Iterator[QuarantinedRequest]:
-        """Requests that are set aside, in the order in which that was done.
+        """Quarantined requests, in the order in which they were quarantined.
 
         Raises:
-            JournalError: They cannot be read.
+            JournalError: The requests cannot be read.
         """
         columns = "seq, arrival, step, trace_id, form, size, body"
         return translate_errors_of(self.path, map(QuarantinedRequest._make, self._each(columns, "quarantined", 0)))
 
     def _each(self, columns: str, table: str, after: int) -> Iterator[tuple[Any, ...]]:
-        seek = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - ours
-        while (found := self._connection.execute(seek, (after,)).fetchone()) is not None:
-            after = found[0]
-            yield found
+        select = f"SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT 1"  # noqa: S608 - no user input
+        while (row := self._connection.execute(select, (after,)).fetchone()) is not None:
+            after = row[0]
+            yield row
 
     def assembled(self, since: float) -> dict[bytes, float]:
-        """When traces became records, by their ids; those of a time and after it, seconds since the epoch.
+        """The times at which traces became records, by trace id; those at or after `since`, seconds since the epoch.
 
-        Those that were forgotten and that no server has counted yet are among them, however old; theirs is below zero.
-
-        Raises:
-            JournalError: They cannot be read.
-        """
-        with translate_read_errors(self.path):
-            some = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
-            return dict(self._connection.execute(some, (since,)))
-
-    def known(self, trace_ids: Iterable[bytes]) -> set[bytes]:
-        """Those traces that became records already, or were forgotten, however long ago.
-
-        Raises:
-            JournalError: They cannot be read.
-        """
-        with translate_read_errors(self.path):
-            return {trace_id for trace_id, *_ in finished_traces(self._connection, trace_ids)}
-
-    def checkpoint(self) -> Checkpoint | None:
-        """The newest saved state that can be read.
+        Erased traces that no server has counted yet are included, however old; their times are negative.
 
         Raises:
             JournalError: The journal cannot be read.
         """
         with translate_read_errors(self.path):
-            return self._saved("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
+            select = "SELECT trace_id, arrival FROM assembled WHERE arrival >= ? OR arrival < 0"
+            return dict(self._connection.execute(select, (since,)))
+
+    def known(self, trace_ids: Iterable[bytes]) -> set[bytes]:
+        """The ids of traces that became records or were erased, however long ago.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        with translate_read_errors(self.path):
+            return {trace_id for trace_id, *_ in finished_traces(self._connection, trace_ids)}
+
+    def checkpoint(self) -> Checkpoint | None:
+        """The newest checkpoint that can be read.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        with translate_read_errors(self.path):
+            return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq DESC")
 
     def base(self) -> Checkpoint | None:
-        """What a replay of all rows begins with; None where it begins with nothing, since no row was ever deleted.
+        """The checkpoint from which a replay of all rows starts; None if no row was ever deleted.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -234,9 +232,9 @@ class JournalReaderBase:
             first = self._connection.execute("SELECT seq FROM rows ORDER BY seq LIMIT 1").fetchone()
             if (first[0] if first else self._tail_on_disk().seq + 1) == 1:
                 return None
-            return self._saved("SELECT seq, at, data FROM checkpoints ORDER BY seq")
+            return self._first_readable("SELECT seq, at, data FROM checkpoints ORDER BY seq")
 
-    def _saved(self, query: str) -> Checkpoint | None:
+    def _first_readable(self, query: str) -> Checkpoint | None:
         for seq, at, data in self._connection.execute(query):
             with suppress(zlib.error):
                 return Checkpoint(seq, at, zlib.decompress(data))
@@ -246,14 +244,14 @@ class JournalReaderBase:
         """One page of the requests that failed a gate, newest first.
 
         Raises:
-            RagmonError: The cursor is none.
+            RagmonError: The cursor is not valid.
             JournalError: The journal cannot be read.
         """
         with translate_read_errors(self.path):
             return page(self._connection, query)
 
     def last(self) -> tuple[int, float]:
-        """Number and arrival of the newest row there ever was; zeros before the first one.
+        """Number and arrival time of the newest row ever written; zeros before the first one.
 
         Raises:
             JournalError: The journal cannot be read.
@@ -262,42 +260,44 @@ class JournalReaderBase:
             return self._tail_on_disk()[:2]
 
     def last_before(self, moment: float) -> int:
-        """The number of the last row that came before a moment, seconds since the epoch.
+        """The number of the last row that arrived before a moment, seconds since the epoch.
 
-        Rows come in order of time, so it is found by halves; where none came before, the rows after it are all of them.
+        Rows are in order of arrival, so this is a binary search. If none arrived before, the number is that before the
+        first row.
 
         Raises:
             JournalError: The journal cannot be read.
         """
-        seek = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
+        select = "SELECT seq, arrival FROM rows WHERE seq >= ? ORDER BY seq LIMIT 1"
         with translate_read_errors(self.path):
-            first = self._connection.execute(seek, (0,)).fetchone()
-            low, high = (first[0] - 1 if first else 0), self._tail_on_disk().seq
+            first_row = self._connection.execute(select, (0,)).fetchone()
+            low, high = (first_row[0] - 1 if first_row else 0), self._tail_on_disk().seq
             while low < high:
                 middle = (low + high + 1) // 2
-                found = self._connection.execute(seek, (middle,)).fetchone()
-                if found is not None and found[1] < moment:
-                    low = found[0]
+                row = self._connection.execute(select, (middle,)).fetchone()
+                if row is not None and row[1] < moment:
+                    low = row[0]
                 else:
                     high = middle - 1
         return low
 
     def _tail_on_disk(self) -> HighWaterMark:
-        found = self._connection.execute("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1").fetchone()
-        found = found or self._connection.execute("SELECT seq, arrival, upto FROM tail").fetchone()
-        return HighWaterMark(*found) if found else HighWaterMark()
+        row = self._connection.execute("SELECT seq, arrival, upto FROM rows ORDER BY seq DESC LIMIT 1").fetchone()
+        row = row or self._connection.execute("SELECT seq, arrival, upto FROM tail").fetchone()
+        return HighWaterMark(*row) if row else HighWaterMark()
 
 
 class JournalReader(JournalReaderBase):
     """Reads the journal of a state folder; used by one thread at a time.
 
-    It sees what is on disk when it asks. Where a server sets a damaged journal aside, it goes on reading that one.
+    Each query sees what is on disk at that time. If the server sets a damaged journal aside, the reader stays with the
+    damaged file.
 
     Args:
         folder: The folder.
 
     Raises:
-        RagmonError: There is no journal, or one of another version.
+        RagmonError: There is no journal, or its version is another one.
         JournalError: It cannot be read.
     """
 
@@ -312,11 +312,11 @@ class JournalReader(JournalReaderBase):
                 raise
 
     def close(self) -> None:
-        """Close the file; again is harmless."""
+        """Close the file; calling it again does nothing."""
         self._connection.close()
 
     def __enter__(self) -> Self:
-        """Itself."""
+        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -325,23 +325,23 @@ class JournalReader(JournalReaderBase):
 
 
 def open_readonly(folder: Path) -> JournalReader:
-    """Read a journal beside whoever writes it.
+    """Open a journal for reading; another process may write it.
 
     Raises:
-        RagmonError: There is no journal, or one of another version.
+        RagmonError: There is no journal, or its version is another one.
         JournalError: It cannot be read.
     """
     return JournalReader(folder)
 
 
 WIDTH: Final = 8
-"""Bytes of a trace id that are kept: its end, which is random whoever makes ids."""
+"""Bytes of a trace id that are kept: its end, which is random whichever system made the id."""
 FEW: Final = 16
-"""Ids up to which searching each beats taking everything apart."""
+"""Up to so many ids, searching for each id is faster than decoding everything."""
 
 
 def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:
-    """The ends of trace ids, one after the other; what is no id has none.
+    """The ends of trace ids, joined; a value that is not a trace id is skipped.
 
     >>> trace_id_ends(["0af7651916cd43dd8448eb211c80319c", None, "x"]).hex()
     '8448eb211c80319c'
@@ -351,79 +351,79 @@ def trace_id_ends(trace_ids: Iterable[str | None]) -> bytes:
 
 def _end(trace_id: str | None) -> bytes:
     try:
-        found = bytes.fromhex(trace_id or "")
+        id_bytes = bytes.fromhex(trace_id or "")
     except ValueError:
         return b""
-    return found[-WIDTH:] if len(found) >= WIDTH else b""
+    return id_bytes[-WIDTH:] if len(id_bytes) >= WIDTH else b""
 
 
 def records_of_traces(connection: sqlite3.Connection, trace_ids: Collection[str]) -> dict[str, Record]:
-    """The records of traces, the newest of each.
+    """The newest record of each trace.
 
     Args:
         connection: The journal.
-        trace_ids: In lower case.
+        trace_ids: The trace ids, in lower case.
     """
-    wanted: dict[bytes, list[str]] = {}
+    ids_by_end: dict[bytes, list[str]] = {}
     for trace_id in trace_ids:
         if end := _end(trace_id):
-            wanted.setdefault(end, []).append(trace_id)
-    found: dict[str, Record] = {}
-    for seq, held in _rows(connection, set(wanted)):
+            ids_by_end.setdefault(end, []).append(trace_id)
+    records: dict[str, Record] = {}
+    for seq, ends in _rows(connection, set(ids_by_end)):
         (lines,) = connection.execute("SELECT lines FROM rows WHERE seq = ?", (seq,)).fetchone() or (b"",)
-        here = {one for end in held for one in wanted[end] if one not in found}
-        found |= _among(lines, here) if len(here) > FEW else _one_by_one(lines, here)
-        if len(found) == len(trace_ids):
+        missing = {candidate for end in ends for candidate in ids_by_end[end] if candidate not in records}
+        records |= _scan_lines(lines, missing) if len(missing) > FEW else _search_each(lines, missing)
+        if len(records) == len(trace_ids):
             break
-    return found
+    return records
 
 
-def _rows(connection: sqlite3.Connection, wanted: set[bytes]) -> Iterator[tuple[int, set[bytes]]]:
-    """The rows that seem to hold one of the wanted, the newest first, and which those are."""
-    if not wanted:
+def _rows(connection: sqlite3.Connection, ends: set[bytes]) -> Iterator[tuple[int, set[bytes]]]:
+    """The rows that may contain one of the trace ids, newest first, each with the id ends it contains."""
+    if not ends:
         return
     for seq, blob in connection.execute("SELECT seq, ids FROM traced ORDER BY seq DESC"):
-        if held := _held(blob, wanted):
-            yield seq, held
+        if row_ends := _matching_ends(blob, ends):
+            yield seq, row_ends
 
 
-def _held(blob: bytes, wanted: set[bytes]) -> set[bytes]:
-    if len(wanted) <= FEW:
-        return {end for end in wanted if _is_in(blob, end)}
-    return wanted.intersection(blob[at : at + WIDTH] for at in range(0, len(blob), WIDTH))
+def _matching_ends(blob: bytes, ends: set[bytes]) -> set[bytes]:
+    if len(ends) <= FEW:
+        return {end for end in ends if _contains(blob, end)}
+    return ends.intersection(blob[start : start + WIDTH] for start in range(0, len(blob), WIDTH))
 
 
-def _is_in(blob: bytes, end: bytes) -> bool:
-    at = blob.find(end)
-    while at >= 0 and at % WIDTH:
-        at = blob.find(end, at + 1)
-    return at >= 0
+def _contains(blob: bytes, end: bytes) -> bool:
+    start = blob.find(end)
+    while start >= 0 and start % WIDTH:
+        start = blob.find(end, start + 1)
+    return start >= 0
 
 
-def _among(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
-    """The last records of many traces among the lines of a row."""
-    found = {}
+def _scan_lines(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
+    """The last record of each trace in the lines of a row; decodes every line, for many traces."""
+    records = {}
     for line in lines.splitlines():
         with suppress(msgspec.DecodeError):
             record = decode_entry(line)
             if isinstance(record, Record) and record.trace_id in trace_ids:
-                found[record.trace_id] = record
-    return found
+                records[record.trace_id] = record
+    return records
 
 
-def _one_by_one(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
-    return {trace_id: record for trace_id in trace_ids if (record := _in(lines, trace_id)) is not None}
+def _search_each(lines: bytes, trace_ids: set[str]) -> dict[str, Record]:
+    return {trace_id: record for trace_id in trace_ids if (record := _search_lines(lines, trace_id)) is not None}
 
 
-def _in(lines: bytes, trace_id: str) -> Record | None:
-    """The last record of a trace among the lines of a row; labels on it, and tags of that name, are none."""
+def _search_lines(lines: bytes, trace_id: str) -> Record | None:
+    """The last record of a trace in the lines of a row; labels of the trace and tags named `trace_id` do not count."""
     needle = b'"trace_id":"%b"' % trace_id.encode()
-    at = lines.rfind(needle)
-    while at >= 0:
-        start, end = lines.rfind(b"\n", 0, at) + 1, lines.find(b"\n", at)
+    match = lines.rfind(needle)
+    while match >= 0:
+        start, end = lines.rfind(b"\n", 0, match) + 1, lines.find(b"\n", match)
         with suppress(msgspec.DecodeError):
             record = decode_entry(lines[start : end if end >= 0 else None])
             if isinstance(record, Record) and record.trace_id == trace_id:
                 return record
-        at = lines.rfind(needle, 0, start)
+        match = lines.rfind(needle, 0, start)
     return None

@@ -1,8 +1,8 @@
-"""The tables of a journal, and how one of an older ragmon becomes one of this.
+"""The tables of a journal, and the migrations of a journal written by an older ragmon.
 
-Version 1 has three layouts: three builds before the first release wrote it, each with other columns. The layout of
-31fab96 has no checksums, that of fa9e83b does not say which traces wait. 7694258 wrote the last one, which every later
-version begins with. Both older ones become that one, with nothing lost.
+Version 1 has three layouts, written by three builds before the first release. The layout of 31fab96 has no checksums,
+and that of fa9e83b does not record which traces wait. 7694258 wrote the third layout, on which all later versions are
+based. A journal of one of the two older layouts is converted to the third without loss.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from ragmon.ingest.fields import Rejected
 from ragmon.server.journal.errors import JournalError
 
 TRACE_ID: Final = 16
-"""Bytes of a trace's id."""
+"""Bytes of a trace id."""
 
 
 def checksum(*told: float | str | bytes) -> int:
-    """A checksum of what is written together.
+    """A CRC-32 checksum of values that are written together.
 
     >>> checksum(1, 2.0, b"lines") == checksum(1, 2.0, b"lined")
     False
     """
-    found = 0
+    crc = 0
     for value in told:
-        found = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), found)
-    return found
+        crc = zlib.crc32(value if isinstance(value, bytes) else f"{value} ".encode(), crc)
+    return crc
 
 
-_FIRST: Final = """
+_SCHEMA_1: Final = """
 -- Whether the version is what it says is seen where both places that hold it agree.
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 
@@ -70,86 +70,86 @@ CREATE TABLE failed (metric TEXT, series INTEGER, ts REAL, seq INTEGER, place IN
 """
 
 
-def _first(connection: sqlite3.Connection) -> None:
-    for statement in _FIRST.split(";"):
+def _migrate_to_1(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA_1.split(";"):
         connection.execute(statement)
 
 
 def _create(connection: sqlite3.Connection, table: str) -> None:
-    """Make one table of version 1, and its indexes."""
-    for statement in _FIRST.split(";"):
+    """Create one table of version 1, and its indexes."""
+    for statement in _SCHEMA_1.split(";"):
         if f"CREATE TABLE {table} (" in statement or f" ON {table} (" in statement:
             connection.execute(statement)
 
 
-def _traced(connection: sqlite3.Connection) -> None:
-    """Labels find the answers they are about; those in rows that are there already they do not find."""
+def _migrate_to_2(connection: sqlite3.Connection) -> None:
+    """Add the index of trace ids, by which labels find their records; existing rows are not indexed."""
     complete(connection, lambda table: _create(connection, table))
     connection.execute("CREATE TABLE traced (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL)")
 
 
-def _forgotten(connection: sqlite3.Connection) -> None:
-    """Whoever forgets a trace leaves word for the server, which holds what people said of it in memory."""
+def _migrate_to_3(connection: sqlite3.Connection) -> None:
+    """Add the list of erased traces, which the server reads: it holds the labels of these traces in memory."""
     connection.execute("CREATE TABLE forgotten (trace_id TEXT PRIMARY KEY) WITHOUT ROWID")
 
 
-def _quarantined(connection: sqlite3.Connection) -> None:
-    """What ended the process twice is kept to be looked at; a number is never given twice."""
+def _migrate_to_4(connection: sqlite3.Connection) -> None:
+    """Add the quarantine of requests that ended the process twice; a sequence number is never used again."""
     connection.execute(
         "CREATE TABLE quarantined (seq INTEGER PRIMARY KEY AUTOINCREMENT, arrival REAL NOT NULL, step TEXT NOT NULL,"
         " trace_id TEXT NOT NULL, form TEXT NOT NULL, size INTEGER NOT NULL, body BLOB NOT NULL)"
     )
 
 
-MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_first, _traced, _forgotten, _quarantined]
-"""The function at place n makes a journal of version n one of version n + 1. What stands here is never changed."""
+MIGRATIONS: list[Callable[[sqlite3.Connection], None]] = [_migrate_to_1, _migrate_to_2, _migrate_to_3, _migrate_to_4]
+"""The function at index n migrates a journal from version n to version n + 1. Existing entries are never changed."""
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of a journal; 0 for an empty file.
+    """The schema version of a journal; 0 for an empty file.
 
     Raises:
-        JournalError: It is not told twice alike, so the file is damaged.
+        JournalError: The two places that hold the version differ, so the file is damaged.
     """
-    told = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] and not told:
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] and not version:
         return 0
-    found = connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
-    if found is None or found[0] != told:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
+    if row is None or row[0] != version:
         raise JournalError("corrupt", path, "its version is not known")
-    return told
+    return version
 
 
 def check(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of a journal this ragmon can read.
+    """The schema version of a journal; an error if this ragmon cannot read it.
 
     Raises:
         RagmonError: A newer ragmon wrote it.
         JournalError: It is damaged.
     """
-    found = schema_version(connection, path)
-    if found > len(MIGRATIONS):
+    version = schema_version(connection, path)
+    if version > len(MIGRATIONS):
         raise RagmonError(
-            f"{path} is of version {found}, and this ragmon knows versions up to {len(MIGRATIONS)}",
+            f"{path} is of version {version}, and this ragmon knows versions up to {len(MIGRATIONS)}",
             hint="a newer ragmon wrote it: use that one, or another `state_dir`",
         )
-    return found
+    return version
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring a journal to this ragmon's version, wholly or not at all.
+    """Migrate a journal to the schema version of this ragmon, in one transaction.
 
     Raises:
         RagmonError: A newer ragmon wrote it.
         JournalError: It is damaged.
     """
-    found, newest = check(connection, path), len(MIGRATIONS)
-    if found == newest:
+    version, newest = check(connection, path), len(MIGRATIONS)
+    if version == newest:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for step in MIGRATIONS[found:]:
-            step(connection)
+        for migration in MIGRATIONS[version:]:
+            migration(connection)
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('version', ?)", (newest,))
         connection.execute(f"PRAGMA user_version = {newest}")
         connection.execute("COMMIT")
@@ -159,25 +159,25 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 _PREFIX: Final = 5
-"""Bytes of a key before what is unique in it; that of a foreign trace's record is the trace's id."""
-_OLD: Final = "old_"
+"""Bytes of a key before its unique part; for a record assembled from a third-party trace, that part is the trace id."""
+_OLD_PREFIX: Final = "old_"
 _NO_NAMES: Final = [0.0, 0.0, []]
-"""No names of records were looked at lately: what is remembered of them only saves time."""
+"""The value of an empty cache of record names; losing the cached names costs only time."""
 
 Create = Callable[[str], None]
-"""Makes a table of the last layout, and its indexes, by its name."""
+"""Creates a table of the third layout, and its indexes, by its name."""
 
 
 def complete(connection: sqlite3.Connection, create: Create) -> None:
-    """Bring a journal of version 1 to the layout all later versions begin with, inside a transaction.
+    """Convert a journal of version 1 to the third layout, inside a transaction.
 
     Args:
         connection: The journal.
-        create: Makes a table.
+        create: Creates a table.
 
     Raises:
-        sqlite3.Error: It cannot be read or written.
-        ValueError: What it holds is no journal's.
+        sqlite3.Error: The journal cannot be read or written.
+        ValueError: Its content is not that of a journal.
     """
     if "sum" not in _columns(connection, "rows"):
         _replace(connection, create, "rows", _rows(connection))
@@ -188,7 +188,7 @@ def complete(connection: sqlite3.Connection, create: Create) -> None:
         connection.execute("INSERT INTO sqlite_sequence VALUES ('bodies', ?)", (last,))
         connection.execute("DROP INDEX assembled_arrival")
         _replace(connection, create, "assembled", _assembled(connection))
-        _saved(connection)
+        _convert_checkpoints(connection)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
@@ -196,25 +196,25 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 
 def _replace(connection: sqlite3.Connection, create: Create, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Make a table anew; the rows are read from the old one, which is called `old_...` by then."""
-    connection.execute(f"ALTER TABLE {table} RENAME TO {_OLD}{table}")
+    """Replace a table; `rows` reads the old table, which is renamed to `old_...` before."""
+    connection.execute(f"ALTER TABLE {table} RENAME TO {_OLD_PREFIX}{table}")
     create(table)
     for row in rows:
-        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - ours
-    connection.execute(f"DROP TABLE {_OLD}{table}")
+        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608 - no user input
+    connection.execute(f"DROP TABLE {_OLD_PREFIX}{table}")
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    for seq, arrival, n, upto, told, lines in connection.execute(
+    for seq, arrival, n, upto, encoded, lines in connection.execute(
         "SELECT seq, arrival, n, upto, counts, lines FROM old_rows ORDER BY seq"
     ):
-        books = msgspec.json.decode(told)
-        counts = msgspec.json.encode(books) if _add_up(books) else told
+        counters = msgspec.json.decode(encoded)
+        counts = msgspec.json.encode(counters) if _sum_native_counts(counters) else encoded
         yield seq, arrival, n, upto, checksum(seq, arrival, n, counts, lines), counts, lines
 
 
-def _add_up(counts: dict[str, Any]) -> bool:
-    """Whole records were counted by pipeline once; returns whether they were."""
+def _sum_native_counts(counts: dict[str, Any]) -> bool:
+    """Replace counts of native records per pipeline, as older builds wrote them, by their sum; returns if it did."""
     own = counts.get("own")
     if not isinstance(own, dict):
         return False
@@ -222,47 +222,49 @@ def _add_up(counts: dict[str, Any]) -> bool:
     return True
 
 
-def _saved(connection: sqlite3.Connection) -> None:
-    """The same in saved states, and what they did not say of names; one that cannot be read is passed over, as ever."""
+def _convert_checkpoints(connection: sqlite3.Connection) -> None:
+    """Convert the counters in checkpoints, and add an empty name cache; a checkpoint that cannot be read is skipped."""
     for seq, data in connection.execute("SELECT seq, data FROM checkpoints").fetchall():
         try:
             state = msgspec.json.decode(zlib.decompress(data))
         except (zlib.error, msgspec.DecodeError):
             continue
-        _add_up(state["counts"])
+        _sum_native_counts(state["counts"])
         state["live"]["admission"].setdefault("fresh", _NO_NAMES)
-        told = zlib.compress(msgspec.json.encode(state), 1)
-        connection.execute("UPDATE checkpoints SET data = ? WHERE seq = ?", (told, seq))
+        encoded = zlib.compress(msgspec.json.encode(state), 1)
+        connection.execute("UPDATE checkpoints SET data = ? WHERE seq = ?", (encoded, seq))
 
 
 def _bodies(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    done = "SELECT 1 FROM assembled WHERE trace_id = ?"
+    select_done = "SELECT 1 FROM assembled WHERE trace_id = ?"
     lowest = "lowest" if "lowest" in _columns(connection, "old_bodies") else "0"
-    query = f"SELECT seq, arrival, form, {lowest}, body FROM old_bodies ORDER BY seq"  # noqa: S608 - ours
-    for seq, arrival, form, least, body in connection.execute(query):
-        there = (one for one in _foreign(form, body) if _draw(one) >= least)
-        waits = b"".join(one for one in sorted(there) if not connection.execute(done, (one,)).fetchone())
-        yield seq, arrival, form, least, checksum(arrival, form, body, least, waits), waits, body
+    query = f"SELECT seq, arrival, form, {lowest}, body FROM old_bodies ORDER BY seq"  # noqa: S608 - no user input
+    for seq, arrival, form, threshold, body in connection.execute(query):
+        kept = (trace_id for trace_id in _waiting_traces(form, body) if _sampling_draw(trace_id) >= threshold)
+        waits = b"".join(
+            trace_id for trace_id in sorted(kept) if not connection.execute(select_done, (trace_id,)).fetchone()
+        )
+        yield seq, arrival, form, threshold, checksum(arrival, form, body, threshold, waits), waits, body
 
 
-def _foreign(form: str, body: bytes) -> set[bytes]:
-    """The traces of a request whose spans may wait; none of one that cannot be read any more."""
-    from ragmon.ingest.otlp.request import read  # noqa: PLC0415 - heavy, and needed once in a journal's life
+def _waiting_traces(form: str, body: bytes) -> set[bytes]:
+    """The ids of the third-party traces in a request, whose spans may wait; none if it cannot be read any more."""
+    from ragmon.ingest.otlp.request import read  # noqa: PLC0415 - a heavy import, needed once for a journal
 
     try:
-        return {one.trace_id for one in read(body, json=form == "json").foreign}
+        return {span.trace_id for span in read(body, json=form == "json").foreign}
     except Rejected:
         return set()
 
 
-def _draw(trace_id: bytes) -> int:
+def _sampling_draw(trace_id: bytes) -> int:
     from ragmon.capture.call import SPAN  # noqa: PLC0415 - as above
 
     return int.from_bytes(trace_id, "big") % SPAN
 
 
 def _assembled(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
-    """Traces that are done; those that became records have a key."""
+    """The finished traces; a trace that became a record has a deduplication key."""
     recorded = {key[_PREFIX:] for key in _keys(connection) if len(key) == _PREFIX + TRACE_ID}
     for trace_id, arrival in connection.execute("SELECT trace_id, arrival FROM old_assembled"):
         yield trace_id, arrival, trace_id in recorded

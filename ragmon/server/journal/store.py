@@ -1,4 +1,4 @@
-"""Connections to the journal's file: how it is written, and how it is read beside the one who writes."""
+"""SQLite connections to the journal's file, for the writer and for concurrent readers, and the size of the file."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from typing import Final
 
 FILE: Final = "journal.db"
 BESIDE: Final = ("-wal", "-shm")
-"""What SQLite keeps beside a database in write-ahead mode."""
+"""Suffixes of the files that SQLite keeps beside a database in WAL mode."""
 
 _LOCK_TIMEOUT: Final = 5.0
-"""Seconds to wait for somebody else who writes."""
-_BRIEFLY: Final = 50
-"""Milliseconds to wait for readers where it can be done later as well."""
+"""Seconds to wait while another connection writes."""
+_SHORT_TIMEOUT_MS: Final = 50
+"""Milliseconds to wait for readers when the work can also be done later."""
 PAGE: Final = 4096
-"""Bytes of a page."""
+"""Bytes of a database page."""
 _CACHE: Final = 16 << 10
-"""KiB of pages kept in memory."""
-_LARGEST_LOG: Final = 16 << 20
+"""Size of the page cache, in KiB."""
+_MAX_WAL: Final = 16 << 20
 """Bytes of the write-ahead log after which it is moved into the file: hot pages are moved once for many changes."""
-_SMALLEST_LOG: Final = 1 << 18
-_LOG: Final = 16
-"""The part of a journal that its log may be."""
-_LARGER: Final = 2
-"""How many times that the log is with a row that was just written, and counts at most."""
+_MIN_WAL: Final = 1 << 18
+_WAL_SHARE: Final = 16
+"""The write-ahead log may be one in so many parts of the journal."""
+_MAX_WAL_GROWTH: Final = 2
+"""The write-ahead log counts at most so many times its limit; just after a large row was written it is that large."""
 
-# Of an empty file alone; that it is in write-ahead mode is written last, and the others with it.
-_LAYOUT: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
-_WRITING: Final = (
+# For an empty file only; journal_mode is last, because setting it writes the other two to the file.
+_LAYOUT_PRAGMAS: Final = (f"page_size = {PAGE}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL")
+_WRITER_PRAGMAS: Final = (
     "synchronous = FULL",
     "secure_delete = ON",
-    "temp_store = MEMORY",  # nothing of what people said goes to another place
+    "temp_store = MEMORY",  # no user content in temporary files
     "cell_size_check = ON",
     "trusted_schema = OFF",
     f"cache_size = -{_CACHE}",
 )
-_READING: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
+_READER_PRAGMAS: Final = ("query_only = ON", "temp_store = MEMORY", "cell_size_check = ON", "trusted_schema = OFF")
 
 
 def create(path: Path) -> None:
-    """Make an empty file that only its owner reads, if there is none.
+    """Create an empty file that only its owner can read, if there is none.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -58,14 +58,14 @@ def create(path: Path) -> None:
 
 
 def writing(path: Path) -> sqlite3.Connection:
-    """A connection that writes to a file that exists; transactions begin where somebody says so.
+    """A connection that writes to an existing file; transactions begin only with an explicit BEGIN.
 
     Raises:
-        sqlite3.Error: It cannot be opened, or is no database.
+        sqlite3.Error: The file cannot be opened, or is not a database.
     """
     connection = _connect(path, "rw")
     try:
-        for pragma in (*_WRITING, *(() if pages(connection) else _LAYOUT)):
+        for pragma in (*_WRITER_PRAGMAS, *(() if pages(connection) else _LAYOUT_PRAGMAS)):
             connection.execute(f"PRAGMA {pragma}").fetchall()
     except sqlite3.Error:
         connection.close()
@@ -77,11 +77,11 @@ def reading(path: Path) -> sqlite3.Connection:
     """A connection that reads, also while another process writes.
 
     Raises:
-        sqlite3.Error: It cannot be opened, or is no database.
+        sqlite3.Error: The file cannot be opened, or is not a database.
     """
     connection = _connect(path, "ro")
     try:
-        for pragma in _READING:
+        for pragma in _READER_PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
     except sqlite3.Error:
         connection.close()
@@ -100,14 +100,14 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def wal_limit(size: int) -> int:
-    """Bytes of the log of a journal of some size after which it is moved into the file."""
-    return max(_SMALLEST_LOG, min(size // _LOG, _LARGEST_LOG))
+    """Bytes of the write-ahead log, for a journal of a size in bytes, after which it is moved into the file."""
+    return max(_MIN_WAL, min(size // _WAL_SHARE, _MAX_WAL))
 
 
 def fit_wal(connection: sqlite3.Connection, size: int) -> None:
-    """Let the log of a journal be as large as becomes one of some size, in bytes."""
-    log = wal_limit(size)
-    for pragma in (f"wal_autocheckpoint = {log // PAGE}", f"journal_size_limit = {log}"):
+    """Set the size of the write-ahead log for a journal of a size in bytes."""
+    limit = wal_limit(size)
+    for pragma in (f"wal_autocheckpoint = {limit // PAGE}", f"journal_size_limit = {limit}"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
@@ -116,15 +116,15 @@ def data_version(connection: sqlite3.Connection) -> int:
 
     Source: SQLite, PRAGMA data_version.
     """
-    return _number(connection, "data_version")
+    return _pragma_value(connection, "data_version")
 
 
 def truncate_wal(connection: sqlite3.Connection) -> None:
-    """Move what the write-ahead log holds into the file and cut it off: what was deleted stands in it as it was.
+    """Move the write-ahead log into the file and truncate it, since it still contains deleted data.
 
-    While somebody reads, as much is moved as can be, and nothing is cut off: whoever sends does not wait for that.
+    While a reader is active, SQLite moves what it can and does not truncate: requests must not wait for readers.
     """
-    connection.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
+    connection.execute(f"PRAGMA busy_timeout = {_SHORT_TIMEOUT_MS}")
     try:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
@@ -132,23 +132,23 @@ def truncate_wal(connection: sqlite3.Connection) -> None:
 
 
 def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
-    """Bytes by which a journal is larger than it may be, below zero where it is smaller.
+    """Bytes by which a journal exceeds its limit; negative if it is smaller.
 
-    Its log counts, and pages that are free do not: new rows take them. While somebody reads all the while, the log
-    cannot be moved and grows; it counts no further then, for to delete rows would make it larger still.
+    The write-ahead log counts; free pages do not, as new rows use them. While a reader is active without a pause, the
+    log cannot be moved and grows; it counts only up to a bound, as deleting rows would make it even larger.
 
     Args:
         connection: The journal.
         path: Its file.
-        size: Bytes it may have.
+        size: The limit in bytes.
     """
-    usual = wal_limit(size)
-    log = min(max(usual, wal_size(path)), _LARGER * usual)
-    return (pages(connection) - free_pages(connection)) * PAGE + log - size
+    limit = wal_limit(size)
+    wal = min(max(limit, wal_size(path)), _MAX_WAL_GROWTH * limit)
+    return (pages(connection) - free_pages(connection)) * PAGE + wal - size
 
 
 def wal_size(path: Path) -> int:
-    """Bytes of the write-ahead log of a file; 0 where there is none."""
+    """Bytes of the write-ahead log of a file; 0 if there is none."""
     try:
         return path.with_name(path.name + BESIDE[0]).stat().st_size
     except OSError:
@@ -156,14 +156,14 @@ def wal_size(path: Path) -> int:
 
 
 def pages(connection: sqlite3.Connection) -> int:
-    """Pages of the file, free ones too."""
-    return _number(connection, "page_count")
+    """Pages of the file, including free ones."""
+    return _pragma_value(connection, "page_count")
 
 
 def free_pages(connection: sqlite3.Connection) -> int:
-    """Pages that hold nothing."""
-    return _number(connection, "freelist_count")
+    """Free pages of the file."""
+    return _pragma_value(connection, "freelist_count")
 
 
-def _number(connection: sqlite3.Connection, pragma: str) -> int:
+def _pragma_value(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])

@@ -1,1 +1,1 @@
-"""The doors: HTTP and gRPC in front of the desk, with their limits; nothing here knows a journal."""
+"""Receivers for OTLP over HTTP and gRPC, with their limits; they pass requests on to a `Consumer`."""

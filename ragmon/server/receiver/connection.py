@@ -1,6 +1,6 @@
-"""One HTTP connection: how long each of its phases may last, and how large its headers may be.
+"""One HTTP connection, with a timeout for each of its phases and a limit for its headers.
 
-uvicorn waits for headers, bodies and slow readers as long as they like.
+uvicorn has no timeouts for headers, for bodies, or for clients that read responses slowly.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ragmon.server.receiver.interface import BAD_HTTP, TIMEOUT
 from ragmon.server.receiver.limits import RequestLimits
 
 KEEP_ALIVE: Final = 65
-"""Seconds a connection may lie idle between two requests: producers send totals every ten."""
+"""Seconds a connection may be idle between two requests: producers send totals every ten."""
 LINGER: Final = 5.0
-"""Seconds in which a client that was answered early sends the rest, which is thrown away, and reads the answer.
+"""Seconds for a client that got an early response to send the rest of its body, which is discarded.
 
-Whoever is hung up on in the middle of a body does not see why.
+Without this time, a client whose connection is closed in the middle of a body does not see the response.
 """
 _HEADERS: Final = "headers"
 _BODY: Final = "body"
@@ -33,11 +33,11 @@ _LINGER: Final = "linger"
 
 
 class ConnectionLimits(NamedTuple):
-    """What the connections of a server keep to.
+    """The limits of a server's connections.
 
     Attributes:
-        limits: What a request may cost.
-        refused: Is told of requests that are turned away here, by reason.
+        limits: The limits of a request.
+        refused: Called with the reason of each request that is rejected here.
     """
 
     limits: RequestLimits
@@ -45,13 +45,13 @@ class ConnectionLimits(NamedTuple):
 
 
 class Connection(H11Protocol):
-    """A connection that is ended where its client takes too long.
+    """A connection that is closed when its client takes too long.
 
     Attributes:
-        rules: What it keeps to.
-        waiting_since: Since when it has waited for a request, or for the client to leave, on the loop's clock; None
-            while it does not.
-        lingers: It was answered and takes no more; its client has not hung up yet.
+        rules: Its limits.
+        waiting_since: Since when it has waited for a request, or for the client to disconnect, on the loop's clock;
+            None while it does not wait.
+        lingers: It sent an early response and discards the rest; its client has not disconnected yet.
     """
 
     rules: ClassVar[ConnectionLimits]
@@ -59,64 +59,64 @@ class Connection(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._phase: str | None = None
-        self._until = inf  # on the loop's clock
+        self._phase_end = inf  # on the loop's clock
         self._timer: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self.waiting_since: float | None = None
         self.lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for headers."""
-        self._direct = transport
-        super().connection_made(_Lingering(transport, self))  # type: ignore[arg-type]
-        self._watch()
+        """Start waiting for headers."""
+        self._raw_transport = transport
+        super().connection_made(_LingeringTransport(transport, self))  # type: ignore[arg-type]
+        self._start_phase()
 
     def end(self) -> None:
-        """End it in favour of another."""
+        """Close the connection to make room for another one."""
         self.waiting_since = None
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; headers only as far as they may go, so that a large piece at once is not let through."""
+        """Process data; headers in pieces up to their limit, so that one large read does not exceed it."""
         while data and not self.transport.is_closing():
-            room = len(data)
+            size = len(data)
             if self.conn.their_state is h11.IDLE:
-                room = self.rules.limits.header + 1 - len(self.conn.trailing_data[0])
-            super().data_received(data[:room])
-            data = data[room:]
-        self._watch()
+                size = self.rules.limits.header + 1 - len(self.conn.trailing_data[0])
+            super().data_received(data[:size])
+            data = data[size:]
+        self._start_phase()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request."""
+        """Wait for the next request."""
         super().on_response_complete()
-        self._watch()
+        self._start_phase()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all clocks."""
+        """Cancel all timers."""
         super().connection_lost(exc)
-        for timer in (self._timer, self._stalled):
+        for timer in (self._timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: it has as long as it has for a request."""
+        """The client does not read its responses: it has the same deadline as for a request."""
         super().pause_writing()
-        self._stalled = self.loop.call_later(self.rules.limits.deadline, self.transport.abort)
+        self._write_timer = self.loop.call_later(self.rules.limits.deadline, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client reads on."""
+        """The client reads again."""
         super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
 
     def shutdown(self) -> None:
-        """The server stops: end the connection, once its request is answered."""
+        """The server stops: close the connection after the current response."""
         if not self.transport.is_closing():
             super().shutdown()
-            self._watch()
+            self._start_phase()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, and hang up. It is called while h11's error is being handled."""
+        """Reject data that is not HTTP, and close. It is called inside the handler of h11's exception."""
         status = HTTPStatus(getattr(sys.exc_info()[1], "error_status_hint", HTTPStatus.BAD_REQUEST))
         self.rules.refused(constants.OVERSIZE if status is HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE else BAD_HTTP)
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -126,82 +126,84 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def hang_up(self) -> None:
-        """Close the connection; a client that is still sending has a moment to read the answer first.
+        """Close the connection; a client that is still sending has some seconds to read the response first.
 
-        Closed at once, the kernel would answer what he sends with a reset, and he would look for the fault elsewhere.
+        If closed at once, the kernel would answer further data with a reset, and the client would not see the response.
         """
-        transport = self._direct
+        transport = self._raw_transport
         if transport.is_closing() or self.lingers:
             return
-        half = transport.can_write_eof()
-        if self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.ERROR and half):
+        can_half_close = transport.can_write_eof()
+        if self.conn.their_state is h11.SEND_BODY or (self.conn.their_state is h11.ERROR and can_half_close):
             self.lingers = True
             transport.resume_reading()
-            if half:
+            if can_half_close:
                 transport.write_eof()
-            self._watch()
+            self._start_phase()
         else:
             transport.close()
 
     def handle_events(self) -> None:
-        """Take what came; a request with two lengths is the last of its connection (RFC 9112, 6.1)."""
-        before = self.cycle
+        """Handle h11 events; a request with two body lengths is the last of its connection (RFC 9112, 6.1)."""
+        previous = self.cycle
         super().handle_events()
-        if self.cycle is not before and {b"transfer-encoding", b"content-length"} <= {name for name, _ in self.headers}:
+        if self.cycle is not previous and {b"transfer-encoding", b"content-length"} <= {
+            name for name, _ in self.headers
+        }:
             self.cycle.keep_alive = False
 
-    def _watch(self) -> None:
-        """Give the phase that began its time."""
-        phase = self._now()
+    def _start_phase(self) -> None:
+        """Start the timeout of a new phase."""
+        phase = self._current_phase()
         if phase == self._phase:
             return
         now, self._phase = self.loop.time(), phase
         self.waiting_since = now if phase in (_HEADERS, _IDLE, _LINGER) else None
         deadline = self.rules.limits.deadline
-        # The body's own deadline is kept by whoever reads it, and answered; this is for one who does not.
-        lasts = {_HEADERS: deadline, _BODY: deadline + LINGER, _IDLE: KEEP_ALIVE, _LINGER: LINGER, None: inf}
-        self._until = now + lasts[phase]
-        if self._timer is None or self._timer.when() > self._until:
-            self._time()
+        # The application enforces the body's deadline with a response; this longer one applies if it does not read.
+        timeouts = {_HEADERS: deadline, _BODY: deadline + LINGER, _IDLE: KEEP_ALIVE, _LINGER: LINGER, None: inf}
+        self._phase_end = now + timeouts[phase]
+        if self._timer is None or self._timer.when() > self._phase_end:
+            self._set_timer()
 
-    def _time(self) -> None:
-        """Have the clock ring when the phase is over. One that rings too early costs less than one set each time."""
+    def _set_timer(self) -> None:
+        """Set the timer to the end of the phase. A timer that fires too early costs less than setting one each time."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if self._until == inf else self.loop.call_at(self._until, self._ring)
+        self._timer = None if self._phase_end == inf else self.loop.call_at(self._phase_end, self._on_timer)
 
-    def _ring(self) -> None:
-        if self.loop.time() < self._until:
-            self._time()
+    def _on_timer(self) -> None:
+        if self.loop.time() < self._phase_end:
+            self._set_timer()
         else:
-            self._too_late()
+            self._on_timeout()
 
-    def _now(self) -> str | None:
-        """What the client has to do next; None while it waits for us."""
+    def _current_phase(self) -> str | None:
+        """The phase: what the client has to do next; None while the client waits for the server."""
         if self.transport.is_closing():
             return _LINGER
         if self.conn.their_state is h11.IDLE:
-            return _HEADERS if self._is_fresh() or self.conn.trailing_data[0] else _IDLE
+            return _HEADERS if self._is_new() or self.conn.trailing_data[0] else _IDLE
         if self.conn.their_state is h11.SEND_BODY:
             return _LINGER if self.cycle.response_complete else _BODY
         return None
 
-    def _is_fresh(self) -> bool:
-        """Whether nobody has asked anything yet."""
+    def _is_new(self) -> bool:
+        """Whether there was no request yet."""
         return self.cycle is None
 
-    def _too_late(self) -> None:
+    def _on_timeout(self) -> None:
         if self._phase == _HEADERS and self.conn.trailing_data[0]:
             self.rules.refused(TIMEOUT)
         self.transport.abort()
 
 
-class _Lingering:
-    """A transport that closes as its connection says.
+class _LingeringTransport:
+    """A transport whose `close` is the connection's `hang_up`.
 
     Args:
         transport: The transport.
-        connection: Whose it is.
+        connection: Its connection.
     """
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""The write port over gRPC: OTLP exports from producers that speak nothing else."""
+"""The write port over gRPC: OTLP exports from producers that use gRPC only."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ragmon.server.receiver.listener import Listener
 class GrpcServer(Listener):
     """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
 
-    A call that dawdles waits in the loop and holds no thread, so two hundred of them hold nobody up.
+    A slow call waits in the loop and occupies no thread, so two hundred slow calls delay no other.
 
     Args:
-        consumer: Where exports are handed in.
-        address: Where; port 0 takes a free one.
-        token: The bearer token; None where none is needed.
+        consumer: Receives the exports.
+        address: The address to listen on; port 0 takes a free port.
+        token: The bearer token; None if none is required.
         tls: The certificate and its key, PEM files; None for plain text.
-        limits: What a call may cost.
-        connections: How many there may be at once.
+        limits: The limits of a call.
+        connections: Maximum number of concurrent connections.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class GrpcServer(Listener):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
 
-    def _end(self, grace: float) -> None:
+    def _request_stop(self, grace: float) -> None:
         self._grace = grace
         if self._loop is not None and self._stopping is not None:
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._loop = self._stopping = None
 
-    def _serve(self, place: socket.socket) -> None:
-        place.close()  # gRPC opens it again; where it could not, it would not say why
-        asyncio.run(self._answer())
+    def _serve(self, bound: socket.socket) -> None:
+        bound.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
+        asyncio.run(self._serve_async())
 
-    async def _answer(self) -> None:
-        import grpc.aio  # type: ignore[import-untyped]  # noqa: PLC0415 - only where this door opens
+    async def _serve_async(self) -> None:
+        import grpc.aio  # type: ignore[import-untyped]  # noqa: PLC0415 - only if gRPC is served
 
         from ragmon.server.receiver import grpc_service  # noqa: PLC0415 - as above
 
@@ -73,9 +73,9 @@ class GrpcServer(Listener):
         await server.stop(self._grace)
 
     def _open(self, server: Any, grpc: Any) -> int:
-        """Open the port; returns which."""
+        """Open the port; returns its number."""
         if self._tls is None:
-            return int(server.add_insecure_port(str(self._asked)))
+            return int(server.add_insecure_port(str(self._configured_address)))
         cert, key = self._tls
         credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
-        return int(server.add_secure_port(str(self._asked), credentials))
+        return int(server.add_secure_port(str(self._configured_address), credentials))

@@ -1,4 +1,4 @@
-"""OTLP over gRPC: one call of `Export` from its metadata to its answer. Imports grpc, so is imported late."""
+"""OTLP over gRPC: one call of `Export`, from its metadata to its response. It imports grpc, so it is imported late."""
 
 from __future__ import annotations
 
@@ -36,29 +36,30 @@ from ragmon.server.receiver.messages import (
 )
 
 READING: Final = 512
-"""Calls whose message is on its way, at once: one that dawdles costs little, but not nothing."""
+"""Maximum number of calls that wait for their message at once: a slow call costs little, but not nothing."""
 _IDLE: Final = 300_000
-"""Milliseconds after which a connection without calls is closed; clients open the next one by themselves."""
+"""Milliseconds after which a connection without calls is closed; clients reconnect by themselves."""
 _IDENTITY_AND_GZIP: Final = 0b101
 _COLLECTOR: Final = "opentelemetry.proto.collector"
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class _Export(NamedTuple):
-    """What is exported, and where it is handed in."""
+    """A signal, and the function that accepts its exports."""
 
     signal: Signal
     take: Callable[[bytes, Encoding], Any]
 
 
 def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
-    """The channel arguments of a server that keeps to some limits.
+    """The channel arguments of a server with some limits.
 
-    Messages are handed over as they were sent: gRPC's own decompression knows no ratio, and older versions no size.
+    Messages are received still compressed: gRPC's own decompression has no limit of the ratio, and in older versions
+    no limit of the size.
 
     Args:
-        limits: What a call may cost.
-        connections: How many there may be at once.
+        limits: The limits of a call.
+        connections: Maximum number of concurrent connections.
     """
     return [
         ("grpc.so_reuseport", 0),
@@ -75,21 +76,21 @@ def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
 
 
 class Exports:
-    """`TraceService/Export` and `MetricsService/Export`. Belongs to one event loop.
+    """`TraceService/Export`, `MetricsService/Export` and `LogsService/Export`. Belongs to one event loop.
 
-    A call's message is read once its token was seen, so strangers cost no more than their metadata.
+    The message of a call is read only after its token was checked, so an unauthorised call costs only its metadata.
 
     Args:
-        consumer: Where exports are handed in.
-        token: The bearer token; None where none is needed.
-        limits: What a call may cost.
+        consumer: Receives the exports.
+        token: The bearer token; None if none is required.
+        limits: The limits of a call.
     """
 
     def __init__(self, consumer: Consumer, token: str | None, limits: RequestLimits) -> None:
         self._consumer = consumer
         self._token = token
         self._limits = limits
-        self._intake = MemoryLimiter(limits)
+        self._limiter = MemoryLimiter(limits)
         self._reading = 0
         self._methods = {
             f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, consumer.traces),
@@ -98,48 +99,48 @@ class Exports:
         }
 
     def service(self, call: Any) -> Any:
-        """The handler of a call, which gRPC asks for; None is nobody. Its message has not been read."""
-        found = self._methods.get(call.method)
-        if found is None:
+        """The handler of a call, before its message is read; None for an unknown method."""
+        export = self._methods.get(call.method)
+        if export is None:
             return None
 
         async def serve(_: Any, context: Any) -> bytes:
             try:
-                return await self._taken(found, context)
+                return await self._export(export, context)
             except RejectedError as error:
                 if isinstance(error, HTTPError):
                     self._consumer.refuse(error.reason)
-                refused = error
-            except Exception as error:  # noqa: BLE001 - one call's trouble is not another's
+                rejection = error
+            except Exception as error:  # noqa: BLE001 - an error in one call must not affect others
                 complain("a call could not be taken", error)
-                refused = RejectedError(500, "", "something is wrong here; the log says where")
-            return await _abort(context, refused)
+                rejection = RejectedError(500, "", "something is wrong here; the log says where")
+            return await _abort(context, rejection)
 
-        # A stream of one message is the same on the wire, and leaves it to us when the message is read.
+        # A stream of one message is the same on the wire, and lets the handler decide when to read the message.
         return grpc.stream_unary_rpc_method_handler(serve)
 
-    async def _taken(self, export: _Export, context: Any) -> bytes:
-        """The answer to a call.
+    async def _export(self, export: _Export, context: Any) -> bytes:
+        """The response to a call.
 
         Raises:
-            RefusedError: It is not taken.
+            RejectedError: The call is rejected.
         """
         authorise(_authorization(context.invocation_metadata()), self._token)
-        with self._intake.ticket() as ticket:
+        with self._limiter.ticket() as reservation:
             body = await self._read(context)
-            ticket.hold(len(body))
-            ticket.begin()
-            body = await self._plain(ticket, body)
-            async with self._intake.turn(len(body)):
-                taken: ExportResult = await submit_and_wait(partial(export.take, body, Encoding.PROTOBUF))
-        answer: bytes = export_success(export.signal, taken).SerializeToString()
-        return answer
+            reservation.hold(len(body))
+            reservation.begin()
+            body = await self._decompress(reservation, body)
+            async with self._limiter.turn(len(body)):
+                result: ExportResult = await submit_and_wait(partial(export.take, body, Encoding.PROTOBUF))
+        response: bytes = export_success(export.signal, result).SerializeToString()
+        return response
 
     async def _read(self, context: Any) -> bytes:
-        """The message of a call, as it was sent.
+        """The message of a call, still compressed.
 
         Raises:
-            TurnedAwayError: It does not come, or too many are being read.
+            HTTPError: It does not arrive in time, or too many messages are being read.
         """
         if self._reading >= READING:
             raise busy_error()
@@ -148,25 +149,25 @@ class Exports:
             async with asyncio.timeout(self._limits.deadline):
                 body = await context.read()
         except TimeoutError:
-            slow = f"the message did not come within {self._limits.deadline:g} seconds"
-            raise HTTPError(408, TIMEOUT, slow) from None
+            message = f"the message did not come within {self._limits.deadline:g} seconds"
+            raise HTTPError(408, TIMEOUT, message) from None
         finally:
             self._reading -= 1
         if not isinstance(body, bytes):
             raise HTTPError(400, NO_MESSAGE, "the call holds no message")
         return body
 
-    async def _plain(self, ticket: Reservation, body: bytes) -> bytes:
-        """A message inflated; gzip's first byte starts no protocol message."""
+    async def _decompress(self, reservation: Reservation, body: bytes) -> bytes:
+        """Decompress a message; the first byte of gzip cannot start a protobuf message."""
         if not body.startswith(GZIP):
             return body
         if len(body) > self._limits.wire:
             raise oversize(self._limits.wire)
-        return await self._intake.inflated(ticket, body, "gzip")
+        return await self._limiter.inflated(reservation, body, "gzip")
 
 
 def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
-    """What a call says about who sends it."""
+    """The `authorization` of a call; empty if there is none."""
     for key, value in metadata or ():
         if key == "authorization":
             return value.encode() if isinstance(value, str) else value
@@ -174,14 +175,14 @@ def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
 
 
 async def _abort(context: Any, error: RejectedError) -> bytes:
-    """End a call with a status, and say when it may be sent again (OTLP specification, OTLP/gRPC throttling).
+    """End a call with a status, and with the time of a retry (OTLP specification, OTLP/gRPC throttling).
 
-    The time stands there twice: in the status, as the specification has it, and where OpenTelemetry's Python exporter
-    looks for it.
+    The time is sent twice: in the status details, as the specification says, and in the metadata key that
+    OpenTelemetry's Python exporter reads.
     """
-    told = status(error)
-    trailing = [("grpc-status-details-bin", told.SerializeToString())]
+    details = status(error)
+    trailing = [("grpc-status-details-bin", details.SerializeToString())]
     if error.retry_after is not None:
         trailing.append(("google.rpc.retryinfo-bin", retry_info(error.retry_after).SerializeToString()))
-    await context.abort(_STATUS[told.code], told.message, tuple(trailing))
+    await context.abort(_STATUS[details.code], details.message, tuple(trailing))
     return b""

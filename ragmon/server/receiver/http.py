@@ -1,7 +1,4 @@
-"""What people send as JSON: labels, and acknowledgements of alarms.
-
-The write port over HTTP: OTLP exports, labels, acknowledgements.
-"""
+"""The write port over HTTP: OTLP exports, and JSON requests with labels and acknowledgements of alarms."""
 
 from __future__ import annotations
 
@@ -58,20 +55,20 @@ from ragmon.server.receiver.messages import (
 )
 
 LABELS: Final = 10_000
-"""Labels of one request."""
-_VALUES: Final = 50 * LABELS
-"""Values and containers of one request: each costs memory, however few bytes it takes."""
-_LABEL: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
-_ACKNOWLEDGEMENT: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
+"""Maximum number of labels of one request."""
+_MAX_VALUES: Final = 50 * LABELS
+"""Maximum number of JSON values and containers of one request: each takes memory, however few bytes it has."""
+_LABEL_EXAMPLE: Final = '{"trace_id": "...", "correct": true, "rater": "..."}'
+_ACK_EXAMPLE: Final = '{"gate": "answer_precision", "pipeline": "support", "reason": "rolled back"}'
 
 
 class Acknowledgement(NamedTuple):
-    """Somebody has seen an alarm.
+    """The acknowledgement of an alarm by a person.
 
     Attributes:
-        pipeline: Whose it is.
-        alert: Its name.
-        reason: What was found.
+        pipeline: The pipeline of the alarm.
+        alert: The name of the alarm.
+        reason: The reason the person gave.
     """
 
     pipeline: str
@@ -80,45 +77,47 @@ class Acknowledgement(NamedTuple):
 
 
 def labels(body: bytes) -> list[dict[str, Any]]:
-    """The labels of a body: one object, or an array of them.
+    """Parse a body with labels: one object, or an array of objects.
 
     Raises:
-        TurnedAwayError: It is neither (400), or holds too many (413).
+        HTTPError: It is neither (400), or has too many labels (413).
 
     >>> labels(b'{"trace_id": "5a1c", "correct": true}')
     [{'trace_id': '5a1c', 'correct': True}]
     """
-    if body.count(b",") + body.count(b"[") + body.count(b"{") > _VALUES:
-        raise HTTPError(413, constants.OVERSIZE, f"there are more than {_VALUES} values", hint="send less at once")
-    found = _read(body, _LABEL)
-    many = found if isinstance(found, list) else [found]
-    if not all(isinstance(one, dict) for one in many):
-        raise HTTPError(400, constants.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL)
-    if len(many) > LABELS:
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > _MAX_VALUES:
+        raise HTTPError(413, constants.OVERSIZE, f"there are more than {_MAX_VALUES} values", hint="send less at once")
+    data = _read(body, _LABEL_EXAMPLE)
+    items = data if isinstance(data, list) else [data]
+    if not all(isinstance(item, dict) for item in items):
+        raise HTTPError(
+            400, constants.INVALID_SCHEMA, "labels are an object or an array of objects", hint=_LABEL_EXAMPLE
+        )
+    if len(items) > LABELS:
         hint = f"at most {LABELS} in one request"
-        raise HTTPError(413, constants.OVERSIZE, f"there are {len(many)} labels", hint=hint)
-    return many
+        raise HTTPError(413, constants.OVERSIZE, f"there are {len(items)} labels", hint=hint)
+    return items
 
 
 def acknowledgement(body: bytes) -> Acknowledgement:
-    """The acknowledgement in a body; where it names no pipeline, the usual one is meant.
+    """Parse a body with an acknowledgement; the default pipeline is used if it names none.
 
     Raises:
-        TurnedAwayError: It is none (400), or too large (413).
+        HTTPError: It is not an acknowledgement (400), or too large (413).
 
     >>> acknowledgement(b'{"gate": "mrr", "reason": "rolled back"}')
     Acknowledgement(pipeline='default', alert='mrr', reason='rolled back')
     """
     if len(body) > LONGEST:
         raise oversize(LONGEST)
-    found = _read(body, _ACKNOWLEDGEMENT)
-    if not isinstance(found, dict) or not {"gate", "reason"} <= found.keys():
-        raise HTTPError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACKNOWLEDGEMENT)
-    said = Acknowledgement(found.get("pipeline", constants.DEFAULT_PIPELINE), found["gate"], found["reason"])
-    if not all(isinstance(part, str) and part for part in said):
-        wrong = "gate, pipeline and reason are texts"
-        raise HTTPError(400, constants.INVALID_SCHEMA, wrong, hint="none of them empty")
-    return said
+    data = _read(body, _ACK_EXAMPLE)
+    if not isinstance(data, dict) or not {"gate", "reason"} <= data.keys():
+        raise HTTPError(400, constants.INVALID_SCHEMA, "this is no acknowledgement", hint=_ACK_EXAMPLE)
+    parsed = Acknowledgement(data.get("pipeline", constants.DEFAULT_PIPELINE), data["gate"], data["reason"])
+    if not all(isinstance(part, str) and part for part in parsed):
+        message = "gate, pipeline and reason are texts"
+        raise HTTPError(400, constants.INVALID_SCHEMA, message, hint="none of them empty")
+    return parsed
 
 
 def _read(body: bytes, hint: str) -> Any:
@@ -133,9 +132,9 @@ METRICS_PATH: Final = "/v1/metrics"
 LOGS_PATH: Final = "/v1/logs"
 LABELS_PATH: Final = "/v1/labels"
 LANGFUSE_PATH: Final = "/api/public/otel/v1/traces"
-"""Where Langfuse's own exporters send traces: the address they are given is that of a server with this path."""
+"""The path to which Langfuse's own exporters send traces: they append it to the address they are given."""
 _INFLATED: Final = 4 * LARGEST
-"""Bytes of a small body once it is inflated."""
+"""Maximum bytes of a decompressed body on the fast path."""
 EXPORTS: Final = (TRACES_PATH, LANGFUSE_PATH, METRICS_PATH, LOGS_PATH)
 PURPOSE: Final = (
     f"ragmon's write port: OTLP to {TRACES_PATH} and {METRICS_PATH}, labels to {LABELS_PATH}, "
@@ -148,22 +147,22 @@ def receiver_app(
 ) -> ASGIApp:
     """The ASGI application of the write port.
 
-    A request is turned away as early as its headers allow. It is answered once the desk has it on disk. The headers'
-    own size and time are a matter of `Listening`.
+    A request is rejected as early as its headers allow. It is answered when the consumer has it on disk. The limits of
+    the headers themselves are enforced by `HttpServer`.
 
     Args:
-        consumer: Where requests are handed in.
-        token: The bearer token; None where none is needed.
-        hosts: The names it may be asked by without a token, beside addresses and localhost.
-        limits: What a request may cost.
+        consumer: Receives the requests.
+        token: The bearer token; None if none is required.
+        hosts: Host names accepted without a token, besides IP addresses and localhost.
+        limits: The limits of a request.
     """
     return _WritePort(consumer, token, hosts, limits)
 
 
 class _WritePort:
-    """See `receiver_app`."""
+    """The application returned by `receiver_app`."""
 
-    _usual: ClassVar = {
+    _success_responses: ClassVar = {
         (signal, form): response_bytes(export_response(signal, ExportResult(), form))
         for signal in (TRACES, METRICS)
         for form in Encoding
@@ -174,9 +173,9 @@ class _WritePort:
         self._token = token
         self._hosts = hosts if token is None else None
         self._limits = limits
-        self._intake = MemoryLimiter(limits)
-        self._answers: ResponseQueue | None = None
-        self._takers: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        self._limiter = MemoryLimiter(limits)
+        self._response_queue: ResponseQueue | None = None
+        self._handlers: dict[str, Callable[[Request], Awaitable[Response]]] = {
             TRACES_PATH: partial(self._export, signal=TRACES),
             LANGFUSE_PATH: partial(self._export, signal=TRACES),
             METRICS_PATH: partial(self._export, signal=METRICS),
@@ -190,106 +189,106 @@ class _WritePort:
             return
         request = Request(scope, receive)
         try:
-            answer = await self._answer(request)
+            response = await self._answer(request)
         except ClientDisconnect:
             return
         except asyncio.CancelledError:
-            await refusal(_stopping(), _form(request))(scope, receive, send)
+            await refusal(_stopping_error(), _error_encoding(request))(scope, receive, send)
             raise
-        await answer(scope, receive, send)
+        await response(scope, receive, send)
 
     def quick(self, head: RequestHead, body: bytes, answer: Callable[[bytes], None]) -> bool:
-        """Take a small export at once; returns whether that was done. Whatever is to be refused is left to the others.
+        """Handle a small export on the fast path; returns whether it did. Errors are left to the usual path.
 
         Args:
-            head: What stands before its body.
-            body: Its body.
-            answer: Is told the answer, in the event loop.
+            head: The request line and the headers.
+            body: The body.
+            answer: Called with the response, in the event loop.
         """
         signal = TRACES if head.path == TRACES_PATH else METRICS
-        ticket = None
+        reservation = None
         try:
             messages.check_host(head.fields, self._hosts)
             messages.authorise(head.fields.get("authorization", "").encode(), self._token)
             form = messages.content_type(head.fields, *Encoding)
-            plain = _plain(body, messages.encoding(head.fields))
+            plain = _decompress_small(body, messages.encoding(head.fields))
             if plain is None:
                 return False
-            ticket = self._intake.ticket()
-            ticket.hold(len(plain))
-            ticket.begin()
+            reservation = self._limiter.ticket()
+            reservation.hold(len(plain))
+            reservation.begin()
         except HTTPError:
-            if ticket is not None:
-                ticket.give_back()
+            if reservation is not None:
+                reservation.give_back()
             return False
-        waits = _Waits(self._usual, signal, form, ticket, answer)
+        pending = _PendingResponse(self._success_responses, signal, form, reservation, answer)
         try:
-            future = self._take(signal)(plain, form)
+            future = self._consumer_of(signal)(plain, form)
         except RejectedError as error:
-            self._loop().put(partial(waits.refused, error))
-        except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
+            self._queue().put(partial(pending.refused, error))
+        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
             complain("a request could not be taken", error)
-            self._loop().put(partial(waits.refused, _broken()))
+            self._queue().put(partial(pending.refused, _internal_error()))
         else:
-            loop = self._loop()
-            future.add_done_callback(lambda done: loop.put(partial(waits.done, done)))
+            queue = self._queue()
+            future.add_done_callback(lambda done: queue.put(partial(pending.done, done)))
         return True
 
-    def _loop(self) -> ResponseQueue:
-        """Of the event loop that runs; it is another one once the port is opened again."""
-        running = asyncio.get_running_loop()
-        if self._answers is None or self._answers.loop is not running:
-            self._answers = ResponseQueue(running)
-        return self._answers
+    def _queue(self) -> ResponseQueue:
+        """The response queue of the running event loop, which is another one after a restart of the port."""
+        loop = asyncio.get_running_loop()
+        if self._response_queue is None or self._response_queue.loop is not loop:
+            self._response_queue = ResponseQueue(loop)
+        return self._response_queue
 
     @staticmethod
     def stopping(headers: messages.Headers) -> bytes:
-        """What somebody is told who is not answered before the server ends."""
-        return response_bytes(refusal(_stopping(), messages.body_encoding(headers)))
+        """The response to a request that is still waiting when the server stops."""
+        return response_bytes(refusal(_stopping_error(), messages.body_encoding(headers)))
 
     async def _answer(self, request: Request) -> Response:
         try:
-            return await self._taken(request)
+            return await self._handle(request)
         except RejectedError as error:
             if isinstance(error, HTTPError):
                 self._consumer.refuse(error.reason)
-            return refusal(error, _form(request))
+            return refusal(error, _error_encoding(request))
         except UnknownNameError as error:
             return json_response({"error": str(error), "hint": error.hint}, 404)
         except ClientDisconnect:
             raise
-        except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
+        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
             complain("a request could not be taken", error)
-            return refusal(_broken(), _form(request))
+            return refusal(_internal_error(), _error_encoding(request))
 
-    async def _taken(self, request: Request) -> Response:
-        """What becomes of a request.
+    async def _handle(self, request: Request) -> Response:
+        """Route a request to its handler.
 
         Raises:
-            RefusedError: It is not taken.
+            RejectedError: The request is rejected.
         """
         path, method = request.scope["path"], request.method
         if path == "/" and method in ("GET", "HEAD"):
             return PlainTextResponse(PURPOSE)
-        taker = self._takers.get(path)
-        if taker is None:
-            hint = nearest(path, self._takers)
+        handler = self._handlers.get(path)
+        if handler is None:
+            hint = nearest(path, self._handlers)
             raise HTTPError(404, UNKNOWN_PATH, f"there is nothing at {shorten(path)}", hint=hint)
         if method != "POST":
-            return self._posts_only(path)
+            return self._method_not_allowed(path)
         messages.check_host(request.headers, self._hosts)
         messages.authorise(request.headers.get("authorization", "").encode("latin-1"), self._token)
-        return await taker(request)
+        return await handler(request)
 
-    def _posts_only(self, path: str) -> Response:
+    def _method_not_allowed(self, path: str) -> Response:
         error = HTTPError(405, BAD_METHOD, f"requests to {path} are POSTed")
         self._consumer.refuse(error.reason)
-        answer = refusal(error, None)
-        answer.headers["Allow"] = "POST"
-        return answer
+        response = refusal(error, None)
+        response.headers["Allow"] = "POST"
+        return response
 
-    def _take(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
-        """Where an export is handed in."""
+    def _consumer_of(self, signal: Signal) -> Callable[[bytes, Encoding], Future[ExportResult]]:
+        """The function that accepts exports of a signal."""
         if signal is LOGS:
             return reject_logs
         return self._consumer.traces if signal is TRACES else self._consumer.metrics
@@ -297,19 +296,19 @@ class _WritePort:
     async def _export(self, request: Request, signal: Signal) -> Response:
         form = messages.content_type(request.headers, *Encoding)
         async with self._body(request, self._limits.wire) as body:
-            taken = await submit_and_wait(partial(self._take(signal), body, form))
-        return export_response(signal, taken, form)
+            result = await submit_and_wait(partial(self._consumer_of(signal), body, form))
+        return export_response(signal, result, form)
 
     async def _labels(self, request: Request) -> Response:
         messages.content_type(request.headers, Encoding.JSON)
         async with self._body(request, self._limits.wire) as body:
             try:
-                found = await run_in_threadpool(labels, body)
+                items = await run_in_threadpool(labels, body)
             except HTTPError as error:
-                raise error.with_traceback(None) from None  # its frames would keep what was read
-            taken = await submit_and_wait(partial(self._consumer.labels, found))
-        told = {"accepted": len(found) - taken.rejected, "rejected": taken.rejected, "message": taken.message}
-        return json_response(told)
+                raise error.with_traceback(None) from None  # its traceback would keep the parsed data in memory
+            result = await submit_and_wait(partial(self._consumer.labels, items))
+        summary = {"accepted": len(items) - result.rejected, "rejected": result.rejected, "message": result.message}
+        return json_response(summary)
 
     async def _acknowledge(self, request: Request) -> Response:
         messages.content_type(request.headers, Encoding.JSON)
@@ -319,39 +318,39 @@ class _WritePort:
 
     @asynccontextmanager
     async def _body(self, request: Request, most: int) -> AsyncIterator[bytes]:
-        """The body of a request as it was before it was compressed; it counts as in flight inside the block.
+        """The decompressed body of a request; the request counts as in flight inside the block.
 
         Args:
             request: The request.
-            most: Bytes it may have as it is sent.
+            most: Maximum bytes it may have as sent.
 
         Raises:
-            TurnedAwayError: It is too large, too slow, damaged, or one too many.
+            HTTPError: It is too large, too slow or damaged, or there are too many requests.
         """
         encoding = messages.encoding(request.headers)
         messages.check_size(request.headers, most)
-        with self._intake.ticket() as ticket:
+        with self._limiter.ticket() as reservation:
             chunks = bytearray()
             try:
                 async with asyncio.timeout(self._limits.deadline):
                     async for chunk in request.stream():
                         if len(chunks) + len(chunk) > most:
                             raise messages.oversize(most)
-                        ticket.hold(len(chunk))
+                        reservation.hold(len(chunk))
                         chunks += chunk
             except TimeoutError:
-                slow = f"the body did not come within {self._limits.deadline:g} seconds"
-                raise HTTPError(408, TIMEOUT, slow) from None
-            ticket.begin()
+                message = f"the body did not come within {self._limits.deadline:g} seconds"
+                raise HTTPError(408, TIMEOUT, message) from None
+            reservation.begin()
             body = bytes(chunks)
-            chunks.clear()  # it would stay in memory beside the body
-            body = await self._intake.inflated(ticket, body, encoding)
-            async with self._intake.turn(len(body)):
+            chunks.clear()  # it would stay in memory together with the body
+            body = await self._limiter.inflated(reservation, body, encoding)
+            async with self._limiter.turn(len(body)):
                 yield body
 
 
-class _Waits(NamedTuple):
-    """A small export that waits until it is on disk."""
+class _PendingResponse(NamedTuple):
+    """A small export that is answered when it is on disk."""
 
     usual: dict[tuple[Signal, Encoding], bytes]
     signal: Signal
@@ -361,44 +360,46 @@ class _Waits(NamedTuple):
 
     def done(self, future: Future[ExportResult]) -> None:
         try:
-            taken = future.result()
+            result = future.result()
         except RejectedError as error:
             self.refused(error)
-        except Exception as error:  # noqa: BLE001 - one request's trouble is not another's
+        except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
             complain("a request could not be taken", error)
-            self.refused(_broken())
+            self.refused(_internal_error())
         else:
             self.ticket.give_back()
-            whole = self.usual[self.signal, self.form]
-            self.answer(response_bytes(export_response(self.signal, taken, self.form)) if taken.rejected > 0 else whole)
+            success = self.usual[self.signal, self.form]
+            self.answer(
+                response_bytes(export_response(self.signal, result, self.form)) if result.rejected > 0 else success
+            )
 
     def refused(self, error: RejectedError) -> None:
         self.ticket.give_back()
         self.answer(response_bytes(refusal(error, self.form)))
 
 
-def _plain(body: bytes, encoding: str) -> bytes | None:
-    """A small body as it was before it was compressed; None where it is not one member of gzip, or not small."""
+def _decompress_small(body: bytes, encoding: str) -> bytes | None:
+    """A small body decompressed; None if it is not exactly one gzip member, or too large."""
     if encoding == IDENTITY:
         return body
     if encoding != "gzip":
         return None
-    inflating = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
-        plain = inflating.decompress(body, _INFLATED)
+        plain = decompressor.decompress(body, _INFLATED)
     except zlib.error:
         return None
-    return plain if inflating.eof and not inflating.unused_data else None
+    return plain if decompressor.eof and not decompressor.unused_data else None
 
 
-def _stopping() -> RejectedError:
+def _stopping_error() -> RejectedError:
     return RejectedError(503, "", "the server stops", RETRY_AFTER)
 
 
-def _broken() -> RejectedError:
+def _internal_error() -> RejectedError:
     return RejectedError(500, "", "something is wrong here; the log says where")
 
 
-def _form(request: Request) -> Encoding | None:
-    """The form in which a refusal is told: that of an export, None for what is no export or in no known form."""
+def _error_encoding(request: Request) -> Encoding | None:
+    """The encoding of an error response: that of the export; None for other requests and for unknown encodings."""
     return messages.body_encoding(request.headers) if request.scope["path"] in EXPORTS else None

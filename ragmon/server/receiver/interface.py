@@ -1,6 +1,6 @@
-"""What the doors of the server hand in, and what they are told: the one interface between transport and journal.
+"""The interface between the receivers and the processing pipeline: `Consumer`, its results and its errors.
 
-Why a door turns a request away before anybody looks at what it says.
+It also holds the reasons for which a receiver rejects a request before its content is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ragmon.core.record import Record
 
 
 class Encoding(Enum):
-    """How an OTLP request is written."""
+    """The encoding of an OTLP request."""
 
     PROTOBUF = "protobuf"
     JSON = "json"
@@ -23,11 +23,11 @@ class Encoding(Enum):
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What became of a request that was accepted and is on disk.
+    """The result of a request that was accepted and is on disk.
 
     Attributes:
-        rejected: How many of its spans, points or labels are none.
-        message: What is wrong with the first of them.
+        rejected: How many of its spans, data points or labels are invalid.
+        message: The error of the first invalid one.
     """
 
     rejected: int = 0
@@ -35,13 +35,13 @@ class ExportResult:
 
 
 class RejectedError(Exception):
-    """A request that is not taken; its sender may try again where `retry_after` says so.
+    """A request was rejected; the client may retry if `retry_after` is set.
 
     Args:
         status: The HTTP status.
-        reason: What it is counted as.
+        reason: The reason under which it is counted.
         message: What is wrong.
-        retry_after: Seconds after which it may be sent again; None where that would be in vain.
+        retry_after: Seconds after which the client may retry; None if a retry cannot succeed.
     """
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -52,66 +52,66 @@ class RejectedError(Exception):
 
 
 class Consumer(Protocol):
-    """Where requests are handed in. Every future is done once the request is on disk, or raises `RejectedError`."""
+    """Accepts requests. Each future is done when the request is on disk, or raises `RejectedError`."""
 
     def traces(self, body: bytes, form: Encoding) -> Future[ExportResult]:
-        """An `ExportTraceServiceRequest`.
+        """Accept an `ExportTraceServiceRequest`.
 
         Raises:
-            RefusedError: It cannot be read, or there is too much to do.
+            RejectedError: It cannot be decoded, or the queue is full.
         """
 
     def metrics(self, body: bytes, form: Encoding) -> Future[ExportResult]:
-        """An `ExportMetricsServiceRequest`: producers' totals; other metrics are passed over."""
+        """Accept an `ExportMetricsServiceRequest` with the totals of producers; other metrics are ignored."""
 
     def labels(self, labels: Sequence[Any]) -> Future[ExportResult]:
-        """Labels people gave: objects with `trace_id`, `correct`, `rater` and more."""
+        """Accept labels of raters: objects with `trace_id`, `correct`, `rater` and more."""
 
     def acknowledge(self, pipeline: str, alert: str, reason: str) -> Future[bool]:
-        """Silence an alarm; the result is whether it fired. An `UnknownNameError` where there is none."""
+        """Silence an alarm; the result is whether it fired, or an `UnknownNameError` if there is no such alarm."""
 
     def reply(self, record: Record, wait: float, *, came: bool = True) -> bool:
-        """What a prober of this server got; or that it asks, so that its request is taken for no user's.
+        """Accept a probe reply, or announce a probe, so that its request is not counted as a user's.
 
         Args:
-            record: It, with a trace id.
-            wait: Seconds in which the application's own record of it may come, and is completed with it.
-            came: There is a reply; otherwise the record says what was asked.
+            record: The record of the probe, with a trace id.
+            wait: Seconds to wait for the application's own record of the request, which is completed with this one.
+            came: Whether there is a reply; otherwise the record holds the question only.
 
         Returns:
-            Whether there was room for it.
+            Whether it was accepted.
         """
 
     def refuse(self, reason: str) -> None:
-        """Count a request that a door turned away."""
+        """Count a request that a receiver rejected."""
 
 
 UNAUTHORISED: Final = "unauthorised"
 FORBIDDEN: Final = "forbidden"
-"""A web page asks, or the request was meant for another host."""
+"""The request came from a web page, or was meant for another host."""
 RATE_LIMITED: Final = "rate_limited"
-"""There is too much to do at the moment."""
+"""The server is overloaded."""
 DECOMPRESS_LIMIT: Final = "decompress_limit"
 TIMEOUT: Final = "timeout"
 BAD_CONTENT_TYPE: Final = "bad_content_type"
 BAD_CONTENT_ENCODING: Final = "bad_content_encoding"
 BAD_HTTP: Final = "bad_http"
-"""What came is no HTTP/1.1."""
+"""The data is not HTTP/1.1."""
 NO_MESSAGE: Final = "no_message"
-"""A call that came to its end without one: it was larger than gRPC reads, or was never sent."""
+"""A gRPC call ended without a message: the message was too large for gRPC, or was never sent."""
 UNKNOWN_PATH: Final = "unknown_path"
 BAD_METHOD: Final = "bad_method"
 
 
 class HTTPError(RejectedError):
-    """A request that the door itself does not take: it is counted by the desk's `refuse`.
+    """A request was rejected by the receiver itself, which counts it with `Consumer.refuse`.
 
     Args:
         status: The HTTP status.
-        reason: What it is counted as.
+        reason: The reason under which it is counted.
         message: What is wrong.
-        hint: What would be right.
-        retry_after: Seconds after which it may be sent again; None where that would be in vain.
+        hint: How to correct it.
+        retry_after: Seconds after which the client may retry; None if a retry cannot succeed.
     """
 
     def __init__(

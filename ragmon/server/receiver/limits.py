@@ -1,6 +1,6 @@
-"""How large, how slow and how many requests may be, and bodies inflated within that.
+"""The limits of requests, decompression within them, and the memory limiter of a receiver.
 
-What a door holds at once: requests in flight, bytes of bodies, bodies that are inflated.
+The limiter counts requests in flight, bytes of bodies, and bodies that are being decompressed.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from ragmon.server.receiver.interface import DECOMPRESS_LIMIT, RATE_LIMITED, HTT
 
 IDENTITY: Final = "identity"
 MAGIC: Final = {"gzip": GZIP, "zstd": ZSTD[0]}
-"""What a body of each encoding starts with."""
+"""The first bytes of a body of each encoding."""
 _CHUNK: Final = 1 << 18
 _SLACK: Final = 1 << 18
-"""Compressed bytes that may have brought forth little: a compressor gives in blocks."""
+"""Compressed bytes read before the meter applies: a decompressor returns its output in blocks."""
 
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What a request may cost.
+    """The limits of a request, and of all requests of a receiver together.
 
     Attributes:
         header: Bytes of the request line and the headers.
-        wire: Bytes of a body as it is sent.
-        inflated: Bytes of a body once it is inflated.
-        ratio: How many times its compressed size a body may have, once it is larger than `free`.
-        free: Inflated bytes up to which the ratio does not matter.
-        deadline: Seconds in which the headers must have come, and then the body.
-        in_flight: Requests that came in whole and are not answered.
-        held: Bytes of all bodies together; small ones may take a sixth of that beside it.
-        small: Bytes up to which a body is small: it waits for no turn, and finds room where large ones do not.
-        turns: Large bodies that are taken apart or written at once; what is made of one takes several times its bytes.
+        wire: Bytes of a body as sent.
+        inflated: Bytes of a decompressed body.
+        ratio: The highest compression ratio of a body that is larger than `free`.
+        free: Decompressed bytes up to which the ratio does not matter.
+        deadline: Seconds in which the headers must arrive, and then the body.
+        in_flight: Requests that were received completely and are not answered yet.
+        held: Bytes of all bodies together; small bodies may use a sixth of it in addition.
+        small: Bytes up to which a body is small: it waits for no turn, and may use the additional memory.
+        turns: Large bodies decoded or written at once; decoding one takes several times its bytes.
     """
 
     header: int = 16 << 10
@@ -62,18 +62,18 @@ LIMITS: Final = RequestLimits()
 
 
 def encodings() -> tuple[str, ...]:
-    """The content encodings that can be inflated here: gzip, and zstd where the extra is installed."""
+    """The supported content encodings: gzip, and zstd if the extra is installed."""
     return tuple(name for name in MAGIC if name != "zstd" or find_spec("zstandard") is not None)
 
 
 class _Metered(io.BytesIO):
-    """A compressed body that stops being read when it brings forth less than half of what is put in.
+    """A compressed body that raises an error when its decompressed size is less than half of the bytes read.
 
-    No compressor makes more of less. Somebody who strings hundreds of thousands of empty members together does: they
-    inflate to nothing, and take seconds to do so.
+    No compressor enlarges data that much. An attacker who joins hundreds of thousands of empty members does: they
+    decompress to nothing, and take seconds to do so.
 
     Attributes:
-        inflated: How many bytes it has brought forth.
+        inflated: How many bytes were decompressed so far.
     """
 
     inflated = 0
@@ -85,15 +85,15 @@ class _Metered(io.BytesIO):
 
 
 def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes:
-    """Inflate a body, and give up as soon as it is larger than it may be.
+    """Decompress a body, and stop as soon as it exceeds the limits.
 
     Args:
         body: The compressed body.
-        encoding: Its content encoding, of `encodings()`.
-        limits: How large it may become.
+        encoding: Its content encoding, one of `encodings()`.
+        limits: The limits of its size and its ratio.
 
     Raises:
-        TurnedAwayError: It becomes too large (413), or it is damaged (400).
+        HTTPError: It is too large (413), or damaged (400).
 
     >>> import gzip
     >>> inflate(gzip.compress(b"spans"), "gzip")
@@ -101,98 +101,98 @@ def inflate(body: bytes, encoding: str, limits: RequestLimits = LIMITS) -> bytes
     """
     source = _Metered(body)
     stream = Inflated(source, MAGIC[encoding])
-    most = min(limits.inflated, max(limits.free, limits.ratio * len(body)))
+    limit = min(limits.inflated, max(limits.free, limits.ratio * len(body)))
     chunks = []
     try:
         while chunk := stream.read(_CHUNK):
             source.inflated += len(chunk)
-            if source.inflated > most:
-                raise HTTPError(413, DECOMPRESS_LIMIT, _too_large(most, limits))
+            if source.inflated > limit:
+                raise HTTPError(413, DECOMPRESS_LIMIT, _too_large(limit, limits))
             chunks.append(chunk)
     except BrokenStreamError as error:
         raise HTTPError(400, constants.TRUNCATED, f"the body cannot be inflated: {error}") from None
     return b"".join(chunks)
 
 
-def _too_large(most: int, limits: RequestLimits) -> str:
-    if most == limits.inflated:
+def _too_large(limit: int, limits: RequestLimits) -> str:
+    if limit == limits.inflated:
         return f"the body inflates to more than {limits.inflated} bytes"
     return f"the body inflates to more than {limits.free} bytes and {limits.ratio} times its size"
 
 
 T = TypeVar("T")
 RETRY_AFTER: Final = 1.0
-"""Seconds after which somebody who came to a full house may come again."""
-_SPARE: Final = 6
-"""The part of what may be held that is kept for small bodies beside it."""
-_INFLATING: Final = 2
-"""Bodies inflated at once: the work of one processor each, and not yet counted in what is held."""
+"""Seconds after which a client may retry when the server is overloaded."""
+_SMALL_SHARE: Final = 6
+"""Small bodies may use a part of the memory limit, one in so many, in addition."""
+_MAX_INFLATING: Final = 2
+"""Bodies decompressed at once: each uses one processor, and its output is not yet counted as held."""
 
 
 class MemoryLimiter:
-    """Counts what one door holds. Belongs to one event loop.
+    """Limits the requests and the memory of one receiver. Belongs to one event loop.
 
     Args:
-        limits: How much it may be.
+        limits: The limits.
     """
 
     def __init__(self, limits: RequestLimits) -> None:
         self._limits = limits
-        self._inflating = asyncio.Semaphore(_INFLATING)
+        self._inflating = asyncio.Semaphore(_MAX_INFLATING)
         self._turns = asyncio.Semaphore(limits.turns)
         self.in_flight = 0
         self.held = 0
 
     def ticket(self) -> Reservation:
-        """A place for a request.
+        """A reservation for a request.
 
         Raises:
-            TurnedAwayError: There is too much to do already; nothing more needs to be read.
+            HTTPError: Too many requests are in flight; the request need not be read.
         """
-        self._poll()
+        self._check_in_flight()
         return Reservation(self)
 
     def begin(self) -> None:
-        """Count a request that came in whole.
+        """Count a request that was received completely.
 
         Raises:
-            TurnedAwayError: Too many are in flight.
+            HTTPError: Too many are in flight.
         """
-        self._poll()
+        self._check_in_flight()
         self.in_flight += 1
 
     def hold(self, size: int, *, whole: int | None = None) -> None:
-        """Count bytes that are held, or with a negative number no more.
+        """Count bytes that are held; a negative number releases them.
 
         Args:
-            size: How many.
-            whole: How many its request holds with them; default: these alone.
+            size: How many bytes.
+            whole: How many bytes the request holds with them; default: `size`.
 
         Raises:
-            TurnedAwayError: Too many are held.
+            HTTPError: Too many bytes are held.
         """
-        most = self._limits.held
+        limit = self._limits.held
         if (size if whole is None else whole) <= self._limits.small:
-            most += most // _SPARE
-        if size > 0 and self.held + size > most:
+            limit += limit // _SMALL_SHARE
+        if size > 0 and self.held + size > limit:
             raise busy_error()
         self.held += size
 
-    def _poll(self) -> None:
+    def _check_in_flight(self) -> None:
         if self.in_flight >= self._limits.in_flight:
             raise busy_error()
 
     @asynccontextmanager
     async def turn(self, size: int) -> AsyncIterator[None]:
-        """Wait until a body may be taken apart; small ones wait for no large one.
+        """Wait until a body may be decoded; small bodies do not wait.
 
-        All are taken apart by one interpreter, so many at once are done no sooner, and fill the memory.
+        One interpreter decodes all bodies, so decoding many at once is not faster, and fills the memory.
 
         Args:
             size: Bytes of the body.
 
         Raises:
-            TurnedAwayError: Its turn does not come.
+            HTTPError: It waited longer than the deadline.
         """
         if size <= self._limits.small:
             yield
@@ -207,15 +207,15 @@ class MemoryLimiter:
             self._turns.release()
 
     async def inflated(self, ticket: Reservation, body: bytes, encoding: str) -> bytes:
-        """A body as it was before it was compressed; inflated off the event loop.
+        """Decompress a body, in a thread pool.
 
         Args:
-            ticket: Of its request.
+            ticket: The reservation of its request.
             body: The body.
             encoding: Its content encoding.
 
         Raises:
-            TurnedAwayError: It is damaged, or becomes too large.
+            HTTPError: It is damaged or too large.
         """
         if encoding == IDENTITY:
             return body
@@ -223,46 +223,46 @@ class MemoryLimiter:
             try:
                 plain = await run_in_threadpool(inflate, body, encoding, self._limits)
             except HTTPError as error:
-                raise error.with_traceback(None) from None  # its frames would keep what was inflated so far
+                raise error.with_traceback(None) from None  # its traceback would keep the output in memory
         ticket.hold(len(plain) - len(body))
         return plain
 
 
 class Reservation:
-    """The place of one request; what it took is given back when the block ends.
+    """The reservation of one request; it is released when the block ends.
 
     Args:
-        intake: Whose.
+        intake: The limiter.
     """
 
     def __init__(self, intake: MemoryLimiter) -> None:
-        self._intake = intake
+        self._limiter = intake
         self._held = 0
-        self._begun = False
+        self._is_in_flight = False
 
     def hold(self, size: int) -> None:
-        """Hold so many bytes more.
+        """Reserve more bytes.
 
         Raises:
-            TurnedAwayError: The house is full.
+            HTTPError: Too many bytes are held.
         """
-        self._intake.hold(size, whole=self._held + size)
+        self._limiter.hold(size, whole=self._held + size)
         self._held += size
 
     def begin(self) -> None:
-        """The request came in whole.
+        """Count the request as in flight: it was received completely.
 
         Raises:
-            TurnedAwayError: The house is full.
+            HTTPError: Too many requests are in flight.
         """
-        self._intake.begin()
-        self._begun = True
+        self._limiter.begin()
+        self._is_in_flight = True
 
     def give_back(self) -> None:
-        """What it took is free again."""
-        self._intake.hold(-self._held)
-        self._intake.in_flight -= self._begun
-        self._held, self._begun = 0, False
+        """Release the reservation; calling it again does nothing."""
+        self._limiter.hold(-self._held)
+        self._limiter.in_flight -= self._is_in_flight
+        self._held, self._is_in_flight = 0, False
 
     def __enter__(self) -> Self:
         return self
@@ -274,31 +274,31 @@ class Reservation:
 
 
 def busy_error() -> HTTPError:
-    """What somebody is told who comes to a full house."""
+    """The error for a request that exceeds the limits of the receiver."""
     return HTTPError(429, RATE_LIMITED, "there is too much to do", hint="try again", retry_after=RETRY_AFTER)
 
 
 async def submit_and_wait(take: Callable[[], Future[T]]) -> T:
-    """Hand something in at the desk, off the event loop, and wait until it is done.
+    """Submit a request to the consumer, in a thread pool, and wait until it is done.
 
-    Whoever stops waiting does not take it back: it may be on disk already.
+    Cancelling the wait does not cancel the request: it may be on disk already.
 
     Args:
-        take: Hands it in.
+        take: Submits the request.
 
     Raises:
-        RefusedError: It is not taken.
+        RejectedError: The request is rejected.
     """
     try:
         future = await run_in_threadpool(take)
     except RejectedError as error:
-        raise error.with_traceback(None) from None  # its frames would keep the body
+        raise error.with_traceback(None) from None  # its traceback would keep the body in memory
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(_: Future[T]) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nobody waits
+    def wake(_: Future[T]) -> None:
+        with suppress(RuntimeError):  # the loop has ended: no request is waiting
             loop.call_soon_threadsafe(done.set)
 
-    future.add_done_callback(tell)
+    future.add_done_callback(wake)
     await done.wait()
     return future.result()

@@ -1,6 +1,6 @@
-"""A port: bound before anything else is begun, and served by a thread of its own until it is stopped.
+"""Listening ports, each served by a thread of its own, and the HTTP server: an ASGI application under uvicorn.
 
-A port that speaks HTTP: an ASGI application under uvicorn, in a thread of its own.
+A port is bound before its thread starts, so that errors of the address are raised by `start`.
 """
 
 from __future__ import annotations
@@ -31,101 +31,103 @@ _BACKLOG: Final = 512
 
 
 class Listener(ABC):
-    """Where clients connect, whatever is spoken there.
+    """A listening port, whatever its protocol.
 
     Args:
-        name: The key of `[serve]` that says where.
-        address: Where; port 0 takes a free one.
+        name: The key of `[serve]` with the address.
+        address: The address to listen on; port 0 takes a free port.
         tls: The certificate and its key, PEM files; None for plain text.
     """
 
     def __init__(self, name: str, address: Address, tls: tuple[Path, Path] | None) -> None:
         self._name = name
-        self._asked = address
+        self._configured_address = address
         self._tls = tls
-        self._begun = Event()
+        self._startup_done = Event()
         self._address: Address | None = None
         self._thread: Thread | None = None
 
     @property
     def address(self) -> Address:
-        """Where it listens, or is to listen while it does not."""
-        return self._address or self._asked
+        """The address it listens on; the configured address while it does not listen."""
+        return self._address or self._configured_address
 
     def start(self) -> Self:
-        """Listen; returns once clients can connect. Does nothing where it listens already.
+        """Start to listen; returns when clients can connect. Does nothing if it listens already.
 
         Raises:
-            UnavailableError: The port is taken, or the address is none of this machine's.
-            RagmonError: The certificate is of no use.
+            UnavailableError: The port is in use, or the address is not one of this machine.
+            RagmonError: The certificate cannot be used.
         """
         if self._thread is not None:
             return self
         if self._tls is not None:
             check_certificate(*self._tls)
-        place = bind(self._asked, self._name)
-        self._begun.clear()
+        place = bind(self._configured_address, self._name)
+        self._startup_done.clear()
         self._thread = Thread(target=self._run, args=(place,), name=f"ragmon-{self._name}", daemon=True)
         self._thread.start()
-        self._begun.wait()
+        self._startup_done.wait()
         if self._address is None:
             self.stop(0.0)
-            raise RagmonError(f"the {self._name} port on {self._asked} does not start", hint="the log says why")
+            raise RagmonError(
+                f"the {self._name} port on {self._configured_address} does not start", hint="the log says why"
+            )
         return self
 
     def stop(self, grace: float) -> None:
-        """Take no more clients, and end what those there are ask for.
+        """Stop listening, and finish the requests in flight.
 
         Args:
-            grace: Seconds that requests in flight have to be answered.
+            grace: Seconds for the requests in flight to finish.
         """
         if self._thread is None:
             return
-        self._end(grace)
+        self._request_stop(grace)
         self._thread.join()
         self._thread = self._address = None
 
     def _run(self, place: socket.socket) -> None:
         try:
             self._serve(place)
-        except Exception as error:  # noqa: BLE001 - the thread's end is what its owner sees
+        except Exception as error:  # noqa: BLE001 - the owner only notices that the thread ended
             complain(f"the {self._name} port ended", error)
         finally:
             place.close()
-            self._begun.set()
+            self._startup_done.set()
 
     def _opened(self, port: int) -> None:
-        """Clients can connect."""
-        self._address = Address(self._asked.host, port)
-        self._begun.set()
+        """Note that clients can connect."""
+        self._address = Address(self._configured_address.host, port)
+        self._startup_done.set()
 
     @abstractmethod
     def _serve(self, place: socket.socket) -> None:
-        """Serve clients until the port is stopped; says `_opened` once they can connect."""
+        """Serve clients until the port is stopped; calls `_opened` when they can connect."""
 
     @abstractmethod
-    def _end(self, grace: float) -> None:
-        """Have `_serve` return, within some seconds."""
+    def _request_stop(self, grace: float) -> None:
+        """Make `_serve` return within some seconds."""
 
 
 def bind(address: Address, name: str) -> socket.socket:
-    """A socket bound to an address; `::` takes IPv4 as well.
+    """A socket bound to an address; `::` accepts IPv4 as well.
 
     Args:
         address: The address.
         name: The key of `[serve]` it comes from.
 
     Raises:
-        UnavailableError: It is taken, or none of this machine's.
+        UnavailableError: The port is in use, or the address is not one of this machine.
     """
     try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, *_, place = found[0]
-        both = address.host == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server(place[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=both)
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, socket_address = infos[0]
+        dual_stack = address.host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(socket_address[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dual_stack)
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        hint = "another process has the port" if taken else "an address of this machine that you may use"
+        in_use = error.errno == errno.EADDRINUSE
+        hint = "another process has the port" if in_use else "an address of this machine that you may use"
         raise UnavailableError(
             f"the {name} port cannot be opened on {address} ({error.strerror or error})",
             hint=f"{hint}: change `[serve] {name}`",
@@ -133,13 +135,13 @@ def bind(address: Address, name: str) -> socket.socket:
 
 
 def check_certificate(cert: Path, key: Path) -> None:
-    """See that a certificate and its key can be used, before anybody connects.
+    """Check that a certificate and its key can be used, before clients connect.
 
     Raises:
-        RagmonError: They cannot.
+        RagmonError: They cannot be used.
     """
     try:
-        # A passphrase would be asked for on the terminal; an empty one is wrong for every key that has one.
+        # Without `password`, OpenSSL asks on the terminal; an empty passphrase is wrong for every encrypted key.
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password="")
     except (OSError, ValueError) as error:
         missing = next((path for path in (cert, key) if not path.is_file()), None)
@@ -151,26 +153,26 @@ def check_certificate(cert: Path, key: Path) -> None:
 
 
 HANDSHAKE: Final = 10.0
-"""Seconds in which a TLS handshake must be done."""
+"""Timeout of a TLS handshake in seconds."""
 
 
-def _pass(reason: str) -> None:
-    """Nobody counts."""
+def _ignore(reason: str) -> None:
+    """Do nothing."""
 
 
 class HttpServer(Listener):
     """Serves an application on a port.
 
     Args:
-        app: The ASGI application; it is sent requests alone, no lifespan events. One that has `quick` and `stopping`
-            answers small exports itself, see `ExportConnection`.
-        address: Where; port 0 takes a free one.
+        app: The ASGI application; it gets requests only, no lifespan events. If it has `quick` and `stopping`, it
+            handles small exports on the fast path, see `ExportConnection`.
+        address: The address to listen on; port 0 takes a free port.
         tls: The certificate and its key, PEM files; None for plain HTTP.
-        name: The key of `[serve]` that says where.
-        limits: How large headers may be, and how long a client may take.
-        connections: How many there may be at once, those in their TLS handshake included.
-        handshake: Seconds in which a TLS handshake must be done.
-        refused: Is told of requests that do not come as far as the application, by reason.
+        name: The key of `[serve]` with the address.
+        limits: The limit of headers, and the deadline of a request.
+        connections: Maximum number of concurrent connections, those in their TLS handshake included.
+        handshake: Timeout of a TLS handshake in seconds.
+        refused: Called with the reason of each request that is rejected before it reaches the application.
     """
 
     def __init__(
@@ -183,16 +185,16 @@ class HttpServer(Listener):
         limits: RequestLimits = LIMITS,
         connections: int = CONNECTIONS,
         handshake: float = HANDSHAKE,
-        refused: Callable[[str], object] = _pass,
+        refused: Callable[[str], object] = _ignore,
     ) -> None:
         super().__init__(name, address, tls)
         self._app = app
         self._connections = connections
         self._handshake = handshake
-        told = {"rules": ConnectionLimits(limits, refused)}
-        quick = {name: getattr(app, name) for name in ("quick", "stopping") if hasattr(app, name)}
-        kind = ExportConnection if quick else Connection
-        self._protocol: type[Connection] = type("Connection", (kind,), {**told, **quick})
+        attributes = {"rules": ConnectionLimits(limits, refused)}
+        handlers = {name: getattr(app, name) for name in ("quick", "stopping") if hasattr(app, name)}
+        base = ExportConnection if handlers else Connection
+        self._protocol: type[Connection] = type("Connection", (base,), {**attributes, **handlers})
         self._server: _Server | None = None
 
     def _serve(self, place: socket.socket) -> None:
@@ -200,9 +202,9 @@ class HttpServer(Listener):
         self._server = _Server(self._config(), self._acceptor, lambda: self._opened(port))
         self._server.run(sockets=[place])
 
-    def _end(self, grace: float) -> None:
+    def _request_stop(self, grace: float) -> None:
         if self._server is not None:
-            # uvicorn declares whole seconds, and hands them to a function that takes any.
+            # uvicorn declares int, but a float works.
             self._server.config.timeout_graceful_shutdown = grace  # type: ignore[assignment]
             self._server.should_exit = True
 
@@ -227,7 +229,7 @@ class HttpServer(Listener):
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level=logging.CRITICAL,  # what is worth a line is said here, without what a request holds
+            log_level=logging.CRITICAL,  # ragmon logs itself, without the content of requests
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -240,12 +242,12 @@ class HttpServer(Listener):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which accepts as it is told, says when it has begun and leaves nothing open when it ends.
+    """uvicorn's server with its own acceptor and a start-up callback; it closes all connections when it stops.
 
     Args:
-        config: How it serves.
-        acceptor: Accepts the connections of a socket, with what makes their protocols.
-        opened: Told when clients can connect.
+        config: The configuration of uvicorn.
+        acceptor: Makes the acceptor of a socket, given the factory of connection protocols.
+        opened: Called when clients can connect.
     """
 
     def __init__(self, config: uvicorn.Config, acceptor: Callable[..., Acceptor], opened: Callable[[], None]) -> None:
@@ -254,19 +256,19 @@ class _Server(uvicorn.Server):
         self._opened = opened
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # uvicorn closes them, and waits until they are closed: that is all it does with asyncio's own.
+        # uvicorn only closes its servers and waits until they are closed; an `Acceptor` can do both.
         self.servers = [self._acceptor(place, self._connection, self) for place in sockets or []]  # type: ignore[misc]
         self.started = True
         self._opened()
 
     def _connection(self) -> asyncio.Protocol:
         """The protocol of a new connection."""
-        made: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
-        return made(config=self.config, server_state=self.server_state, app_state={})
+        make_protocol: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
+        return make_protocol(config=self.config, server_state=self.server_state, app_state={})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        await asyncio.sleep(0)  # those whose requests were ended just now say so
+        await asyncio.sleep(0)  # lets cancelled requests send their responses
         for connection in list(self.server_state.connections):
             if isinstance(connection, ExportConnection):
                 connection.give_up()

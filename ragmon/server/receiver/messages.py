@@ -1,7 +1,4 @@
-"""What stands on a request before its body: who sends it, whom it was meant for, and how it is written.
-
-What a door answers: what became of a request, or why it was not taken, in the form it was asked in.
-"""
+"""Checks of request headers (token, host, encoding, size), and the responses in the encoding of the request."""
 
 from __future__ import annotations
 
@@ -46,40 +43,40 @@ class Headers(Protocol):
     def __contains__(self, name: Any, /) -> bool: ...
 
     def get(self, name: str, default: str, /) -> str:
-        """The first of a name."""
+        """The first value of a header."""
 
     def getlist(self, name: str, /) -> list[str]:
-        """All of a name."""
+        """All values of a header."""
 
 
 def authorise(given: bytes, token: str | None) -> None:
-    """Let only those in who know the token.
+    """Check the bearer token of a request.
 
     Args:
-        given: The `Authorization` of a request; empty where there is none.
-        token: The token; None where everybody may come in.
+        given: The `Authorization` of the request; empty if there is none.
+        token: The token; None if none is required.
 
     Raises:
-        TurnedAwayError: It is not the token (401).
+        HTTPError: The token is missing or wrong (401).
     """
     if token is None:
         return
-    scheme, _, word = given.partition(b" ")
-    # The comparison takes the same time whatever the word is, so its length of time tells nothing about the token.
-    if scheme.lower() != _BEARER or not hmac.compare_digest(word.strip(), token.encode()):
+    scheme, _, credential = given.partition(b" ")
+    # The comparison takes the same time for any value, so its time reveals nothing about the token.
+    if scheme.lower() != _BEARER or not hmac.compare_digest(credential.strip(), token.encode()):
         hint = "Authorization: Bearer, and what is in the file of `[serve] token_file`"
         raise HTTPError(401, UNAUTHORISED, "the token is missing, or is another", hint=hint)
 
 
 def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
-    """Refuse what web pages send: they say where they come from, or ask for a name of their own.
+    """Reject requests of web pages: they send an Origin header (CSRF), or their own host name (DNS rebinding).
 
     Args:
-        headers: Of the request.
-        hosts: The names this server may be asked by; None where any will do, as a token keeps strangers out.
+        headers: The headers of the request.
+        hosts: The accepted host names; None if any is accepted, since a token is required.
 
     Raises:
-        TurnedAwayError: A web page asks (403).
+        HTTPError: The request came from a web page (403).
     """
     if "origin" in headers:
         raise HTTPError(403, FORBIDDEN, "a web page asks", hint="programs send no Origin")
@@ -89,49 +86,49 @@ def check_host(headers: Headers, hosts: Collection[str] | None) -> None:
 
 
 def body_encoding(headers: Headers) -> Encoding | None:
-    """How a body is written; None where nobody here can read it."""
+    """The encoding of a body; None if it is not supported."""
     return FORMS.get(headers.get("content-type", "").partition(";")[0].strip().lower())
 
 
 def content_type(headers: Headers, *known: Encoding) -> Encoding:
-    """How a body is written, where that is one of some forms.
+    """The encoding of a body, if it is one of the known ones.
 
     Raises:
-        TurnedAwayError: It is not (415).
+        HTTPError: It is another one (415).
     """
-    found = body_encoding(headers)
-    if found not in known:
-        hint = f"Content-Type: {' or '.join(name for name, one in FORMS.items() if one in known)}"
-        told = shorten(headers.get("content-type", ""))
-        raise HTTPError(415, BAD_CONTENT_TYPE, f"Content-Type is {told}", hint=hint)
-    return found
+    form = body_encoding(headers)
+    if form not in known:
+        hint = f"Content-Type: {' or '.join(name for name, candidate in FORMS.items() if candidate in known)}"
+        value = shorten(headers.get("content-type", ""))
+        raise HTTPError(415, BAD_CONTENT_TYPE, f"Content-Type is {value}", hint=hint)
+    return form
 
 
 def encoding(headers: Headers) -> str:
-    """How a body is compressed: one of `encodings()`, or identity.
+    """The content encoding of a body: one of `encodings()`, or identity.
 
     Raises:
-        TurnedAwayError: In a way that is unknown here, or twice (415).
+        HTTPError: The encoding is not supported, or there is more than one (415).
     """
-    told = ",".join(headers.getlist("content-encoding"))
-    found = [word for part in told.split(",") if (word := part.strip().lower()) and word != IDENTITY]
-    if not found:
+    value = ",".join(headers.getlist("content-encoding"))
+    names = [name for part in value.split(",") if (name := part.strip().lower()) and name != IDENTITY]
+    if not names:
         return IDENTITY
-    if found[1:] or found[0] not in encodings():
+    if names[1:] or names[0] not in encodings():
         hint = f"one of: {', '.join((IDENTITY, *encodings()))}"
-        raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(told)}", hint=hint)
-    return found[0]
+        raise HTTPError(415, BAD_CONTENT_ENCODING, f"Content-Encoding is {shorten(value)}", hint=hint)
+    return names[0]
 
 
 def check_size(headers: Headers, most: int) -> None:
-    """Refuse a body whose announced length is too large before it is read.
+    """Reject a request whose Content-Length is too large, before its body is read.
 
     Args:
-        headers: Of the request.
-        most: Bytes a body may have.
+        headers: The headers of the request.
+        most: Maximum bytes of a body.
 
     Raises:
-        TurnedAwayError: It says it is larger (413).
+        HTTPError: The Content-Length is larger, or not a number (413).
     """
     length = headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > most:
@@ -139,12 +136,12 @@ def check_size(headers: Headers, most: int) -> None:
 
 
 def oversize(most: int) -> HTTPError:
-    """What somebody is told who sends more than that many bytes."""
+    """The error for a body of more than so many bytes."""
     return HTTPError(413, constants.OVERSIZE, f"the body is larger than {most} bytes", hint="send less at once")
 
 
 _CODES: Final = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 408: 4, 413: 3, 415: 3, 429: 8, 431: 3, 503: 14}
-"""The gRPC code of an HTTP status (google.rpc.Code). What may be sent again has a code after which senders do so."""
+"""The gRPC code of an HTTP status (google.rpc.Code). Errors that allow a retry have a code on which clients retry."""
 _INTERNAL: Final = 13
 _NANO: Final = 1_000_000_000
 
@@ -153,8 +150,8 @@ class Signal(NamedTuple):
     """One kind of telemetry.
 
     Attributes:
-        response: The protocol's answer to an export.
-        rejected: Its partial success's count.
+        response: The response message of an export.
+        rejected: The field of its partial success that counts rejected items.
     """
 
     response: Any
@@ -167,67 +164,69 @@ LOGS: Final = Signal(ExportLogsServiceResponse, "rejected_log_records")
 
 
 def export_success(signal: Signal, taken: ExportResult) -> Any:
-    """The protocol's answer to an export that was taken.
+    """The response message for an export that was accepted.
 
     Args:
-        signal: What was exported.
-        taken: What became of it.
+        signal: The signal that was exported.
+        taken: The result.
     """
-    answer = signal.response()
+    response = signal.response()
     if taken.rejected > 0:
-        setattr(answer.partial_success, signal.rejected, taken.rejected)
-        answer.partial_success.error_message = taken.message
-    return answer
+        setattr(response.partial_success, signal.rejected, taken.rejected)
+        response.partial_success.error_message = taken.message
+    return response
 
 
 def export_response(signal: Signal, taken: ExportResult, form: Encoding) -> Response:
-    """The same over HTTP, in the form of the request."""
-    answer = export_success(signal, taken)
+    """The HTTP response for an export that was accepted, in the encoding of the request."""
+    message = export_success(signal, taken)
     if form is Encoding.PROTOBUF:
-        return Response(answer.SerializeToString(), media_type=PROTOBUF)
-    return Response(MessageToJson(answer, indent=None), media_type=JSON)
+        return Response(message.SerializeToString(), media_type=PROTOBUF)
+    return Response(MessageToJson(message, indent=None), media_type=JSON)
 
 
 def json_response(answer: object, status: int = 200) -> Response:
-    """JSON over HTTP."""
+    """An HTTP response with a JSON body."""
     return Response(json.dumps(answer), status, media_type=JSON)
 
 
 def status(error: RejectedError) -> Any:
-    """A refusal as `google.rpc.Status`, with the time to wait where it may be sent again."""
-    found = Status(code=_CODES.get(error.status, _INTERNAL), message=_told(error))
+    """An error as `google.rpc.Status`, with the retry delay if a retry is allowed."""
+    message = Status(code=_CODES.get(error.status, _INTERNAL), message=_error_text(error))
     if error.retry_after is not None:
-        found.details.add().Pack(retry_info(error.retry_after))
-    return found
+        message.details.add().Pack(retry_info(error.retry_after))
+    return message
 
 
 def retry_info(seconds: float) -> Any:
-    """When to come again, as `google.rpc.RetryInfo`."""
+    """A retry delay as `google.rpc.RetryInfo`."""
     info = RetryInfo()
     info.retry_delay.FromNanoseconds(round(seconds * _NANO))
     return info
 
 
 def refusal(error: RejectedError, form: Encoding | None) -> Response:
-    """A refusal over HTTP (OTLP specification, Failures).
+    """The HTTP response for an error (OTLP specification, Failures).
 
     Args:
-        error: Why.
-        form: The form of the export that was refused; None for what is no export.
+        error: The error.
+        form: The encoding of the export that was rejected; None for other requests.
     """
     if form is Encoding.PROTOBUF:
-        answer = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
+        response = Response(status(error).SerializeToString(), error.status, media_type=PROTOBUF)
     elif form is Encoding.JSON:
-        answer = json_response({"code": _CODES.get(error.status, _INTERNAL), "message": _told(error)}, error.status)
+        response = json_response(
+            {"code": _CODES.get(error.status, _INTERNAL), "message": _error_text(error)}, error.status
+        )
     else:
-        answer = json_response({"error": str(error), "hint": getattr(error, "hint", "")}, error.status)
+        response = json_response({"error": str(error), "hint": getattr(error, "hint", "")}, error.status)
     if error.retry_after is not None:
-        answer.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))  # whole seconds (RFC 9110, 10.2.3)
+        response.headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))  # whole seconds (RFC 9110, 10.2.3)
     if error.status == 401:
-        answer.headers["WWW-Authenticate"] = 'Bearer realm="ragmon"'
-    return answer
+        response.headers["WWW-Authenticate"] = 'Bearer realm="ragmon"'
+    return response
 
 
-def _told(error: RejectedError) -> str:
+def _error_text(error: RejectedError) -> str:
     hint = getattr(error, "hint", "")
     return f"{error} ({hint})" if hint else str(error)

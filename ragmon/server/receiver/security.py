@@ -1,14 +1,14 @@
-"""Whether the server may listen where it is told to: a look at the configuration before a port is opened.
+"""The check of the listen addresses in the configuration, before a port is opened.
 
-The rule: whoever can reach a write port can fill the journal and move the gates, so
+A client of a write port can fill the journal and change the results of gates. Therefore:
 
-* a write port (`otlp`, `grpc`) on an address other machines reach needs a token, and TLS: a certificate, or
-  `tls = "upstream"` where a proxy ends it;
-* with `tls = "upstream"` they need a token wherever they listen: the proxy lets others reach even this machine's own
-  addresses;
-* the admin port only reads and never shows content: on an address other machines reach it is worth a warning.
+* a write port (`otlp`, `grpc`) on an address that other machines can reach needs a token, and TLS: a certificate, or
+  `tls = "upstream"` if a proxy terminates TLS;
+* with `tls = "upstream"`, write ports need a token on every address: through the proxy, other machines reach even
+  loopback addresses;
+* the admin port only reads and never shows content: on an address that other machines can reach it causes a warning.
 
-`--insecure` turns what would be refused into warnings.
+`--insecure` turns these errors into warnings.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ragmon.core.errors import ConfigError, RagmonError
 
 WRITE_PORTS: Final = ("otlp", "grpc")
 _PRINTABLE: Final = re.compile(r"[!-~]+")
-_WRITE: Final = {
+_SETTINGS: Final = {
     "a token": '`token_file = "/run/secrets/ragmon"`',
     "TLS": '`tls = { cert = "server.pem", key = "server.key" }`, or `tls = "upstream"` where a proxy ends TLS',
 }
-"""What to write for what is missing."""
+"""The settings to add for what is missing."""
 
 
 def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
-    """Refuse a write port that strangers could use.
+    """Check that no write port can be used by other machines without a token and TLS.
 
     Args:
         serve: The configuration.
-        insecure: Warn of it only.
+        insecure: Warn instead of raising an error.
 
     Returns:
-        What is worth a warning.
+        The warnings.
 
     Raises:
         ConfigError: A write port has no token or no TLS where it needs them.
@@ -46,9 +46,9 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
     []
     """
     missing = {name: _missing(serve, name) for name in WRITE_PORTS}
-    warnings = [_told(serve, name, what) for name, what in missing.items() if what]
+    warnings = [_warning(serve, name, items) for name, items in missing.items() if items]
     if warnings and not insecure:
-        needed = dict.fromkeys(_WRITE[what] for found in missing.values() for what in found)
+        needed = dict.fromkeys(_SETTINGS[item] for items in missing.values() for item in items)
         hint = f"write {' and '.join(needed)}; --insecure does without, in a closed network"
         raise ConfigError("; ".join(warnings), hint=hint)
     if not serve.admin.is_loopback:
@@ -57,10 +57,10 @@ def check_listen_addresses(serve: ServeTable, *, insecure: bool) -> list[str]:
 
 
 def read_token(serve: ServeTable) -> str | None:
-    """The bearer token of the write ports; None where the configuration names no file.
+    """The bearer token of the write ports; None if the configuration names no file.
 
     Raises:
-        RagmonError: The file cannot be read, or holds no token.
+        RagmonError: The file cannot be read, or does not contain a token.
     """
     path = serve.token_file
     if path is None:
@@ -70,21 +70,21 @@ def read_token(serve: ServeTable) -> str | None:
     except (OSError, UnicodeDecodeError) as error:
         raise RagmonError(f"{path}: the token cannot be read ({error})", hint="check `[serve] token_file`") from error
     if not _PRINTABLE.fullmatch(token):
-        what = "is empty" if not token else "cannot be sent in a header"
+        problem = "is empty" if not token else "cannot be sent in a header"
         hint = "one line of printable ASCII without spaces, such as `openssl rand -hex 32` writes"
-        raise RagmonError(f"{path}: the token {what}", hint=hint)
+        raise RagmonError(f"{path}: the token {problem}", hint=hint)
     return token
 
 
 def _missing(serve: ServeTable, name: str) -> list[str]:
-    """What a write port needs and has not."""
+    """What a write port needs and does not have."""
     if getattr(serve, name).is_loopback and serve.tls != "upstream":
         return []
-    has = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
-    return [what for what, there in has.items() if not there]
+    settings = {"a token": serve.token_file is not None, "TLS": serve.tls != "off"}
+    return [item for item, is_set in settings.items() if not is_set]
 
 
-def _told(serve: ServeTable, name: str, missing: list[str]) -> str:
-    place: Address = getattr(serve, name)
-    why = 'behind a proxy (`tls = "upstream"`)' if place.is_loopback else "where other machines reach it,"
-    return f"`[serve] {name}` listens on {place} {why} without {' and '.join(missing)}"
+def _warning(serve: ServeTable, name: str, missing: list[str]) -> str:
+    address: Address = getattr(serve, name)
+    reach = 'behind a proxy (`tls = "upstream"`)' if address.is_loopback else "where other machines reach it,"
+    return f"`[serve] {name}` listens on {address} {reach} without {' and '.join(missing)}"
