@@ -162,16 +162,7 @@ def _read_extended(
     base_real = _resolved_path(base_path)
     if base_real in chain:
         cycle = " -> ".join(file.name for file in (*chain, base_real))
-        report(
-            Problem(
-                extend_place.path,
-                extend_place.line,
-                "extend",
-                f"extend goes in a circle: {cycle}",
-                None,
-                "drop one extend",
-            )
-        )
+        report(_extend_problem(extend_place, f"extend goes in a circle: {cycle}", "drop one extend"))
         return tree
     label = os.path.relpath(base_real, chain[0].parent)
     try:
@@ -180,18 +171,14 @@ def _read_extended(
         )
     except ConfigError as error:
         hint = f"the path is relative to {extend_place.path}; {error.hint}"
-        report(
-            Problem(
-                extend_place.path,
-                extend_place.line,
-                "extend",
-                f"extend names a file nobody can use: {error}",
-                None,
-                hint,
-            )
-        )
+        report(_extend_problem(extend_place, f"extend names a file nobody can use: {error}", hint))
         return tree
     return Tree(merge(base_tree.data, tree.data), {**base_tree.places, **tree.places})
+
+
+def _extend_problem(place: SourceLocation, message: str, hint: str) -> Problem:
+    """What is wrong with an `extend`."""
+    return Problem(place.path, place.line, "extend", message, None, hint)
 
 
 def _resolved_path(path: Path) -> Path:
