@@ -82,22 +82,22 @@ class Worker:
         self._convert = convert
         self._exporter = ExporterAdapter(sink)
         self._capacity = capacity
-        self._held = held
+        self._max_bytes = held
         self._folder = folder
-        self._every = every
-        self._detour = detour
+        self._periodic = every
+        self._processor = detour
         self._prepare()
 
     def _prepare(self) -> None:
         self.page = CounterFile(self._folder)
-        self._room = self._held
+        self._free_bytes = self._max_bytes
         self._queue: deque[Call | QueuedRecord] = deque()
         self._condition = Condition()
         self._done = 0
-        self._taken = 0
+        self._dequeued = 0
         self._closed = False
         self._stopped = False
-        self._until = inf
+        self._drain_deadline = inf
         self._target = self._flushes = self._flushed = 0
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it at any moment
         self._thread: Thread | None = None
@@ -118,7 +118,7 @@ class Worker:
             sink: The exporter of the child's records.
             detour: Processor of the records before the export.
         """
-        self._detour = detour
+        self._processor = detour
         self.page.leave_to_parent()
         self._exporter = ExporterAdapter(sink)
         self._prepare()
@@ -134,11 +134,11 @@ class Worker:
             page.count(0, KEPT)
         if self._closed:
             page.count(thread_state.column, CLOSED)
-        elif len(self._queue) >= self._capacity or call.weight > self._room:
+        elif len(self._queue) >= self._capacity or call.weight > self._free_bytes:
             page.count(thread_state.column, FULL)
         else:
             # No other thread can run between this read and write: Python switches threads only at calls.
-            self._room -= call.weight
+            self._free_bytes -= call.weight
             self._queue.append(call)
 
     def counts(self) -> WorkerCounts:
@@ -158,9 +158,9 @@ class Worker:
             Whether it was in time.
         """
         with self._condition:
-            self._target = self._taken + len(self._queue)
+            self._target = self._dequeued + len(self._queue)
             self._flushes = flush_id = self._flushes + 1
-            self._until = min(self._until, monotonic() + timeout * DRAIN_SHARE)
+            self._drain_deadline = min(self._drain_deadline, monotonic() + timeout * DRAIN_SHARE)
             self._wake.put(None)
             if self.is_told:
                 return self._done >= self._target
@@ -175,18 +175,18 @@ class Worker:
         Returns:
             Whether there was time for all of it.
         """
-        self._until = min(self._until, monotonic() + timeout * DRAIN_SHARE)
+        self._drain_deadline = min(self._drain_deadline, monotonic() + timeout * DRAIN_SHARE)
         self._closed = True
         self._wake.put(None)
         if self._thread is not None:
             self._thread.join(timeout)
         with self._condition:
-            late, in_flight = len(self._queue), self._taken - self._done
+            late, in_flight = len(self._queue), self._dequeued - self._done
             self._queue.clear()
             self._stopped = True
             self.page.commit(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: in_flight})
-            self._taken += late
-            self._done = self._taken
+            self._dequeued += late
+            self._done = self._dequeued
             return not late + in_flight
 
     @property
@@ -205,7 +205,7 @@ class Worker:
                 continue
             if self._closed:
                 self._tick(flush_id + 1)
-                if not self._queue and (self._detour is None or not self._detour.holds):
+                if not self._queue and (self._processor is None or not self._processor.holds):
                     return
             with suppress(Empty):
                 self._wake.get(timeout=_IDLE_SLEEP)
@@ -213,16 +213,16 @@ class Worker:
     def _tick(self, flush_id: int) -> None:
         """Run the periodic task; it does all its work at once if a flush waits."""
         try:
-            if self._every is not None:
-                self._every(flush_id > self._flushed)
+            if self._periodic is not None:
+                self._periodic(flush_id > self._flushed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             warn_once(f"counts could not be told: {whereabouts(error)}")
         with self._condition:
             if self._done >= self._target:
                 self._flushed = flush_id
-                self._until = self._until if self._closed else inf
+                self._drain_deadline = self._drain_deadline if self._closed else inf
                 # Records that the periodic task has queued belong to this flush.
-                self._target = self._taken + len(self._queue)
+                self._target = self._dequeued + len(self._queue)
             self._condition.notify_all()
 
     def _step(self) -> bool:
@@ -230,9 +230,9 @@ class Worker:
         with self._condition:
             calls = self._take_calls()
             weight = sum(call.weight for call in calls)
-            self._room += weight
-            self._taken += len(calls)
-        if not calls and (self._detour is None or not self._detour.holds):
+            self._free_bytes += weight
+            self._dequeued += len(calls)
+        if not calls and (self._processor is None or not self._processor.holds):
             return False
         records, failed = self._to_records(calls)
         self._commit(0, failed)
@@ -246,10 +246,10 @@ class Worker:
 
     def _process(self, records: list[Record]) -> list[Record]:
         """The records to export now."""
-        if self._detour is None:
+        if self._processor is None:
             return records
         try:
-            return self._detour.take(records, self._until)
+            return self._processor.take(records, self._drain_deadline)
         except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
             warn_once(f"records go on unjudged: {whereabouts(error)}")
             return records
