@@ -116,8 +116,8 @@ class _IteratorProxy:
         return type(self._inner)
 
     def __del__(self) -> None:
-        if flow := self.__dict__.get("_flow"):
-            flow.abandon()
+        if tracker := self.__dict__.get("_flow"):
+            tracker.abandon()
 
 
 class TracedIterator(_IteratorProxy, Iterator[Any]):
@@ -127,19 +127,19 @@ class TracedIterator(_IteratorProxy, Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
-        flow = self._flow
-        mark = flow.enter()
+        tracker = self._flow
+        mark = tracker.enter()
         try:
             item = next(self._inner)
         except StopIteration:
-            flow.finish()
+            tracker.finish()
             raise
         except BaseException as error:
-            flow.fail(error)
+            tracker.fail(error)
             raise
         finally:
-            flow.leave(mark)
-        flow.add(item)
+            tracker.leave(mark)
+        tracker.add(item)
         return item
 
     def __enter__(self) -> Any:
@@ -167,19 +167,19 @@ class FollowedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
         return self
 
     async def __anext__(self) -> Any:
-        flow = self._flow
-        mark = flow.enter()
+        tracker = self._flow
+        mark = tracker.enter()
         try:
             item = await anext(self._inner)
         except StopAsyncIteration:
-            flow.finish()
+            tracker.finish()
             raise
         except BaseException as error:
-            flow.fail(error)
+            tracker.fail(error)
             raise
         finally:
-            flow.leave(mark)
-        flow.add(item)
+            tracker.leave(mark)
+        tracker.add(item)
         return item
 
     async def __aenter__(self) -> Any:
@@ -229,12 +229,12 @@ def stream_wrapper(result: Any) -> Follower | None:
 
 
 def _trace_generator(
-    flow: StreamTracker, inner: Generator[Any, Any, Any], *, begun: bool = False
+    tracker: StreamTracker, inner: Generator[Any, Any, Any], *, begun: bool = False
 ) -> Generator[Any, Any, Any]:
     """A generator around another: same items, same replies to `send` and `throw`, same return value.
 
     Args:
-        flow: Its tracker.
+        tracker: Its tracker.
         inner: The original generator.
         begun: Pause once before the first item, so that a close or deletion from then on is noticed.
     """
@@ -242,32 +242,32 @@ def _trace_generator(
     try:
         while True:
             if not begun:
-                mark = flow.enter()
+                mark = tracker.enter()
                 try:
                     item = step(sent)
                 finally:
-                    flow.leave(mark)
+                    tracker.leave(mark)
                     sent = None
-                flow.add(item)
+                tracker.add(item)
             begun = False
             try:
                 sent = yield item
                 step = inner.send
             except GeneratorExit:
-                mark = flow.enter()
+                mark = tracker.enter()
                 try:
                     inner.close()
                 finally:
-                    flow.leave(mark)
-                flow.abandon()
+                    tracker.leave(mark)
+                tracker.abandon()
                 raise
             except BaseException as error:  # noqa: BLE001 - thrown in by the consumer, passed to the inner generator
                 step, sent = inner.throw, error
     except StopIteration as stop:
-        flow.finish()
+        tracker.finish()
         return stop.value
     except BaseException as error:
-        flow.fail(error)
+        tracker.fail(error)
         raise
 
 
@@ -282,36 +282,36 @@ def _trace_async_generator(
     """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        flow, inner = begun(*args, **kwargs)
+        tracker, inner = begun(*args, **kwargs)
         step, sent, item, waiting = inner.asend, None, None, waits
         try:
             while True:
                 if not waiting:
-                    mark = flow.enter()
+                    mark = tracker.enter()
                     try:
                         item = await step(sent)
                     finally:
-                        flow.leave(mark)
+                        tracker.leave(mark)
                         sent = None
-                    flow.add(item)
+                    tracker.add(item)
                 waiting = False
                 try:
                     sent = yield item
                     step = inner.asend
                 except GeneratorExit:
-                    mark = flow.enter()
+                    mark = tracker.enter()
                     try:
                         await inner.aclose()
                     finally:
-                        flow.leave(mark)
-                    flow.abandon()
+                        tracker.leave(mark)
+                    tracker.abandon()
                     raise
                 except BaseException as error:  # noqa: BLE001 - as above
                     step, sent = inner.athrow, error
         except StopAsyncIteration:
-            flow.finish()
+            tracker.finish()
         except BaseException as error:
-            flow.fail(error)
+            tracker.fail(error)
             raise
 
     return traced
@@ -338,15 +338,15 @@ def _trace_returned_async_generator(
 
 async def _trace_coroutine(call: Call, started: float, inner: Coroutine[Any, Any, Any]) -> Any:
     """Trace a coroutine that a sync function returned: the call ends with the coroutine."""
-    flow = StreamTracker(call, started)
-    mark = flow.enter()
+    tracker = StreamTracker(call, started)
+    mark = tracker.enter()
     try:
         result = await inner
     except BaseException as error:
         raised(call, perf_counter() - started, error)
         raise
     finally:
-        flow.leave(mark)
+        tracker.leave(mark)
     follower = stream_wrapper(result)
     if follower is not None:
         return follower(call, started, result)
