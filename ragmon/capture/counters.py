@@ -291,8 +291,8 @@ class Timings:
     def read(self, runtime: Runtime) -> dict[Key, Counter[int]]:
         """Count the latencies that wait, and return all histograms."""
         with self._lock:
-            for pipeline, tally in list(runtime.tallies.items()):
-                for (source, stratum), latencies in tally.latencies.items():
+            for pipeline, counters in list(runtime.tallies.items()):
+                for (source, stratum), latencies in counters.latencies.items():
                     seconds = [latencies.popleft() for _ in range(len(latencies))]
                     if seconds:
                         histogram = self._counts.setdefault((pipeline, source, stratum), Counter())

@@ -21,8 +21,8 @@ PROBE: Final = "ragmon.probe"
 TOKEN: Final = "ragmon.token"  # noqa: S105 - the name of a token, not a token
 VALID: Final = 300.0
 """Seconds for which a token is valid, in either direction: clocks differ."""
-_LONGEST: Final = 512
-"""Characters of a question's id."""
+_MAX_QID_LENGTH: Final = 512
+"""Longest accepted question id, in characters."""
 
 
 def sign(key: bytes, trace_id: int, qid: str, at: float) -> str:
@@ -54,7 +54,7 @@ def probe_question(key: bytes, trace_id: int) -> str | None:
     module = sys.modules.get("opentelemetry.baggage")
     baggage: Mapping[str, Any] = {} if module is None else module.get_all()
     qid, code = baggage.get(QID), baggage.get(TOKEN)
-    if not (isinstance(qid, str) and isinstance(code, str)) or not 0 < len(qid) <= _LONGEST:
+    if not (isinstance(qid, str) and isinstance(code, str)) or not 0 < len(qid) <= _MAX_QID_LENGTH:
         return None
     return qid if is_proved(key, trace_id, qid, code) else None
 
@@ -84,8 +84,7 @@ class Parent(NamedTuple):
         span_id: Its own id.
         sampled: The application's tracer sampled it.
         draw: The trace's randomness, 56 bits.
-        rejected: The application's sampling threshold: smaller draws were not sampled; None if unknown (`tracestate
-            ot=th`).
+        rejected: The sampler's threshold: smaller draws were not sampled; None if unknown (`ot=th` in tracestate).
     """
 
     trace_id: int
@@ -152,5 +151,5 @@ def _members(text: str) -> dict[str, str]:
 
 def _number(text: str, *, exact: bool = False) -> int | None:
     """A threshold or randomness of up to 14 hex digits, padded with zeros on the right; None if it is not one."""
-    fits = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
-    return int(text.ljust(_HEX_DIGITS, "0"), 16) if fits and _HEX.issuperset(text) else None
+    is_valid = len(text) == _HEX_DIGITS if exact else 0 < len(text) <= _HEX_DIGITS
+    return int(text.ljust(_HEX_DIGITS, "0"), 16) if is_valid and _HEX.issuperset(text) else None

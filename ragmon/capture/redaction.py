@@ -47,7 +47,7 @@ WITHHELD: Final = "[withheld]"
 
 
 class _Treatment(NamedTuple):
-    """The functions applied to the parts of a record; a part whose function is None is dropped.
+    """The functions applied to the parts of a record; a part is dropped if its function is None or returns None.
 
     Attributes:
         text: For q, claim and contexts.
@@ -78,7 +78,7 @@ class Redaction:
         probe_content: Policy of probes; gold questions are not user data.
         gold: The gold sets, if the application has them: then a record without text names its gold item, and its facts
             say whether the claim contains the gold claim.
-        facts: The refusal rule.
+        facts: The fact reader, with the refusal rule.
         grounded_threshold: Groundedness from which an answer counts as grounded.
         measured: The metrics that read text.
         key: The secret key of hashes, shared by replicas and monitor.

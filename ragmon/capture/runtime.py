@@ -170,7 +170,7 @@ class Runtime:
     """The installed capture.
 
     Attributes:
-        submit: As given.
+        submit: The callable given as `submit`.
         claim: Called with the span a call begins in; set while spans are collected as well.
 
     Args:
@@ -232,12 +232,12 @@ class Runtime:
     def totals(self) -> dict[tuple[str, str, str], int]:
         """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
         totals = {}
-        for pipeline, tally in list(self.tallies.items()):
+        for pipeline, counters in list(self.tallies.items()):
             for stratum in constants.CALL_STRATA:
-                calls = count_value(tally.live[stratum])
+                calls = count_value(counters.live[stratum])
                 if calls or stratum in constants.STRATA:
                     totals[pipeline, constants.LIVE, stratum] = calls
-                if probes := count_value(tally.probes[stratum]):
+                if probes := count_value(counters.probes[stratum]):
                     totals[pipeline, constants.PROBE, stratum] = probes
         return totals
 
@@ -245,8 +245,8 @@ class Runtime:
         """User calls that raised, by pipeline and class name of the exception."""
         return {
             (pipeline, code): count_value(counter)
-            for pipeline, tally in list(self.tallies.items())
-            for code, counter in list(tally.errors.items())
+            for pipeline, counters in list(self.tallies.items())
+            for code, counter in list(counters.errors.items())
         }
 
 
@@ -267,8 +267,8 @@ def install_runtime(runtime: Runtime | None) -> Runtime | None:
     """Set the runtime of the process; returns the previous one."""
     global current  # one process has one capture, and decorated functions must find it without a lookup
     expect_none()
-    before, current = current, runtime
-    return before
+    previous, current = current, runtime
+    return previous
 
 
 def expect_none() -> None:

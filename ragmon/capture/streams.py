@@ -229,19 +229,19 @@ def stream_wrapper(result: Any) -> Follower | None:
 
 
 def _trace_generator(
-    tracker: StreamTracker, inner: Generator[Any, Any, Any], *, begun: bool = False
+    tracker: StreamTracker, inner: Generator[Any, Any, Any], *, pause_first: bool = False
 ) -> Generator[Any, Any, Any]:
     """A generator around another: same items, same replies to `send` and `throw`, same return value.
 
     Args:
         tracker: Its tracker.
         inner: The original generator.
-        begun: Pause once before the first item, so that a close or deletion from then on is noticed.
+        pause_first: Pause once before the first item, so that a close or deletion from then on is noticed.
     """
     step, sent, item = inner.send, None, None
     try:
         while True:
-            if not begun:
+            if not pause_first:
                 mark = tracker.enter()
                 try:
                     item = step(sent)
@@ -249,7 +249,7 @@ def _trace_generator(
                     tracker.leave(mark)
                     sent = None
                 tracker.add(item)
-            begun = False
+            pause_first = False
             try:
                 sent = yield item
                 step = inner.send
@@ -272,21 +272,21 @@ def _trace_generator(
 
 
 def _trace_async_generator(
-    begun: Callable[..., tuple[StreamTracker, AsyncGenerator[Any, Any]]], *, waits: bool = False
+    start: Callable[..., tuple[StreamTracker, AsyncGenerator[Any, Any]]], *, pause_first: bool = False
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
     """An async generator function around another: same items, same replies to `asend` and `athrow`.
 
     Args:
-        begun: Returns the tracker and the original generator.
-        waits: Pause once before the first item, as in `_trace_generator`.
+        start: Returns the tracker and the original generator.
+        pause_first: Pause once before the first item, as in `_trace_generator`.
     """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        tracker, inner = begun(*args, **kwargs)
-        step, sent, item, waiting = inner.asend, None, None, waits
+        tracker, inner = start(*args, **kwargs)
+        step, sent, item, pause = inner.asend, None, None, pause_first
         try:
             while True:
-                if not waiting:
+                if not pause:
                     mark = tracker.enter()
                     try:
                         item = await step(sent)
@@ -294,7 +294,7 @@ def _trace_async_generator(
                         tracker.leave(mark)
                         sent = None
                     tracker.add(item)
-                waiting = False
+                pause = False
                 try:
                     sent = yield item
                     step = inner.asend
@@ -319,7 +319,7 @@ def _trace_async_generator(
 
 def _trace_returned_generator(call: Call, started: float, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
     """Trace a generator that a function returned; it may have given items already."""
-    traced = _trace_generator(StreamTracker(call, started), inner, begun=True)
+    traced = _trace_generator(StreamTracker(call, started), inner, pause_first=True)
     next(traced)
     return traced
 
@@ -329,7 +329,7 @@ def _trace_returned_async_generator(
 ) -> AsyncGenerator[Any, Any]:
     """As above, for an async generator; without an event loop, no hook would close it: then it is not paused first."""
     has_loop = sys.get_asyncgen_hooks().firstiter is not None
-    traced = _trace_async_generator(lambda: (StreamTracker(call, started), inner), waits=has_loop)()
+    traced = _trace_async_generator(lambda: (StreamTracker(call, started), inner), pause_first=has_loop)()
     if has_loop:
         with suppress(StopIteration):
             traced.asend(None).__await__().__next__()
@@ -390,11 +390,11 @@ def wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, An
 def wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
     """The traced form of an async generator function; its call begins when the first item is requested."""
 
-    def begun(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
+    def start(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
         call = start_call(site, _plan(site), args, kwargs)
         return StreamTracker(call, perf_counter()), site.function(*args, **kwargs)
 
-    return functools.wraps(site.function)(_trace_async_generator(begun))
+    return functools.wraps(site.function)(_trace_async_generator(start))
 
 
 def _plan(site: TracedFunction) -> runtime.Plan:

@@ -31,7 +31,7 @@ TOO_MANY: Final = "too_many_spans"
 FULL: Final = "too_many_requests"
 """Why a span is in no request's record."""
 _MAX_LATE_IDS: Final = 10_000
-"""Ids of spans that were open when their request was finished; their end is counted as late."""
+"""Largest number of remembered span ids: spans still open when their request was finished, whose end counts as late."""
 
 
 @dataclass(frozen=True)

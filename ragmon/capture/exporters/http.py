@@ -419,8 +419,8 @@ def retry_after(text: str | None) -> float | None:
         seconds = float(text)
     except ValueError:
         try:
-            at = parsedate_to_datetime(text)
+            moment = parsedate_to_datetime(text)
         except ValueError:
             return None
-        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
     return max(0.0, seconds) if isfinite(seconds) else None

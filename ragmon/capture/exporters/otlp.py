@@ -106,8 +106,8 @@ def new_span_id() -> bytes:
 
 
 SCALE: Final = 7
-"""Scale of the exponential histogram: 128 buckets per octave. ragmon's narrowest bucket is wider than one of
-these, so each count arrives in a bucket of its own, and the middle of that bucket identifies ragmon's bucket.
+"""Scale of the exponential histogram: 128 buckets per octave. ragmon's narrowest bucket is wider than one of these,
+so each count arrives in a bucket of its own, whose middle identifies ragmon's bucket.
 """
 _MILLISECONDS: Final = 1000
 
@@ -217,13 +217,13 @@ class SpanWriter:
             Exception: A field cannot be written: a lone surrogate, a number that is not finite.
         """
         line = encode(record)[:-1].decode()
-        before = len(spans)
+        first_index = len(spans)
         try:
             self._root(spans, record, line, span_id(root_id) or new_span_id())
             if self.stages:
-                self._children(spans, spans[before], record)
+                self._children(spans, spans[first_index], record)
         except BaseException:
-            del spans[before:]
+            del spans[first_index:]
             raise
         return len(line)
 

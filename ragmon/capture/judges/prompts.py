@@ -275,7 +275,7 @@ async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -
 
 
 def _opinion(score: float, judgements: Sequence[ItemJudgement], contexts: int, conclusion: str | None) -> Opinion:
-    """A score with a reason made of the item judgements: the model has no need to explain a number it did not compute."""
+    """A score with a reason made of the item judgements: the model does not explain a number it did not compute."""
     reason = None
     if conclusion is not None:
         objections = [
