@@ -25,9 +25,9 @@ from ragmon.core.text import clean, split_citations
 from ragmon.ingest.spans import fill
 from ragmon.ingest.spans.model import from_sdk_span
 
-_OWN_ID: Final = ("id", "node_id")
-_IN_METADATA: Final = ("id", "chunk_id", "doc_id")
-_TEXT: Final = ("text", "page_content", "content")
+_ID_FIELDS: Final = ("id", "node_id")
+_METADATA_ID_FIELDS: Final = ("id", "chunk_id", "doc_id")
+_TEXT_FIELDS: Final = ("text", "page_content", "content")
 
 
 class CapturedDocuments(NamedTuple):
@@ -96,12 +96,12 @@ def _id_of(document: Any, id_from: Path | None) -> str | None:
         return as_id(look_up(document, id_from))
     node = member(document, "node")
     fields = document if node is None else node
-    for name in _OWN_ID:
+    for name in _ID_FIELDS:
         value = as_id(member(fields, name))
         if value is not None:
             return value
     metadata = member(fields, "metadata")
-    for name in _IN_METADATA if metadata is not None else ():
+    for name in _METADATA_ID_FIELDS if metadata is not None else ():
         value = as_id(member(metadata, name))
         if value is not None:
             return value
@@ -143,20 +143,20 @@ def _text_of(document: Any) -> str | None:
         return None
     node = member(document, "node")
     fields = document if node is None else node
-    for name in _TEXT:
+    for name in _TEXT_FIELDS:
         text = member(fields, name)
         if isinstance(text, str):
             return clean(text)
     return None
 
 
-_QUESTION: Final = ("question", "query", "q")
-_ANSWER: Final = ("answer_json", "answer")
-_CLAIM: Final = ("claim", "answer", "response", "result", "output", "text", "content")
-_IDS: Final = ("retrieved", "retrieved_ids")
-_DOCUMENTS: Final = ("documents", "source_documents", "source_nodes", "chunks", "contexts", "context")
-_CANDIDATES: Final = ("candidates", "candidate_ids")
-_NESTED: Final = 3
+_QUESTION_FIELDS: Final = ("question", "query", "q")
+_ANSWER_FIELDS: Final = ("answer_json", "answer")
+_CLAIM_FIELDS: Final = ("claim", "answer", "response", "result", "output", "text", "content")
+_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
+_DOCUMENT_FIELDS: Final = ("documents", "source_documents", "source_nodes", "chunks", "contexts", "context")
+_CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
+_MAX_DEPTH: Final = 3
 """How deep the answer may be nested, for example a message in a field of the result."""
 
 
@@ -171,12 +171,12 @@ def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any
     if site.question is not None:
         return look_up(arguments(site, args, kwargs), site.question)
     values = arguments(site, args, kwargs, defaults=False)
-    text = next((values[name] for name in _QUESTION if isinstance(values.get(name), str)), None)
+    text = next((values[name] for name in _QUESTION_FIELDS if isinstance(values.get(name), str)), None)
     if text is not None:
         return text
     values = arguments(site, args, kwargs)
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
-    text = next((texts[name] for name in _QUESTION if name in texts), None)
+    text = next((texts[name] for name in _QUESTION_FIELDS if name in texts), None)
     defaults = set(values) - set(arguments(site, args, kwargs, defaults=False))
     return text if text is not None else next((texts[name] for name in texts if name not in defaults), None)
 
@@ -236,15 +236,15 @@ def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
         return {field: look_up(result, path) for field, path in site.extract.items()}
     if isinstance(result, str):
         return {"claim": result}
-    answer_part = next((part for name in _ANSWER if _has_parts(part := member(result, name))), result)
+    answer_part = next((part for name in _ANSWER_FIELDS if _has_parts(part := member(result, name))), result)
     citations = member(answer_part, "citations")
-    documents = _first_member(result, _DOCUMENTS)
+    documents = _first_member(result, _DOCUMENT_FIELDS)
     fields = {
-        "claim": _first_member(answer_part, _CLAIM),
+        "claim": _first_member(answer_part, _CLAIM_FIELDS),
         "citations": citations if citations is not None else member(result, "citations"),
-        "retrieved": _first_member(result, _IDS),
+        "retrieved": _first_member(result, _ID_LIST_FIELDS),
         "documents": documents if documents is not None else look_up(result, ("retrieval", "topk")),
-        "candidates": _first_member(result, _CANDIDATES),
+        "candidates": _first_member(result, _CANDIDATE_FIELDS),
         **{name: as_id(member(result, name)) for name in ("qid", "index_hash", "build", "session")},
     }
     return {field: value for field, value in fields.items() if value is not None}
@@ -280,7 +280,7 @@ def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:
     return Answer(claim=claim)
 
 
-def text_of(found: Any, depth: int = _NESTED) -> str | None:
+def text_of(found: Any, depth: int = _MAX_DEPTH) -> str | None:
     """The text of an answer or question: a string, a number as text, or the text of a message or its parts."""
     if isinstance(found, str):
         return clean(found)
@@ -291,7 +291,7 @@ def text_of(found: Any, depth: int = _NESTED) -> str | None:
     if isinstance(found, list | tuple):
         texts = [text_of(part, depth - 1) for part in found]
         return "".join(text for text in texts if text is not None) if any(text is not None for text in texts) else None
-    return text_of(_first_member(found, _CLAIM), depth - 1)
+    return text_of(_first_member(found, _CLAIM_FIELDS), depth - 1)
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:

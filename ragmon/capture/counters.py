@@ -47,7 +47,7 @@ REASONS: Final = (
     constants.OTHER,
 )
 """Why records are lost; the file stores counts in this order, so it may only be extended at the end."""
-_INSTANCE, _STARTED, _GIVEN, _SETTLED, _DELIVERED, _PENDING_ID = 1, 3, 4, 5, 6, 7
+_INSTANCE, _STARTED, _GIVEN, _CONFIRMED, _DELIVERED, _PENDING_ID = 1, 3, 4, 5, 6, 7
 _HEADER: Final = 9
 _LOST: Final = _HEADER
 _COLUMNS: Final = _LOST + 16
@@ -111,8 +111,8 @@ class CounterFile:
         self._file: int | None = None
         self._map = self._open(folder)
         self.words = memoryview(self._map).cast("Q")
-        self._shared = Lock()
-        self._free = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
+        self._shared_lock = Lock()
+        self._free_columns = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
         high, low = struct.unpack(">QQ", bytes.fromhex(self.instance))
         self.words[0], self.words[_INSTANCE], self.words[_INSTANCE + 1] = MAGIC, high, low
         self.words[_STARTED] = int(self.started * 1e6)
@@ -138,10 +138,10 @@ class CounterFile:
             owner: An object that lives as long as the thread.
         """
         try:
-            column = self._free.pop()
+            column = self._free_columns.pop()
         except IndexError:
             return 0
-        weakref.finalize(owner, self._free.append, column).atexit = False
+        weakref.finalize(owner, self._free_columns.append, column).atexit = False
         return column
 
     def count(self, column: int, what: int) -> None:
@@ -149,7 +149,7 @@ class CounterFile:
         if column:
             self.words[column + what] += 1
         else:
-            with self._shared:
+            with self._shared_lock:
                 self.words[_COLUMNS + what] += 1
 
     def total(self, what: int) -> int:
@@ -169,7 +169,7 @@ class CounterFile:
             lost: Records that were lost, by reason.
             given: How many of all these were given to the exporter.
         """
-        self.words[_SETTLED] += given
+        self.words[_CONFIRMED] += given
         for reason, n in lost.items():
             index = REASONS.index(reason) if reason in REASONS else REASONS.index(constants.OTHER)
             self.words[_LOST + index] += n
@@ -238,7 +238,7 @@ def parse(data: bytes) -> DeadProcess | None:
         kept=sum(words[_COLUMNS + KEPT :][::_WIDTH]),
         delivered=words[_DELIVERED],
         dropped=_dropped(words),
-        doubtful=words[_GIVEN] - words[_SETTLED],
+        doubtful=words[_GIVEN] - words[_CONFIRMED],
         doubt=doubt if doubt.strip("0") else "",
     )
 

@@ -39,10 +39,10 @@ def redact(text: str) -> str:
     >>> redact("Ask ada@example.org or +44 20 7946 0958; the server is 192.0.2.7, chunk 12 of 2024-05-17.")
     'Ask [email] or [phone]; the server is [ip], chunk 12 of 2024-05-17.'
     """
-    for kind in _DETECTORS:
-        for sign in kind.signs:
+    for detector in _DETECTORS:
+        for sign in detector.signs:
             if sign in text:
-                text = _replaced(text, kind)
+                text = _replace_matches(text, detector)
                 break
     return text
 
@@ -63,14 +63,14 @@ class _Detector(NamedTuple):
     span: Callable[[re.Match[str]], Span | None] = re.Match.span
 
 
-def _replaced(text: str, kind: _Detector) -> str:
+def _replace_matches(text: str, detector: _Detector) -> str:
     parts, copied, position = [], 0, 0
-    while match := kind.pattern.search(text, position):
-        span = kind.span(match)
+    while match := detector.pattern.search(text, position):
+        span = detector.span(match)
         if span is None:
             position = match.start() + 1
             continue
-        parts += [text[copied : span[0]], f"[{kind.name}]"]
+        parts += [text[copied : span[0]], f"[{detector.name}]"]
         copied = position = span[1]
     return "".join((*parts, text[copied:]))
 
@@ -253,7 +253,7 @@ _NOT_PHONE_WORDS: Final = re.compile(
     r"|account|customer|bestellung|rechnung|auftrag)\w{0,6}(?:\s(?i:number|nummer|no|nr|id|code))?[\s.:=#-]{0,4}\Z"
 )
 """Words before an unbroken number that is no telephone number."""
-_FIGURE: Final = re.compile(  # a date, a month, years, twenty million, a latitude
+_DATE_OR_NUMBER: Final = re.compile(  # a date, a month, years, twenty million, a latitude
     r"[0-9]{1,2}([./-])[0-9]{1,2}\1(?:[0-9]{4}|[0-9]{2})(?![./-]?[0-9])|(?:0[1-9]|1[0-2])[./-](?:19|20)[0-9]{2}(?![0-9])"
     rf"|(?:19|20)[0-9]{{2}}[{_GAP}./](?:[01]?[0-9]|(?:19|20)[0-9]{{2}})(?![0-9])"
     r"|\+ ?[0-9]{2}(?:[ .][0-9]{3}){2}(?![ .-]?[0-9])|\+[0-9]{2,3}\.[0-9]{4,7}(?![0-9])"
@@ -264,7 +264,7 @@ _PHONE_WORDS: Final = re.compile(
     r"|(?:电话|電話|手机|手機|携帯|전화)(?:号码|番号|번호)?)[\s.:#=：]{0,4}\Z"
 )
 """Words before a telephone number: after them, digits in any grouping match."""
-_ANNOUNCED: Final = re.compile(rf"\(?[0-9](?:[{_GAP}./()]{{0,2}}[0-9]){{5,14}}{_STOP}")
+_AFTER_PHONE_WORD: Final = re.compile(rf"\(?[0-9](?:[{_GAP}./()]{{0,2}}[0-9]){{5,14}}{_STOP}")
 _PHONE: Final = re.compile(
     r"[+(0-9](?<![A-Za-z0-9_\]#$€£¥\\+].)(?<![0-9\]]\.[0-9(])(?<![A-Za-z0-9_\]]-.)(?<![^0-9\s]/.)(?<!/[0-9]{2}/.)"
     rf"(?:(?<=[+(])[ (]{{0,2}}[0-9])?(?:{_BETWEEN}[0-9]){{5}}"
@@ -274,13 +274,13 @@ _PHONE: Final = re.compile(
 def _phone(match: re.Match[str]) -> Span | None:
     """The span of a number in a usual telephone format, or in any format after a word for telephone."""
     text, start = match.string, match.start()
-    if _FIGURE.match(text, start):
+    if _DATE_OR_NUMBER.match(text, start):
         return None
     number = _INTERNATIONAL.match(text, start) or _NATIONAL.match(text, start)
     if number is None and not _follows(_NOT_PHONE_WORDS, match):
         number = _UNBROKEN.match(text, start)
     if number is None and _follows(_PHONE_WORDS, match):
-        number = _ANNOUNCED.match(text, start)
+        number = _AFTER_PHONE_WORD.match(text, start)
     return None if number is None else number.span()
 
 

@@ -117,13 +117,13 @@ class Redaction:
             return record
         item = self.gold.match(record)
         try:
-            redacted = _treated(record, item, self._treatment(content))
+            redacted = _apply(record, item, self._treatment(content))
         except BaseException as error:  # noqa: BLE001 - a redactor written in Rust may panic, which is no Exception
-            self._count(record, error)
-            content, redacted = "none", _treated(record, item, _WITHHOLD)
+            self._count_failure(record, error)
+            content, redacted = "none", _apply(record, item, _WITHHOLD)
         if item is not None and record.qid != item.qid:
             redacted.matched = self.gold.how(record)
-        changed = _changed(record, redacted) if content == "redacted" else None
+        changed = _changed_texts(record, redacted) if content == "redacted" else None
         if changed == []:
             return redacted
         measures = self._measures(record, item)
@@ -140,19 +140,19 @@ class Redaction:
             return record
         item = self.gold.match(record)
         try:
-            return _treated(record, item, self._treatment("redacted"))
+            return _apply(record, item, self._treatment("redacted"))
         except BaseException:  # noqa: BLE001 - as above
-            return _treated(record, item, _WITHHOLD)
+            return _apply(record, item, _WITHHOLD)
 
     def _content(self, record: Record) -> Content:
         return self.probe_content if record.source == constants.PROBE else self.content
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":
-            return _Treatment(text=self._clear, label=self._clear, name=self._alias)
-        return _Treatment(text=None, label=self._clear, name=lambda name: name)
+            return _Treatment(text=self._redact_text, label=self._redact_text, name=self._redact_name)
+        return _Treatment(text=None, label=self._redact_text, name=lambda name: name)
 
-    def _clear(self, text: str) -> str:
+    def _redact_text(self, text: str) -> str:
         """A text without the personal data that the detectors and the application's redactors find."""
         text = redact(text)
         for redactor in self.redactors:
@@ -163,12 +163,12 @@ class Redaction:
             text = redacted.encode("utf-8", "replace").decode()  # a lone surrogate and a str subclass cannot be encoded
         return text
 
-    def _alias(self, name: str) -> str:
+    def _redact_name(self, name: str) -> str:
         """A keyed hash of a name that contains personal data, so that equal names stay equal; other names unchanged."""
-        cleared = self._clear(name)
+        cleared = self._redact_text(name)
         return cleared if cleared == name or self.key is None else keyed_hash(self.key, name)
 
-    def _count(self, record: Record, error: BaseException) -> None:
+    def _count_failure(self, record: Record, error: BaseException) -> None:
         next(self._failed)
         reason = str(error) if isinstance(error, _NoTextError) else whereabouts(error)
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
@@ -239,7 +239,7 @@ def _sizes(record: Record) -> dict[str, int]:
     return sizes
 
 
-def _changed(record: Record, redacted: Record) -> list[str]:
+def _changed_texts(record: Record, redacted: Record) -> list[str]:
     """The names of the texts that redaction changed."""
     texts = {
         "q": (record.q, redacted.q),
@@ -249,7 +249,7 @@ def _changed(record: Record, redacted: Record) -> list[str]:
     return [name for name, (before, after) in texts.items() if before != after]
 
 
-def _treated(record: Record, item: GoldItem | None, treatment: _Treatment) -> Record:
+def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Record:
     """A record after treatment; its facts are unchanged.
 
     Raises:

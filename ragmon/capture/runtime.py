@@ -315,13 +315,15 @@ _PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
 
 def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
     """Start a call; None if it is part of an outer call, or nothing is monitored."""
-    outer = active.get()
-    if plan.of is None or here.lane.busy or (isinstance(outer, Call | UnsampledCall) and not outer.ended):
+    outer_call = active.get()
+    if plan.of is None or here.lane.busy or (isinstance(outer_call, Call | UnsampledCall) and not outer_call.ended):
         return None
-    parent = _parent() if plan.watch is not None and plan.watch() else None
+    parent = _parent_span() if plan.watch is not None and plan.watch() else None
     if parent is not None and plan.of.claim is not None:
         plan.of.claim(parent.span_id)
-    probe = outer.qid if isinstance(outer, ProbeContext) and not outer.ended else _probe_qid(plan, parent)
+    probe = (
+        outer_call.qid if isinstance(outer_call, ProbeContext) and not outer_call.ended else _probe_qid(plan, parent)
+    )
     if probe is not None:
         odds = _PROBE
     elif parent is not None:
@@ -346,7 +348,7 @@ def _probe_qid(plan: Plan, parent: Parent | None) -> str | None:
         return None
 
 
-def _parent() -> Parent | None:
+def _parent_span() -> Parent | None:
     """The span the call runs in; None if there is none, or it cannot be read."""
     try:
         return active_span()

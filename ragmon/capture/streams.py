@@ -347,9 +347,9 @@ async def _trace_coroutine(call: Call, started: float, inner: Coroutine[Any, Any
         raise
     finally:
         tracker.leave(mark)
-    follower = stream_wrapper(result)
-    if follower is not None:
-        return follower(call, started, result)
+    wrap_stream = stream_wrapper(result)
+    if wrap_stream is not None:
+        return wrap_stream(call, started, result)
     call.items = None
     returned(call, perf_counter() - started, result)
     return result

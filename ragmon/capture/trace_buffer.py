@@ -228,7 +228,7 @@ class RequestAssembler:
         self._settings = asked
         self._threshold = threshold(asked.rate)
         self.lowest = 0 if any(asked.keep.values()) else self._threshold
-        self._ending = False
+        self._closing = False
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
@@ -242,7 +242,7 @@ class RequestAssembler:
         Args:
             asked: A flush waits: do not linger.
         """
-        for request in self.gathering.due(hurried=asked, all_of_them=self._ending):
+        for request in self.gathering.due(hurried=asked, all_of_them=self._closing):
             try:
                 self._convert(request)
             except Exception as error:  # noqa: BLE001 - attributes are third-party data
@@ -277,11 +277,11 @@ class RequestAssembler:
         if result.record is None:
             self.ignored[result.reason] += 1
             return
-        record = self._sampled(result.record, request)
+        record = self._with_sampling(result.record, request)
         if record is not None:
             self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(request.spans)))
 
-    def _sampled(self, record: Record, request: OpenRequest) -> Record | None:
+    def _with_sampling(self, record: Record, request: OpenRequest) -> Record | None:
         """The record with its sampling block; None if it is not kept."""
         odds = self._odds(request)
         stratum = self._stratum(record)
@@ -320,7 +320,7 @@ class RequestAssembler:
 
     def end(self) -> None:
         """From now on, finish every request at the next sweep."""
-        self._ending = True
+        self._closing = True
 
 
 def _text(value: Any) -> str | None:

@@ -162,11 +162,11 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        thread_state, outer = here.lane, _get_active()
+        thread_state, outer_call = here.lane, _get_active()
         if (
             plan.on
             and not thread_state.busy
-            and (outer is None or outer.ended)
+            and (outer_call is None or outer_call.ended)
             and (plan.watch is None or not plan.watch())
         ):
             if random() >= plan.p_lost:
@@ -222,11 +222,11 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        outer = _get_active()
+        outer_call = _get_active()
         if (
             plan.on
             and not here.lane.busy
-            and (outer is None or outer.ended)
+            and (outer_call is None or outer_call.ended)
             and (plan.watch is None or not plan.watch())
         ):
             if random() >= plan.p_lost:
@@ -278,10 +278,10 @@ def _finish_unsampled(
     site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
 ) -> Any:
     """Count an unsampled call that returned; it may be kept for its outcome. Returns its result, or a traced stream."""
-    if type(result) is not dict and (follower := stream_wrapper(result)) is not None:
+    if type(result) is not dict and (wrap_stream := stream_wrapper(result)) is not None:
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed = False
-        return follower(call, perf_counter() if started is None else started, result)
+        return wrap_stream(call, perf_counter() if started is None else started, result)
     try:
         seconds = None if started is None else perf_counter() - started
         if seconds is None:
@@ -298,8 +298,8 @@ def _finish_unsampled(
 
 def _finish_call(call: Call, started: float, result: Any) -> Any:
     """Count a call that returned; returns its result, or a traced stream."""
-    if type(result) is not dict and (follower := stream_wrapper(result)) is not None:
-        return follower(call, started, result)
+    if type(result) is not dict and (wrap_stream := stream_wrapper(result)) is not None:
+        return wrap_stream(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan
         if call.odds is plan.lost and (plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))):

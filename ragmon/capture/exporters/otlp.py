@@ -125,26 +125,26 @@ def metrics_request(totals: Sequence[Totals], resource: Mapping[str, str]) -> by
     request = ExportMetricsServiceRequest()
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
         scope_part = opened(request, "metrics", {**resource, semconv.SERVICE_INSTANCE: instance})
-        _write(scope_part.metrics, list(totals_of_instance))
+        _add_metrics(scope_part.metrics, list(totals_of_instance))
     body: bytes = request.SerializeToString()
     return body
 
 
-def _write(metrics: Any, totals: list[Totals]) -> None:
-    requests = _sum(metrics, semconv.REQUESTS, "{request}", "All calls, whether they became records or not")
-    dropped = _sum(metrics, semconv.RECORDS_DROPPED, "{record}", "Records lost in the producer")
+def _add_metrics(metrics: Any, totals: list[Totals]) -> None:
+    requests = _add_sum(metrics, semconv.REQUESTS, "{request}", "All calls, whether they became records or not")
+    dropped = _add_sum(metrics, semconv.RECORDS_DROPPED, "{record}", "Records lost in the producer")
     latency = metrics.add(name=semconv.E2E_LATENCY, unit="s", description="Latency of all calls from end to end")
     latency.exponential_histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
     for line in totals:
         for outcome, n in ((semconv.KEPT, line.kept), (semconv.UNKEPT, max(0, line.calls - line.kept))):
-            _point(requests, line, {semconv.OUTCOME: outcome}).as_int = n
+            _add_point(requests, line, {semconv.OUTCOME: outcome}).as_int = n
         for reason, n in sorted(line.dropped.items()):
-            _point(dropped, line, {semconv.REASON: reason}).as_int = n
+            _add_point(dropped, line, {semconv.REASON: reason}).as_int = n
         if line.latency_ms:
-            _fill(_point(latency.exponential_histogram.data_points, line, {}), line.latency_ms)
+            _fill_histogram(_add_point(latency.exponential_histogram.data_points, line, {}), line.latency_ms)
 
 
-def _sum(metrics: Any, name: str, unit: str, description: str) -> Any:
+def _add_sum(metrics: Any, name: str, unit: str, description: str) -> Any:
     """The data points of a new cumulative, monotonic sum."""
     metric_sum = metrics.add(name=name, unit=unit, description=description).sum
     metric_sum.is_monotonic = True
@@ -152,7 +152,7 @@ def _sum(metrics: Any, name: str, unit: str, description: str) -> Any:
     return metric_sum.data_points
 
 
-def _point(points: Any, line: Totals, labels: Mapping[str, str]) -> Any:
+def _add_point(points: Any, line: Totals, labels: Mapping[str, str]) -> Any:
     point = points.add(start_time_unix_nano=nanoseconds(line.started), time_unix_nano=nanoseconds(line.ts))
     series = {semconv.PIPELINE: line.pipeline, semconv.SOURCE: line.source, semconv.STRATUM: line.stratum}
     for key, value in {**series, **labels}.items():
@@ -160,20 +160,20 @@ def _point(points: Any, line: Totals, labels: Mapping[str, str]) -> Any:
     return point
 
 
-def _fill(point: Any, histogram: Mapping[int, int]) -> None:
+def _fill_histogram(point: Any, histogram: Mapping[int, int]) -> None:
     """Fill a histogram point; its sum is computed from the middle of each bucket and exact within 0.8 %."""
     point.scale = SCALE
     point.count = sum(histogram.values())
-    point.sum = math.fsum(seconds * n for seconds, n in _seconds(histogram))
+    point.sum = math.fsum(seconds * n for seconds, n in _bucket_seconds(histogram))
     point.zero_count = histogram.get(NOT_POSITIVE, 0)
-    counts = {_index(seconds): n for seconds, n in _seconds(histogram) if seconds}
+    counts = {_index(seconds): n for seconds, n in _bucket_seconds(histogram) if seconds}
     if counts:
         first, last = min(counts), max(counts)
         point.positive.offset = first
         point.positive.bucket_counts.extend(counts.get(index, 0) for index in range(first, last + 1))
 
 
-def _seconds(histogram: Mapping[int, int]) -> Iterator[tuple[float, int]]:
+def _bucket_seconds(histogram: Mapping[int, int]) -> Iterator[tuple[float, int]]:
     return ((bucket_value(index) / _MILLISECONDS, n) for index, n in histogram.items())
 
 
@@ -219,15 +219,15 @@ class SpanWriter:
         line = encode(record)[:-1].decode()
         first_index = len(spans)
         try:
-            self._root(spans, record, line, span_id(root_id) or new_span_id())
+            self._add_root(spans, record, line, span_id(root_id) or new_span_id())
             if self.stages:
-                self._children(spans, spans[first_index], record)
+                self._add_stages(spans, spans[first_index], record)
         except BaseException:
             del spans[first_index:]
             raise
         return len(line)
 
-    def _root(self, spans: Any, record: Record, line: str, own_id: bytes) -> None:
+    def _add_root(self, spans: Any, record: Record, line: str, own_id: bytes) -> None:
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         latency = record.latency_ms or Latency()
         end = time() if record.ts is None else record.ts
@@ -253,24 +253,24 @@ class SpanWriter:
         if self.conventions:
             put(attributes, semconv.OPERATION, semconv.INVOKE_WORKFLOW)
             put(attributes, semconv.WORKFLOW_NAME, pipeline)
-            _text(attributes, record)
+            _add_texts(attributes, record)
 
-    def _children(self, spans: Any, root: Any, record: Record) -> None:
+    def _add_stages(self, spans: Any, root: Any, record: Record) -> None:
         """Add the stages; a record has their durations only, so retrieval is first and generation last."""
         latency = record.latency_ms or Latency()
         if record.retrieved_ids is not None or latency.retrieve is not None:
-            child = _child(spans, root, semconv.RETRIEVAL, Span.SPAN_KIND_CLIENT)
+            child = _add_child(spans, root, semconv.RETRIEVAL, Span.SPAN_KIND_CLIENT)
             length = nanoseconds((latency.retrieve or 0.0) / _MILLISECONDS)
             child.end_time_unix_nano = min(root.start_time_unix_nano + length, root.end_time_unix_nano)
             if self.conventions:
-                _retrieval(child.attributes, record)
+                _add_retrieval(child.attributes, record)
         if latency.generate is not None:
-            child = _child(spans, root, GENERATE, Span.SPAN_KIND_INTERNAL)
+            child = _add_child(spans, root, GENERATE, Span.SPAN_KIND_INTERNAL)
             length = nanoseconds(latency.generate / _MILLISECONDS)
             child.start_time_unix_nano = max(root.end_time_unix_nano - length, root.start_time_unix_nano)
 
 
-def _child(spans: Any, root: Any, name: str, kind: Any) -> Any:
+def _add_child(spans: Any, root: Any, name: str, kind: Any) -> Any:
     return spans.add(
         trace_id=root.trace_id,
         span_id=new_span_id(),
@@ -282,7 +282,7 @@ def _child(spans: Any, root: Any, name: str, kind: Any) -> Any:
     )
 
 
-def _text(attributes: Any, record: Record) -> None:
+def _add_texts(attributes: Any, record: Record) -> None:
     """Add question and answer, if the record has them."""
     claim = None if record.answer_json is None else record.answer_json.claim
     if record.q is None and claim is None:
@@ -300,7 +300,7 @@ def _message(role: str, text: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 
-def _retrieval(attributes: Any, record: Record) -> None:
+def _add_retrieval(attributes: Any, record: Record) -> None:
     """Add query and documents, the documents as one string: a list of attributes loses its head past 128."""
     put(attributes, semconv.OPERATION, semconv.RETRIEVAL)
     put(attributes, semconv.SPAN_KIND, semconv.RETRIEVER)

@@ -185,7 +185,7 @@ class Judge:
     ) -> tuple[str, Opinion]:
         if not isinstance(self._model_or_function, tuple):
             _require_answer(record, item, reader)
-            return SCORED, await self._call(self._model_or_function, record)
+            return SCORED, await self._call_function(self._model_or_function, record)
         endpoint, kind = self._model_or_function
         if kind != CONTEXTUAL_PRECISION:
             _require_answer(record, item, reader)
@@ -201,7 +201,7 @@ class Judge:
         self._cache.put(key, opinion)
         return SCORED, opinion
 
-    async def _call(self, function: Function, record: Record) -> Opinion:
+    async def _call_function(self, function: Function, record: Record) -> Opinion:
         """The opinion of a function of the application."""
         if not self._spend():
             raise JudgeError(BUDGET, "the budget of today is spent")

@@ -132,9 +132,9 @@ class JudgeWorkers:
         with asyncio.Runner() as runner:
             while (task := queue.get()) is not None:
                 if self.judge.name in task.open:
-                    self._on_judgement(task, self._judged(runner, task))
+                    self._on_judgement(task, self._run_judge(runner, task))
 
-    def _judged(self, runner: asyncio.Runner, task: JudgeTask) -> Judgement:
+    def _run_judge(self, runner: asyncio.Runner, task: JudgeTask) -> Judgement:
         try:
             return runner.run(self._judge(task))
         except BaseException as error:  # noqa: BLE001 - the application's tracer may raise, and the thread must go on
