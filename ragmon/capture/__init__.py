@@ -1,4 +1,5 @@
-"""Capture: what runs inside other people's request path, and the thread beside it.
+"""Capture: code that runs in the application's request path, and the worker thread beside it.
 
-On the request thread: a draw, one small object, a bounded queue. Everything else happens in `worker`.
+On the request thread: a random draw, one small object, an append to a bounded queue. Everything else happens in
+`worker`.
 """

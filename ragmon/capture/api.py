@@ -1,8 +1,8 @@
-"""What people say of answers, told by the application: taken at once, handed on by the worker.
+"""Functions that application code calls: `label`, and inside a traced call `record`, `stage`, `trace_id`, `propagate`.
 
-Imported on the request path: the standard library and ragmon's words, nothing else.
+`label` only appends to a bounded queue; the worker exports the labels.
 
-What code inside a traced call can say: `record`, `stage`, `trace_id`; and how its threads come to be inside.
+Imported on the request path: it imports only the standard library and ragmon's light modules.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from ragmon.capture.outcomes import shallow_copy
 from ragmon.core.log import warn_once
 
 MOST: Final = 10_000
-"""Labels that wait to be handed on; beyond them new ones are dropped and counted."""
+"""Labels that wait to be exported; above this, new ones are dropped and counted."""
 DROPPED: Final = "dropped"
 
 Given = dict[str, Any]
 
 
 class LabelSender:
-    """Labels on their way out of the process.
+    """The queue of labels between the application and the worker.
 
     Args:
-        taken: Labels are taken; if not, nothing is monitored, and they are passed over.
+        taken: Whether labels are queued; False while nothing is monitored: then they are ignored.
 
     Attributes:
-        lost: Labels that were lost here, by reason.
+        lost: Labels that were dropped here, by reason.
     """
 
     def __init__(self, *, taken: bool = True) -> None:
         self.lost: Counter[str] = Counter()
-        self._taken = taken
+        self._enabled = taken
         self._queue: deque[Given] = deque()
 
     def put(self, given: Given) -> None:
-        """Take a label."""
-        if not self._taken:
+        """Queue a label."""
+        if not self._enabled:
             return
         if len(self._queue) >= MOST:
             self.lost[DROPPED] += 1
@@ -52,11 +52,11 @@ class LabelSender:
             self._queue.append(given)
 
     def take(self, most: int) -> list[Given]:
-        """The next labels, in order; called from one thread."""
+        """Remove and return the next labels, in order; called from one thread."""
         return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
     def put_back(self, given: Iterable[Given]) -> None:
-        """Labels that could not be handed on, to be tried again."""
+        """Return labels that could not be exported to the head of the queue, to retry them."""
         self._queue.extendleft(reversed(list(given)))
 
     def __len__(self) -> int:
@@ -64,20 +64,20 @@ class LabelSender:
 
 
 current: LabelSender | None = None
-"""Where labels go in this process; None before `ragmon.install`."""
+"""The label queue of this process; None before `ragmon.install`."""
 
 
 def reset_labels_after_fork(was: LabelSender) -> LabelSender:
-    """Other ones for a forked child: what waits is its parent's to hand on."""
+    """Make an empty queue in a forked child: the parent exports what waits in the old one."""
     global current  # noqa: PLW0603 - one process has one installation
-    found = LabelSender()
+    sender = LabelSender()
     if current is was:
-        current = found
-    return found
+        current = sender
+    return sender
 
 
 def detach_labels(these: LabelSender) -> None:
-    """Take no more, where these are the ones that take."""
+    """Remove the label queue of this process, if it is the given one."""
     global current  # noqa: PLW0603 - as above
     if current is these:
         current = None
@@ -92,25 +92,25 @@ def label(
     rater: str,
     comment: str | None = None,
 ) -> None:
-    """Say what somebody thinks of an answer: when a user clicks, or when a reviewer has had a look, days later.
+    """Rate an answer: when a user clicks, or when a reviewer checks it days later.
 
-    Never blocks and never raises. The last word of each rater on an answer counts.
+    Never blocks and never raises. The latest rating of each rater on an answer counts.
 
     Args:
-        trace_id: The answer's trace, as `ragmon.trace_id()` gave it.
-        correct: Right or wrong, or a share of it in [0, 1].
+        trace_id: The answer's trace, as `ragmon.trace_id()` returned it.
+        correct: Right or wrong, or a score in [0, 1].
         answerable: Whether the question has an answer.
-        relevant_ids: The documents that hold it.
-        rater: Who says so; a name that is stable and tells nobody who it is.
-        comment: In their own words.
+        relevant_ids: The documents that contain the answer.
+        rater: Who rates; a stable pseudonym that does not identify the person.
+        comment: The rater's free text.
     """
-    taking = current
-    if taking is None:
+    sender = current
+    if sender is None:
         warn_once("ragmon.label was called before ragmon.install, and the label is lost")
         return
-    told = {"trace_id": trace_id, "rater": rater, "ts": time(), "correct": correct, "answerable": answerable}
-    told |= {"relevant_ids": relevant_ids, "comment": comment}
-    taking.put(told)
+    rating = {"trace_id": trace_id, "rater": rater, "ts": time(), "correct": correct, "answerable": answerable}
+    rating |= {"relevant_ids": relevant_ids, "comment": comment}
+    sender.put(rating)
 
 
 P = ParamSpec("P")
@@ -130,10 +130,10 @@ def record(
     session: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> None:
-    """Say something about the call that is running.
+    """Add fields to the record of the running call.
 
-    A field given again replaces what was said before; candidates accumulate. Inside a call that is not sampled nothing
-    is kept. Outside a traced call it is counted in `ragmon_orphan_records_total`.
+    A field given again replaces the earlier value; candidates accumulate. Inside an unsampled call nothing is kept.
+    Outside a traced call the use is counted in `ragmon_orphan_records_total`.
 
     Args:
         qid: The gold question's id.
@@ -144,13 +144,13 @@ def record(
         citations: The ids it cites.
         index_hash: The version of the index.
         build: The version of the application.
-        session: The conversation.
-        tags: Slices.
+        session: The conversation's id.
+        tags: Key-value pairs by which results can be sliced.
     """
     call = runtime.current_call("record")
     if call is None:
         return
-    said = {
+    values = {
         "qid": qid,
         "question": question,
         "retrieved": retrieved,
@@ -164,7 +164,7 @@ def record(
     fields = call.fields
     if fields is None:
         fields = call.fields = {}
-    for name, value in said.items():
+    for name, value in values.items():
         if value is not None:
             fields[name] = shallow_copy(value)
     if candidates is not None:
@@ -172,10 +172,10 @@ def record(
 
 
 class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
-    """Time a part of the call: `with ragmon.stage("retrieve"): ...`.
+    """Time one stage of the call: `with ragmon.stage("retrieve"): ...`.
 
     Args:
-        name: `retrieve` and `generate` are exported; others travel with the record's total only.
+        name: `retrieve` and `generate` are exported; other stages count only in the record's total.
     """
 
     __slots__ = ("_started", "name")
@@ -200,29 +200,29 @@ class stage:  # noqa: N801 - read as `with ragmon.stage("retrieve"):`
 
 @contextmanager
 def probe(qid: str) -> Iterator[None]:
-    """Mark the traced calls inside as probes: gold questions ragmon itself sends through the live pipeline.
+    """Mark the traced calls inside as probes: gold questions that ragmon itself sends through the live pipeline.
 
-    They are kept whatever the sample rate, counted on their own and never part of user totals.
+    They are kept at any sample rate, counted separately and never included in user totals.
 
     Args:
-        qid: The gold question.
+        qid: The gold question's id.
     """
     mark = ProbeContext(qid)
     token = active.set(mark)
     try:
         yield
     finally:
-        mark.ended = True  # tasks that were started inside go on in this context
+        mark.ended = True  # tasks that were started inside still run in this context
         active.reset(token)
 
 
 def propagate(function: Callable[P, R]) -> Callable[P, R]:
-    """Carry the call that runs here into another thread: `executor.submit(ragmon.propagate(search), question)`.
+    """Carry the running call into another thread: `executor.submit(ragmon.propagate(search), question)`.
 
-    Tasks and `asyncio.to_thread` inherit it by themselves; threads and executors do not.
+    Tasks and `asyncio.to_thread` inherit it automatically; threads and executors do not.
 
     Args:
-        function: What will run there.
+        function: The function that will run in the other thread.
     """
     mark = running_call()
     if mark is None:
@@ -240,6 +240,6 @@ def propagate(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def trace_id() -> str | None:
-    """The id of the call that is running, 32 hex digits; None outside one, or where it was not sampled."""
+    """The trace id of the running call, 32 hex digits; None outside a call, or if the call was not sampled."""
     call = running_call()
     return call.trace_id if isinstance(call, Call) else None

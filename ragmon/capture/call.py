@@ -1,10 +1,6 @@
-"""The draws that decide which calls are kept, and how likely each was to be kept.
+"""One traced call while it runs: its sampling decision, its data, and how code inside it finds it.
 
-Imported on the request path: the standard library alone.
-
-One traced call while it runs, and how the code inside it finds it.
-
-Imported on the request path: the standard library and ragmon's words, nothing else.
+Imported on the request path: it imports only the standard library and `ragmon.core.constants`.
 """
 
 from __future__ import annotations
@@ -28,10 +24,11 @@ if TYPE_CHECKING:
     from ragmon.core.paths import Path
 
 RANDOM_BITS: Final = 56
-"""Bits of a trace id the audit draw is read from, so every service and replica decides alike (OTEP 235)."""
+"""Low bits of a trace id that the audit draw is read from, so all services and replicas decide alike (OTEP 235)."""
 SPAN: Final = 1 << RANDOM_BITS
 
-# Not the module's own generator: an application that seeds that one would decide what is kept, and be disturbed.
+# Not the generator of the `random` module: an application that seeds it would decide what is kept, and our draws would
+# change its sequence.
 _generator: Final = Random()  # noqa: S311 - a sample, not a secret
 random: Final = _generator.random
 getrandbits: Final = _generator.getrandbits
@@ -39,12 +36,12 @@ os.register_at_fork(after_in_child=_generator.seed)
 
 
 class SamplingDecision(NamedTuple):
-    """How the audit draw of a call went, and how likely that was.
+    """The result of a call's audit draw, and its probability.
 
     Attributes:
-        audit: The call won the draw.
-        p_audit: The probability of winning it, over all calls.
-        p_parent: The probability that the call was eligible at all: its parent was sampled where that is respected.
+        audit: The call was sampled by the audit draw.
+        p_audit: The probability of that, over all calls.
+        p_parent: The probability that the call was eligible: its parent was sampled, where that is respected.
         known: Whether these probabilities are known.
     """
 
@@ -54,10 +51,10 @@ class SamplingDecision(NamedTuple):
     known: bool = True
 
     def p(self, keep: float) -> float:
-        """The probability that a call of a stratum is kept, by either draw.
+        """The probability that a call of a stratum is kept, by the audit draw or the draw of its stratum.
 
         Args:
-            keep: The rate at which its stratum is kept.
+            keep: The rate at which the stratum is kept.
 
         Source: two independent draws, so 1 - (1 - audit)(1 - keep) among eligible calls.
 
@@ -80,34 +77,34 @@ def threshold(rate: float) -> int:
 
 
 def trace_id(bits: int, lowest: int, *, won: bool) -> int:
-    """A trace id whose low bits say how the draw went.
+    """A trace id whose low bits agree with the result of the draw.
 
     Args:
         bits: 136 random bits.
         lowest: The smallest draw that is kept.
-        won: Whether the draw was won.
+        won: Whether the draw sampled the call.
 
     >>> trace_id((1 << 136) - 1, threshold(0.25), won=False) % (1 << 56) < threshold(0.25)
     True
     """
-    chance = bits & 0xFFFF_FFFF_FFFF_FFFF
-    draw = lowest + (chance * (SPAN - lowest) >> 64) if won else chance * lowest >> 64
+    uniform = bits & 0xFFFF_FFFF_FFFF_FFFF
+    draw = lowest + (uniform * (SPAN - lowest) >> 64) if won else uniform * lowest >> 64
     return (bits >> 64 << RANDOM_BITS) | draw
 
 
 @dataclass(eq=False)
 class TracedFunction:
-    """A decorated function, and what the decorator was told about it.
+    """A decorated function and the arguments of its decorator.
 
     Attributes:
-        function: What was decorated.
+        function: The original function.
         name: The pipeline's name; None takes the configured one.
         sample: Share of calls to keep; None takes the configured rate.
         question: Where the question is: a path that starts at a parameter, or a callable on the arguments.
         extract: Where answer and documents are in the result: paths by field, or a callable on the result.
-        reduce: Makes a result of the items of a stream; None joins text, else takes the last item.
+        reduce: Makes a result of the items of a stream; None joins text items, else takes the last item.
         id_from: Path from a document to its id.
-        plan: What the installed runtime made of it, remembered from the last call.
+        plan: The sampling plan under the installed runtime, cached by the last call.
     """
 
     function: Callable[..., Any]
@@ -121,7 +118,7 @@ class TracedFunction:
 
     @cached_property
     def signature(self) -> inspect.Signature | None:
-        """The function's parameters; None where Python cannot tell them (some functions written in C)."""
+        """The function's signature; None if Python has none (some functions written in C)."""
         try:
             return inspect.signature(self.function)
         except (TypeError, ValueError):
@@ -129,24 +126,24 @@ class TracedFunction:
 
     @cached_property
     def places(self) -> tuple[str, ...] | None:
-        """The names of its parameters by place; None where a catch-all or a nameless one is among them."""
+        """The names of its parameters by position; None if one is a catch-all, positional-only or keyword-only."""
         parameters = () if self.signature is None else self.signature.parameters.values()
         named = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
         return tuple(parameter.name for parameter in parameters) if parameters and named else None
 
     @cached_property
     def defaults(self) -> tuple[Any, ...]:
-        """The defaults of its parameters by place; `inspect.Parameter.empty` where there is none."""
+        """The defaults of its parameters by position; `inspect.Parameter.empty` where there is none."""
         parameters = () if self.signature is None else self.signature.parameters.values()
         return tuple(parameter.default for parameter in parameters)
 
 
 @final
 class UnsampledCall:
-    """Marks a call that lost the draw, so that nothing inside it takes its place.
+    """Marks a running call that was not sampled, so that no traced function inside it starts a call of its own.
 
     Attributes:
-        ended: Whether it has ended; code it started may go on in its context.
+        ended: Whether it has ended; code it started may still run in its context.
     """
 
     ended = False
@@ -154,27 +151,27 @@ class UnsampledCall:
 
 @final
 class Call:
-    """What is held of a call that is kept, or may be: references, not copies, until the worker looks at it.
+    """A call that is kept or may be kept: references, not copies, until the worker reads it.
 
-    What most calls leave as it is stands on the class: making a call is half of what keeping it costs.
+    Defaults are class attributes: making a call object is half the cost of keeping the call.
 
     Attributes:
-        odds: How the audit draw went.
-        parent: The application's own span it runs in.
+        odds: The result of the audit draw.
+        parent: The application's own span that the call runs in.
         probe: The gold question it asks; None for user traffic.
-        bits: 136 random bits its trace id is made of; 0 before somebody asks.
-        fields: What was said inside; None while nothing was.
-        stages: Name, start and end of the stages inside; None while there was none.
-        items: What it streamed; None where it is no stream.
-        spans: Spans of the application's tracer that ended inside it; None while there was none.
-        open: How many of those that began inside it have not ended.
-        error: The name of what it raised.
-        ending: How it ended where it neither returned nor raised.
-        seconds: How long it took; None where it was not timed.
+        bits: 136 random bits its trace id is made of; 0 until the trace id is first read.
+        fields: Fields from `ragmon.record`; None if there are none.
+        stages: Name, start and end of the stages inside; None if there are none.
+        items: Items it streamed; None if it is no stream.
+        spans: Ended spans of the application's tracer inside the call; None if there are none.
+        open: Number of spans inside the call that have not ended.
+        error: The class name of the exception it raised.
+        ending: How it ended if it neither returned nor raised.
+        seconds: Its duration; None if it was not timed.
         ts: When it ended, seconds since the epoch.
-        weight: Estimated bytes of what it holds.
-        detailed: What was said inside is known.
-        ended: Whether it has ended; code it started may go on in its context.
+        weight: Estimated bytes it keeps alive.
+        detailed: Whether fields and stages from inside the call were kept.
+        ended: Whether it has ended; code it started may still run in its context.
     """
 
     parent: Parent | None = None
@@ -205,18 +202,18 @@ class Call:
         self.odds = odds
 
     def forget(self) -> None:
-        """Let go of what it holds of the application."""
+        """Drop all references to the application's objects."""
         self.args, self.kwargs = (), {}
         self.result = self.fields = self.items = self.spans = self.stages = None
 
     @property
     def trace_id(self) -> str:
-        """The trace id, 32 hex digits: its parent's, else one of its own."""
+        """The trace id, 32 hex digits: its parent's, else a new one."""
         if self.parent is not None:
             return f"{self.parent.trace_id:032x}"
         if not self.bits:
             self.bits = getrandbits(RANDOM_BITS + 80)
-        # A probe is kept whatever the draw says: half of all draws stand for "won" and tell nothing.
+        # A probe is always kept, so its trace id need not agree with a draw.
         lowest = self.plan.threshold if self.probe is None else 0
         return f"{trace_id(self.bits, lowest, won=self.odds.audit):032x}"
 
@@ -226,7 +223,7 @@ class ProbeContext:
     """Marks a context whose calls ask a gold question.
 
     Attributes:
-        qid: The question.
+        qid: The gold question's id.
     """
 
     ended = False
@@ -237,13 +234,13 @@ class ProbeContext:
 
 @final
 class ThreadState:
-    """What one thread holds.
+    """The state of one thread.
 
     Attributes:
-        busy: A call that lost the draw runs in it, and was not async.
-        mark: Stands for that call, once somebody has asked for it.
-        page: Where it counts; None before it has counted.
-        column: Its column there.
+        busy: An unsampled sync call runs in the thread.
+        mark: Marks that call; made when code inside first looks for the running call.
+        page: The counter file the thread counts in; None before its first count.
+        column: Its column in that file.
     """
 
     __slots__ = ("__weakref__", "busy", "column", "mark", "page")
@@ -255,20 +252,20 @@ class ThreadState:
         self.column = 0
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     def __init__(self) -> None:
         self.lane = ThreadState()
 
 
 Mark = Token["Call | UnsampledCall | ProbeContext | None"]
 active: ContextVar[Call | UnsampledCall | ProbeContext | None] = ContextVar("ragmon_call", default=None)
-"""The call this context belongs to; it may have ended."""
-here: Final = _Here()
-"""This thread's lane: marking a lost call there costs a quarter of what a context variable costs."""
+"""The call of this context; it may have ended."""
+here: Final = _ThreadLocal()
+"""The state of this thread: to mark an unsampled call there costs a quarter of a context variable."""
 
 
 def end_call(mark: Mark) -> None:
-    """Take a call out of its context; a generator may be closed in another, where it is not."""
+    """Remove a call from its context; a generator may be closed in another context, where the call is not set."""
     try:  # noqa: SIM105 - suppress() takes longer than all of this
         active.reset(mark)
     except ValueError:
@@ -279,16 +276,16 @@ def running_call() -> Call | UnsampledCall | None:
     """The traced call that runs in this context."""
     call = active.get()
     if call is None or isinstance(call, ProbeContext) or call.ended:
-        lane = here.lane
-        if lane.busy and lane.mark is None:
-            lane.mark = UnsampledCall()
-        return lane.mark if lane.busy else None
+        thread_state = here.lane
+        if thread_state.busy and thread_state.mark is None:
+            thread_state.mark = UnsampledCall()
+        return thread_state.mark if thread_state.busy else None
     return call
 
 
 def count_value(counter: count[int]) -> int:
-    """How often `next` was called on a counter that started at 0, without calling it.
+    """The number of `next` calls on a counter that started at 0, read without calling it.
 
-    `next` on a counter is one step even among threads, which adding 1 to an attribute is not.
+    `next` on a counter is atomic between threads; adding 1 to an attribute is not.
     """
     return int(str(counter).removeprefix("count(").removesuffix(")"))

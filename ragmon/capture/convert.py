@@ -1,8 +1,7 @@
-"""Ids, texts and scores of documents, whatever a retriever calls them: plain ids, dicts, LangChain, LlamaIndex.
+"""Conversion of a finished call to a record of the contract. Runs in the worker, never on the request path.
 
-What a call's arguments and result say: the question, the claim, the citations, the documents.
-
-A finished call becomes a record of the contract. Runs in the worker, never on the request path.
+The documents may be plain ids, dicts, or objects of LangChain or LlamaIndex; question, claim and citations come from
+the call's arguments and result.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from ragmon.core.text import clean, split_citations
 from ragmon.ingest.spans import fill
 from ragmon.ingest.spans.model import from_sdk_span
 
-_OWN_ID: Final = ("id", "node_id")
-_IN_METADATA: Final = ("id", "chunk_id", "doc_id")
-_TEXT: Final = ("text", "page_content", "content")
+_ID_FIELDS: Final = ("id", "node_id")
+_METADATA_ID_FIELDS: Final = ("id", "chunk_id", "doc_id")
+_TEXT_FIELDS: Final = ("text", "page_content", "content")
 
 
 class CapturedDocuments(NamedTuple):
-    """What is known of some documents, in rank order; each part is None where not every document has it."""
+    """Ids, texts and scores of documents, in rank order; each is None unless every document has it."""
 
     ids: list[str] | None = None
     texts: list[str] | None = None
@@ -40,12 +39,12 @@ class CapturedDocuments(NamedTuple):
 
 
 def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") -> CapturedDocuments:
-    """What is known of documents.
+    """The ids, texts and scores of documents.
 
     Args:
-        found: A collection of them; anything else holds none.
-        id_from: Path from a document to its id; None tries the usual places.
-        strings: What a plain string among them is: `ids` or `texts`.
+        found: A collection of documents; any other value counts as no documents.
+        id_from: Path from a document to its id; None tries the usual fields.
+        strings: What a plain string in the collection is: `ids` or `texts`.
     """
     if not is_listed(found):
         return CapturedDocuments()
@@ -62,25 +61,25 @@ def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") ->
     )
 
 
-def _first_documents(found: Collection[Any]) -> Iterable[Any]:
-    """The documents that are sent; that others were left out is said once."""
-    if len(found) <= KEPT:
-        return found
+def _first_documents(documents: Collection[Any]) -> Iterable[Any]:
+    """The documents up to the limit; the first time some are left out, a warning is logged."""
+    if len(documents) <= KEPT:
+        return documents
     warn_once(
         f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are unassessed"
     )
-    return islice(found, KEPT)
+    return islice(documents, KEPT)
 
 
 def is_listed(found: Any) -> TypeGuard[Collection[Any]]:
-    """Whether something is a collection that may be read twice: reading an iterator would take it from its owner."""
-    if found is None or type(found) is list:  # asking the abstract classes takes ten times as long
+    """Whether a value is a collection that can be read twice: to read an iterator would consume the application's."""
+    if found is None or type(found) is list:  # a check of the abstract classes takes ten times as long
         return found is not None
     return isinstance(found, Collection) and not isinstance(found, str | bytes | Mapping | AbstractSet)
 
 
 def ids_of(found: Iterable[Any], id_from: Path | None) -> list[str] | None:
-    """The ids of documents or citations; None, said once, where one of them has none."""
+    """The ids of documents or citations; None, with one warning, if one of them has no id."""
     ids = [_id_of(document, id_from) for document in found]
     if None in ids:
         warn_once("a document or citation has no id: say where it is with id_from; metrics by ids stay unassessed")
@@ -90,27 +89,27 @@ def ids_of(found: Iterable[Any], id_from: Path | None) -> list[str] | None:
 
 def _id_of(document: Any, id_from: Path | None) -> str | None:
     if type(document) is not dict:
-        own = as_id(document)
-        if own is not None or isinstance(document, str | int | float):
-            return own
+        id_ = as_id(document)
+        if id_ is not None or isinstance(document, str | int | float):
+            return id_
     if id_from is not None:
         return as_id(look_up(document, id_from))
     node = member(document, "node")
-    place = document if node is None else node
-    for name in _OWN_ID:
-        found = as_id(member(place, name))
-        if found is not None:
-            return found
-    metadata = member(place, "metadata")
-    for name in _IN_METADATA if metadata is not None else ():
-        found = as_id(member(metadata, name))
-        if found is not None:
-            return found
+    fields = document if node is None else node
+    for name in _ID_FIELDS:
+        value = as_id(member(fields, name))
+        if value is not None:
+            return value
+    metadata = member(fields, "metadata")
+    for name in _METADATA_ID_FIELDS if metadata is not None else ():
+        value = as_id(member(metadata, name))
+        if value is not None:
+            return value
     return None
 
 
 def as_id(value: Any) -> str | None:
-    """An id as text: a string, an integer or a UUID; nothing else is one.
+    """An id as text, from a string, an integer or a UUID; None for all other types.
 
     >>> as_id("a"), as_id(7), as_id(True), as_id(1.5)
     ('a', '7', None, None)
@@ -123,7 +122,7 @@ def as_id(value: Any) -> str | None:
 
 
 def _with_score(document: Any) -> tuple[Any, float | None]:
-    """A document and its score, its own or the second of a pair."""
+    """A document and its score, which is a field of it or the second member of a pair."""
     if type(document) is tuple and len(document) == 2:
         return document[0], _number(document[1])
     if type(document) is not dict and isinstance(document, str | int | float):
@@ -132,7 +131,7 @@ def _with_score(document: Any) -> tuple[Any, float | None]:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number; JSON has no others."""
+    """A finite number, else None; JSON has no infinities and no NaN."""
     if value is None or isinstance(value, bool) or not isinstance(value, float | int | Real):
         return None
     number = float(value)
@@ -143,93 +142,93 @@ def _text_of(document: Any) -> str | None:
     if type(document) is not dict and isinstance(document, str | int | float):
         return None
     node = member(document, "node")
-    place = document if node is None else node
-    for name in _TEXT:
-        text = member(place, name)
+    fields = document if node is None else node
+    for name in _TEXT_FIELDS:
+        text = member(fields, name)
         if isinstance(text, str):
             return clean(text)
     return None
 
 
-_QUESTION: Final = ("question", "query", "q")
-_ANSWER: Final = ("answer_json", "answer")
-_CLAIM: Final = ("claim", "answer", "response", "result", "output", "text", "content")
-_IDS: Final = ("retrieved", "retrieved_ids")
-_DOCUMENTS: Final = ("documents", "source_documents", "source_nodes", "chunks", "contexts", "context")
-_CANDIDATES: Final = ("candidates", "candidate_ids")
-_NESTED: Final = 3
-"""How deep an answer may lie: a message in a field of a result."""
+_QUESTION_FIELDS: Final = ("question", "query", "q")
+_ANSWER_FIELDS: Final = ("answer_json", "answer")
+_CLAIM_FIELDS: Final = ("claim", "answer", "response", "result", "output", "text", "content")
+_ID_LIST_FIELDS: Final = ("retrieved", "retrieved_ids")
+_DOCUMENT_FIELDS: Final = ("documents", "source_documents", "source_nodes", "chunks", "contexts", "context")
+_CANDIDATE_FIELDS: Final = ("candidates", "candidate_ids")
+_MAX_DEPTH: Final = 3
+"""How deep the answer may be nested, for example a message in a field of the result."""
 
 
 def question(site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The question a call was asked, by the decorator's `question=` or by the usual names; None where there is none.
+    """The question of a call, found by `question=` of the decorator or by usual parameter names; None if there is none.
 
     Raises:
-        Exception: Whatever a callable `question=` raises.
+        Exception: A callable `question=` raised it.
     """
     if callable(site.question):
         return site.question(*args, **kwargs)
     if site.question is not None:
         return look_up(arguments(site, args, kwargs), site.question)
-    given = arguments(site, args, kwargs, defaults=False)
-    named = next((given[name] for name in _QUESTION if isinstance(given.get(name), str)), None)
-    if named is not None:
-        return named
-    given = arguments(site, args, kwargs)
-    texts = {name: value for name, value in given.items() if isinstance(value, str)}
-    named = next((texts[name] for name in _QUESTION if name in texts), None)
-    defaults = set(given) - set(arguments(site, args, kwargs, defaults=False))
-    return named if named is not None else next((texts[name] for name in texts if name not in defaults), None)
+    values = arguments(site, args, kwargs, defaults=False)
+    text = next((values[name] for name in _QUESTION_FIELDS if isinstance(values.get(name), str)), None)
+    if text is not None:
+        return text
+    values = arguments(site, args, kwargs)
+    texts = {name: value for name, value in values.items() if isinstance(value, str)}
+    text = next((texts[name] for name in _QUESTION_FIELDS if name in texts), None)
+    defaults = set(values) - set(arguments(site, args, kwargs, defaults=False))
+    return text if text is not None else next((texts[name] for name in texts if name not in defaults), None)
 
 
 def arguments(
     site: TracedFunction, args: Sequence[Any], kwargs: Mapping[str, Any], *, defaults: bool = True
 ) -> dict[str, Any]:
-    """The arguments of a call by parameter; those a catch-all took stand under their own names and places.
+    """The arguments of a call by parameter name; those of catch-all parameters have their own names or numbers.
 
     Args:
         site: The function.
-        args: By place.
-        kwargs: By name.
-        defaults: Name those as well that nobody gave.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        defaults: Include parameters that were not passed, with their defaults.
     """
-    places = None if defaults else site.places
-    if places is not None and len(args) <= len(places):
-        triples = zip(places, args, site.defaults, strict=False)
-        # A wrapper with the function's own parameters passes defaults on as if they had been given.
+    names = None if defaults else site.places
+    if names is not None and len(args) <= len(names):
+        triples = zip(names, args, site.defaults, strict=False)
+        # A specialised wrapper passes defaults on as if the caller had passed them.
         return {**{name: value for name, value, default in triples if value is not default}, **kwargs}
     try:
         bound = site.signature.bind_partial(*args, **kwargs) if site.signature is not None else None
-    except TypeError:  # a call that does not fit has raised already, for the caller to see
+    except TypeError:  # the call itself has already raised for such arguments
         bound = None
     if bound is None:
-        return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
+        return {**{str(index): value for index, value in enumerate(args)}, **kwargs}
     if defaults:
         bound.apply_defaults()
-    given = {}
+    values = {}
     for name, value in bound.arguments.items():
         parameter = bound.signature.parameters[name]
         if not defaults and value is parameter.default:
             continue
         kind = parameter.kind
         if kind is Parameter.VAR_POSITIONAL:
-            given.update({f"{name}[{place}]": entry for place, entry in enumerate(value)})
+            values.update({f"{name}[{index}]": entry for index, entry in enumerate(value)})
         elif kind is Parameter.VAR_KEYWORD:
-            given.update(value)
+            values.update(value)
         else:
-            given[name] = value
-    return given
+            values[name] = value
+    return values
 
 
 def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
-    """What a result says, by field of `ragmon.record`; documents that came without an id list stand under `documents`.
+    """The fields of a result, named as in `ragmon.record`; documents without an id list are under `documents`.
 
     Args:
-        result: Anything a pipeline returns: text, mappings, dataclasses, pydantic models, framework responses.
-        site: The decorator's `extract=`.
+        result: Any return value of a pipeline: text, mappings, dataclasses, pydantic models, framework responses.
+        site: The function, with the decorator's `extract=`.
 
     Raises:
-        Exception: Whatever a callable `extract=` or a property of the result raises.
+        Exception: A callable `extract=` or a property of the result raised it.
     """
     if callable(site.extract):
         return dict(site.extract(result))
@@ -237,35 +236,35 @@ def extract(result: Any, site: TracedFunction) -> dict[str, Any]:
         return {field: look_up(result, path) for field, path in site.extract.items()}
     if isinstance(result, str):
         return {"claim": result}
-    inner = next((held for name in _ANSWER if _has_parts(held := member(result, name))), result)
-    citations = member(inner, "citations")
-    documents = _first_member(result, _DOCUMENTS)
-    said = {
-        "claim": _first_member(inner, _CLAIM),
+    answer_part = next((part for name in _ANSWER_FIELDS if _has_parts(part := member(result, name))), result)
+    citations = member(answer_part, "citations")
+    documents = _first_member(result, _DOCUMENT_FIELDS)
+    fields = {
+        "claim": _first_member(answer_part, _CLAIM_FIELDS),
         "citations": citations if citations is not None else member(result, "citations"),
-        "retrieved": _first_member(result, _IDS),
+        "retrieved": _first_member(result, _ID_LIST_FIELDS),
         "documents": documents if documents is not None else look_up(result, ("retrieval", "topk")),
-        "candidates": _first_member(result, _CANDIDATES),
+        "candidates": _first_member(result, _CANDIDATE_FIELDS),
         **{name: as_id(member(result, name)) for name in ("qid", "index_hash", "build", "session")},
     }
-    return {field: value for field, value in said.items() if value is not None}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _has_parts(value: Any) -> bool:
-    """Whether an answer is an object with members, not a text."""
+    """Whether an answer is an object with members, and no text."""
     return value is not None and not isinstance(value, str | int | float | list | tuple)
 
 
-def _first_member(value: Any, wanted: Sequence[str]) -> Any:
-    for name in wanted:
-        found = member(value, name)
-        if found is not None:
-            return found
+def _first_member(value: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        field = member(value, name)
+        if field is not None:
+            return field
     return None
 
 
 def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:
-    """The answer among what was said; citations written into its text are taken out of it where no others are known.
+    """The answer in the fields; without a list of citations, those written in its text are moved out of it.
 
     Args:
         said: Fields of `ragmon.record`.
@@ -274,15 +273,15 @@ def answer(said: Mapping[str, Any], id_from: Path | None) -> Answer:
     citations = said.get("citations")
     claim = text_of(said.get("claim"))
     if claim is not None and citations is None:
-        claim, written = split_citations(claim)
-        return Answer(claim=claim, citations=written)
+        claim, citations_in_text = split_citations(claim)
+        return Answer(claim=claim, citations=citations_in_text)
     if is_listed(citations) or isinstance(citations, set | frozenset):
         return Answer(claim=claim, citations=ids_of(citations, id_from))
     return Answer(claim=claim)
 
 
-def text_of(found: Any, depth: int = _NESTED) -> str | None:
-    """The text of an answer or a question: itself, a number written out, or what a message or its parts hold."""
+def text_of(found: Any, depth: int = _MAX_DEPTH) -> str | None:
+    """The text of an answer or question: a string, a number as text, or the text of a message or its parts."""
     if isinstance(found, str):
         return clean(found)
     if found is None or isinstance(found, bool) or not depth:
@@ -292,66 +291,66 @@ def text_of(found: Any, depth: int = _NESTED) -> str | None:
     if isinstance(found, list | tuple):
         texts = [text_of(part, depth - 1) for part in found]
         return "".join(text for text in texts if text is not None) if any(text is not None for text in texts) else None
-    return text_of(_first_member(found, _CLAIM), depth - 1)
+    return text_of(_first_member(found, _CLAIM_FIELDS), depth - 1)
 
 
 def to_record(call: Call, *, build: str | None = None) -> Record:
-    """The record of a call; what it does not know, spans of the application's tracer inside it may.
+    """The record of a call; spans of the application's tracer inside it fill its missing fields.
 
     Args:
-        call: What was kept of it.
-        build: The application's version, unless the call said another.
+        call: The kept call.
+        build: The application's version, unless the call has set another.
 
     Raises:
-        Exception: Whatever the decorator's callables and the result's own code raise.
+        Exception: The decorator's callables or the result's own code raised it.
     """
     id_from = call.site.id_from or call.plan.id_from
-    said = _fields(call)
-    documents = _documents(said, id_from)
-    probe = call.probe is not None
-    asked = said.get("question")
-    if asked is None:
-        asked = question(call.site, call.args, call.kwargs)
+    fields = _fields(call)
+    documents = _documents(fields, id_from)
+    is_probe = call.probe is not None
+    question_value = fields.get("question")
+    if question_value is None:
+        question_value = question(call.site, call.args, call.kwargs)
     record = Record(
         v=constants.CONTRACT_VERSION,
         trace_id=call.trace_id,
         ts=call.ts,
         pipeline=clean(call.plan.pipeline),
-        source=constants.PROBE if probe else constants.LIVE,
-        qid=as_id(said.get("qid") if call.probe is None else call.probe),
-        q=text_of(asked),
+        source=constants.PROBE if is_probe else constants.LIVE,
+        qid=as_id(fields.get("qid") if call.probe is None else call.probe),
+        q=text_of(question_value),
         retrieved_ids=documents.ids,
-        candidate_ids=read_documents(said.get("candidates"), id_from).ids,
+        candidate_ids=read_documents(fields.get("candidates"), id_from).ids,
         scores=documents.scores,
         contexts=documents.texts,
-        answer_json=answer(said, id_from) if call.error is None and call.ending is None else None,
+        answer_json=answer(fields, id_from) if call.error is None and call.ending is None else None,
         error=call.error,
         latency_ms=_latency(call),
-        index_hash=as_id(said.get("index_hash")),
-        build=as_id(said.get("build")) or build,
-        session=as_id(said.get("session")),
+        index_hash=as_id(fields.get("index_hash")),
+        build=as_id(fields.get("build")) or build,
+        session=as_id(fields.get("session")),
         sampling=_sampling(call),
         partial=not call.detailed or call.ending is not None,
         ended=call.ending,
         exported=None if call.parent is None else call.parent.sampled,
         parent_span_id=None if call.parent is None else f"{call.parent.span_id:016x}",
-        tags=_tags(said.get("tags")),
+        tags=_tags(fields.get("tags")),
     )
     return fill(record, map(from_sdk_span, call.spans), id_from=id_from) if call.spans else record
 
 
 def _fields(call: Call) -> dict[str, Any]:
-    """What the result says, and over it what the code inside the call said."""
-    said = dict(call.fields or {})
-    if "candidates" in said:
-        said["candidates"] = [found for batch in said["candidates"] if is_listed(batch) for found in batch]
+    """The fields of the result, overridden by those of `ragmon.record` inside the call."""
+    fields = dict(call.fields or {})
+    if "candidates" in fields:
+        fields["candidates"] = [document for batch in fields["candidates"] if is_listed(batch) for document in batch]
     if call.error is not None or call.ending is not None:
-        return said
-    return {**extract(_result(call), call.site), **said}
+        return fields
+    return {**extract(_result(call), call.site), **fields}
 
 
 def _result(call: Call) -> Any:
-    """What the call returned; of a stream, what its items make."""
+    """What the call returned; for a stream, the result made of its items."""
     items = call.items
     if items is None:
         return call.result
@@ -364,21 +363,21 @@ def _result(call: Call) -> Any:
     return items[-1]
 
 
-def _documents(said: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
-    """The documents that were retrieved: what one field does not tell of them, the other may."""
-    told = read_documents(said.get("retrieved"), id_from)
-    more = read_documents(said.get("documents"), id_from, strings="texts")
-    if told.ids is not None and more.texts is not None and len(told.ids) != len(more.texts):
-        return told
+def _documents(fields: Mapping[str, Any], id_from: tuple[str | int, ...] | None) -> CapturedDocuments:
+    """The retrieved documents: parts missing in `retrieved` are taken from `documents`."""
+    retrieved = read_documents(fields.get("retrieved"), id_from)
+    documents = read_documents(fields.get("documents"), id_from, strings="texts")
+    if retrieved.ids is not None and documents.texts is not None and len(retrieved.ids) != len(documents.texts):
+        return retrieved
     return CapturedDocuments(
-        more.ids if told.ids is None else told.ids,
-        more.texts if told.texts is None else told.texts,
-        more.scores if told.scores is None else told.scores,
+        documents.ids if retrieved.ids is None else retrieved.ids,
+        documents.texts if retrieved.texts is None else retrieved.texts,
+        documents.scores if retrieved.scores is None else retrieved.scores,
     )
 
 
 def _sampling(call: Call) -> Sampling:
-    """How the call came to be kept."""
+    """The sampling block of a call's record."""
     odds = call.odds
     if not odds.known:
         return Sampling(audit=False, stratum=call.stratum, p_audit=0.0, p=1.0)
@@ -386,32 +385,32 @@ def _sampling(call: Call) -> Sampling:
     return Sampling(audit=odds.audit, stratum=call.stratum, p_audit=odds.p_audit, p=p)
 
 
-def _tags(found: Any) -> dict[str, str] | None:
-    """Tags as text; booleans are written as JSON writes them, and None is no tag."""
-    if not isinstance(found, Mapping):
+def _tags(tags: Any) -> dict[str, str] | None:
+    """Tags as text; booleans as in JSON, and None is no tag."""
+    if not isinstance(tags, Mapping):
         return None
     return {
         clean(str(name)): clean(str(tag).lower() if isinstance(tag, bool) else str(tag))
-        for name, tag in found.items()
+        for name, tag in tags.items()
         if tag is not None
     }
 
 
 def _latency(call: Call) -> Latency:
-    """Milliseconds of the call and of its stages; a stage that ran twice at once counts its union."""
-    retrieve, generate = (_union(_spans(call, stage)) for stage in ("retrieve", "generate"))
+    """Milliseconds of the call and its stages; overlapping runs of a stage count once."""
+    retrieve, generate = (_union(_intervals(call, stage)) for stage in ("retrieve", "generate"))
     total = None if call.seconds is None else round(call.seconds * 1000, 3)
     return Latency(total=total, retrieve=retrieve, generate=generate)
 
 
-def _spans(call: Call, stage: str) -> Iterator[tuple[float, float]]:
+def _intervals(call: Call, stage: str) -> Iterator[tuple[float, float]]:
     return ((started, ended) for name, started, ended in call.stages or () if name == stage)
 
 
-def _union(spans: Iterator[tuple[float, float]]) -> float | None:
-    total, reached, known = 0.0, float("-inf"), False
-    for started, ended in sorted(spans):
-        known = True
-        total += max(0.0, ended - max(started, reached))
-        reached = max(reached, ended)
-    return round(total * 1000, 3) if known else None
+def _union(intervals: Iterator[tuple[float, float]]) -> float | None:
+    total, last_end, is_known = 0.0, float("-inf"), False
+    for started, ended in sorted(intervals):
+        is_known = True
+        total += max(0.0, ended - max(started, last_end))
+        last_end = max(last_end, ended)
+    return round(total * 1000, 3) if is_known else None

@@ -1,12 +1,10 @@
-"""A page of counters per process that outlives the process, however that ends.
+"""Counters of all calls of a process, in a memory-mapped file that survives a crash, and the totals made of them.
 
-Counts are stores into shared memory, so they are there after `os._exit` or a kill. The file is locked for as long as
-its process lives; whoever finds one unlocked reads what was lost in it and removes it. Two threads never write the same
-counter: each has a column of its own.
+Counts are stores into shared memory, so they survive `os._exit` and `kill -9`. The file is locked as long as its
+process lives; a process that finds an unlocked file reads the lost counts from it and removes it. Each thread has its
+own column of counters, so two threads never write the same one.
 
-Pages of processes that are gone: told by one that lives, and removed.
-
-What one process tells of all its calls, kept or not: lines of the contract, counted from its start.
+The totals of one process count all calls, kept or not, from its start; they are lines of the contract.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from ragmon.stats import buckets
 
 MAGIC: Final = 0x31_6E_6F_6D_67_61_72  # "ragmon1" in ASCII, read from the right
 THREADS: Final = 1000
-"""Threads with a column of their own; all others share one, under a lock."""
+"""Threads with their own column; all others share one column under a lock."""
 REASONS: Final = (
     constants.QUEUE_FULL,
     constants.SHUTDOWN_TIMEOUT,
@@ -48,13 +46,13 @@ REASONS: Final = (
     constants.FORKED,
     constants.OTHER,
 )
-"""Why records are lost; the order is the file's and only ever grows."""
-_INSTANCE, _STARTED, _GIVEN, _SETTLED, _DELIVERED, _DOUBT = 1, 3, 4, 5, 6, 7
+"""Why records are lost; the file stores counts in this order, so it may only be extended at the end."""
+_INSTANCE, _STARTED, _GIVEN, _CONFIRMED, _DELIVERED, _PENDING_ID = 1, 3, 4, 5, 6, 7
 _HEADER: Final = 9
 _LOST: Final = _HEADER
 _COLUMNS: Final = _LOST + 16
 KEPT, FULL, CLOSED = 0, 1, 2
-"""What a thread counts: calls it kept, and of these the ones it dropped because the queue was full or closed."""
+"""Counters of a thread: calls it kept, and those of them it dropped because the queue was full or closed."""
 _WIDTH: Final = 3
 _WORDS: Final = _COLUMNS + (THREADS + 1) * _WIDTH
 SIZE: Final = 8 * _WORDS
@@ -62,13 +60,13 @@ SUFFIX: Final = ".page"
 
 
 own_pages: set[Path] = set()
-"""Pages of this process: locking and closing one of these again would give its lock away."""
+"""Counter files of this process: to open, lock and close one of them again would release its lock."""
 os.register_at_fork(after_in_child=own_pages.clear)
 
 
 @dataclass(frozen=True)
 class DeadProcess:
-    """What the page of a process that is gone says.
+    """The counts of a dead process, read from its counter file.
 
     Attributes:
         instance: Its id.
@@ -76,8 +74,8 @@ class DeadProcess:
         kept: Calls it kept.
         delivered: Records it delivered.
         dropped: Records it dropped and counted itself, by reason.
-        doubtful: Records it had given to the sink without learning what became of them.
-        doubt: The trace id of the record that was under way; "" where none was, or where it was one of a batch.
+        doubtful: Records it had given to the exporter whose outcome is unknown.
+        doubt: The trace id of the record that was being exported; "" if there was none, or it was part of a batch.
     """
 
     instance: str
@@ -98,12 +96,12 @@ class CounterFile:
     """The counters of this process.
 
     Args:
-        folder: Where pages lie; None keeps the counters in memory alone.
+        folder: The folder of the counter files; None keeps the counters in memory only.
 
     Attributes:
-        instance: The id of this process among all that ever counted.
+        instance: The unique id of this process.
         started: When it began to count, seconds since the epoch.
-        words: The counters; a thread's first one, of calls it kept, stands at its column.
+        words: The counters; a thread's first counter, of calls it kept, is at its column.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -113,8 +111,8 @@ class CounterFile:
         self._file: int | None = None
         self._map = self._open(folder)
         self.words = memoryview(self._map).cast("Q")
-        self._shared = Lock()
-        self._free = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
+        self._shared_lock = Lock()
+        self._free_columns = list(range(_COLUMNS + THREADS * _WIDTH, _COLUMNS, -_WIDTH))
         high, low = struct.unpack(">QQ", bytes.fromhex(self.instance))
         self.words[0], self.words[_INSTANCE], self.words[_INSTANCE + 1] = MAGIC, high, low
         self.words[_STARTED] = int(self.started * 1e6)
@@ -127,56 +125,56 @@ class CounterFile:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 own_pages.add(self._path)
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.posix_fallocate(self._file, 0, SIZE)  # a store into a hole of a full disk would kill the process
+                os.posix_fallocate(self._file, 0, SIZE)  # on a full disk, a store into a sparse page kills the process
                 return mmap(self._file, SIZE)
-            except OSError:  # a folder nobody may write to: the counters live as long as the process
-                self._forget()
+            except OSError:  # the folder is not writable: the counters live as long as the process
+                self._remove()
         return mmap(-1, SIZE)
 
     def column(self, owner: Any) -> int:
-        """A column for one thread, given back when its owner is gone; 0 where none is left.
+        """A column for one thread, returned to the free list when its owner is deleted; 0 if none is left.
 
         Args:
-            owner: What lives as long as the thread.
+            owner: An object that lives as long as the thread.
         """
         try:
-            column = self._free.pop()
+            column = self._free_columns.pop()
         except IndexError:
             return 0
-        weakref.finalize(owner, self._free.append, column).atexit = False
+        weakref.finalize(owner, self._free_columns.append, column).atexit = False
         return column
 
     def count(self, column: int, what: int) -> None:
-        """Count one call of the thread that has the column."""
+        """Count one call of the thread that owns the column."""
         if column:
             self.words[column + what] += 1
         else:
-            with self._shared:
+            with self._shared_lock:
                 self.words[_COLUMNS + what] += 1
 
     def total(self, what: int) -> int:
-        """What all threads counted."""
+        """The sum of one counter over all threads."""
         return sum(self.words[_COLUMNS + what :][::_WIDTH])
 
     def give(self, n: int, trace_id: str | None = None) -> None:
-        """Note that the sink is given records: one, by its trace id, or several."""
-        self.words[_DOUBT], self.words[_DOUBT + 1] = _halves(trace_id if n == 1 else None)
+        """Count records given to the exporter: one, by its trace id, or several."""
+        self.words[_PENDING_ID], self.words[_PENDING_ID + 1] = _id_words(trace_id if n == 1 else None)
         self.words[_GIVEN] += n
 
     def commit(self, delivered: int, lost: Mapping[str, int], *, given: int = 0) -> None:
-        """Note what became of records.
+        """Count the outcome of records.
 
         Args:
-            delivered: Those that were delivered.
-            lost: Those that were lost, by reason.
-            given: How many of all these the sink was given.
+            delivered: Records that were delivered.
+            lost: Records that were lost, by reason.
+            given: How many of all these were given to the exporter.
         """
-        self.words[_SETTLED] += given
+        self.words[_CONFIRMED] += given
         for reason, n in lost.items():
-            place = REASONS.index(reason) if reason in REASONS else REASONS.index(constants.OTHER)
-            self.words[_LOST + place] += n
+            index = REASONS.index(reason) if reason in REASONS else REASONS.index(constants.OTHER)
+            self.words[_LOST + index] += n
         self.words[_DELIVERED] += delivered
-        self.words[_DOUBT] = self.words[_DOUBT + 1] = 0
+        self.words[_PENDING_ID] = self.words[_PENDING_ID + 1] = 0
 
     @property
     def delivered(self) -> int:
@@ -188,19 +186,19 @@ class CounterFile:
         return _dropped(self.words)
 
     def close(self) -> None:
-        """Remove the page: what it says has been told."""
-        self._forget()
+        """Remove the counter file: its counts have been exported."""
+        self._remove()
 
     def leave_to_parent(self) -> None:
-        """Let go of a page that came along through a fork and is still its parent's."""
+        """Close a file inherited through a fork, without removing it: it belongs to the parent."""
         if self._file is not None:
             os.close(self._file)
         self._path = self._file = None
 
-    def _forget(self) -> None:
+    def _remove(self) -> None:
         if self._path is not None:
             own_pages.discard(self._path)
-            with suppress(OSError):  # the folder may hold others, or be written to no more
+            with suppress(OSError):  # the folder may hold other files, or have become read-only
                 self._path.unlink(missing_ok=True)
                 self._path.parent.rmdir()
                 self._path.parent.parent.rmdir()
@@ -210,13 +208,13 @@ class CounterFile:
 
 
 def _dropped(words: memoryview) -> dict[str, int]:
-    found = {reason: words[_LOST + place] for place, reason in enumerate(REASONS)}
-    found[constants.QUEUE_FULL] += sum(words[_COLUMNS + FULL :][::_WIDTH])
-    found[constants.SHUTDOWN_TIMEOUT] += sum(words[_COLUMNS + CLOSED :][::_WIDTH])
-    return {reason: n for reason, n in found.items() if n}
+    counts = {reason: words[_LOST + place] for place, reason in enumerate(REASONS)}
+    counts[constants.QUEUE_FULL] += sum(words[_COLUMNS + FULL :][::_WIDTH])
+    counts[constants.SHUTDOWN_TIMEOUT] += sum(words[_COLUMNS + CLOSED :][::_WIDTH])
+    return {reason: n for reason, n in counts.items() if n}
 
 
-def _halves(trace_id: str | None) -> tuple[int, int]:
+def _id_words(trace_id: str | None) -> tuple[int, int]:
     if trace_id is None or len(trace_id) != 32:
         return 0, 0
     number = int(trace_id, 16)
@@ -224,56 +222,56 @@ def _halves(trace_id: str | None) -> tuple[int, int]:
 
 
 def read(path: Path) -> DeadProcess | None:
-    """What a page says; None where it is none, or its process was gone before it was whole."""
+    """The counts in a counter file; None if it is not one, or its process died before it was complete."""
     return parse(path.read_bytes())
 
 
 def parse(data: bytes) -> DeadProcess | None:
-    """The same of its bytes."""
+    """The counts in the bytes of a counter file; None as in `read`."""
     words = memoryview(data).cast("Q") if len(data) == SIZE else None
     if words is None or words[0] != MAGIC:
         return None
-    doubt = f"{words[_DOUBT]:016x}{words[_DOUBT + 1]:016x}"
+    doubt = f"{words[_PENDING_ID]:016x}{words[_PENDING_ID + 1]:016x}"
     return DeadProcess(
         instance=f"{words[_INSTANCE]:016x}{words[_INSTANCE + 1]:016x}",
         started=words[_STARTED] / 1e6,
         kept=sum(words[_COLUMNS + KEPT :][::_WIDTH]),
         delivered=words[_DELIVERED],
         dropped=_dropped(words),
-        doubtful=words[_GIVEN] - words[_SETTLED],
+        doubtful=words[_GIVEN] - words[_CONFIRMED],
         doubt=doubt if doubt.strip("0") else "",
     )
 
 
 def reap(folder: Path | None, tell: Callable[[DeadProcess], bool]) -> None:
-    """Tell of processes that are gone, and remove their pages.
+    """Export the counts of dead processes, and remove their counter files.
 
-    A page is held until it has been told, and stays where it could not be: whoever dies over it leaves it to the next.
-    What is told twice says the same.
+    A file stays locked until its counts are exported, and remains if the export fails or this process dies: the next
+    process tries again. To export the same counts twice changes nothing.
 
     Args:
-        folder: Where pages lie; None has none.
-        tell: Tells one; returns whether it could.
+        folder: The folder of the counter files; None if there is none.
+        tell: Exports the counts of one process; returns whether it succeeded.
     """
     try:
         paths = sorted(folder.glob(f"*{SUFFIX}")) if folder is not None and is_private(folder) else []
-    except OSError:  # there is none
+    except OSError:  # the folder does not exist
         return
     for path in paths:
         if path not in own_pages:
-            with suppress(OSError):  # its process lives, or another one was faster
-                _adopt(path, tell)
+            with suppress(OSError):  # its process lives, or another process reaps it
+                _reap_file(path, tell)
 
 
-def _adopt(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
+def _reap_file(path: Path, tell: Callable[[DeadProcess], bool]) -> None:
     file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid():
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             return
-        lost = parse(os.pread(file, SIZE, 0))
-        if lost is None or tell(lost):
+        counts = parse(os.pread(file, SIZE, 0))
+        if counts is None or tell(counts):
             path.unlink()
     finally:
         os.close(file)
@@ -284,35 +282,35 @@ Key = tuple[str, str, str]
 
 
 class Timings:
-    """How long all calls took, in log buckets of milliseconds; each call is counted once, whoever looks."""
+    """Latency histograms of all calls, in log buckets of milliseconds; several readers count each call only once."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._found: dict[Key, Counter[int]] = {}
+        self._counts: dict[Key, Counter[int]] = {}
 
     def read(self, runtime: Runtime) -> dict[Key, Counter[int]]:
-        """Take in what waits, and give all there is."""
+        """Count the latencies that wait, and return all histograms."""
         with self._lock:
-            for pipeline, tally in list(runtime.tallies.items()):
-                for (source, stratum), waiting in tally.latencies.items():
-                    seconds = [waiting.popleft() for _ in range(len(waiting))]
+            for pipeline, counters in list(runtime.tallies.items()):
+                for (source, stratum), latencies in counters.latencies.items():
+                    seconds = [latencies.popleft() for _ in range(len(latencies))]
                     if seconds:
-                        counted = self._found.setdefault((pipeline, source, stratum), Counter())
-                        counted.update(buckets([1000.0 * second for second in seconds]))
-            return {key: Counter(counted) for key, counted in self._found.items()}
+                        histogram = self._counts.setdefault((pipeline, source, stratum), Counter())
+                        histogram.update(buckets([1000.0 * second for second in seconds]))
+            return {key: Counter(histogram) for key, histogram in self._counts.items()}
 
 
 def count_lines(
     runtime: Runtime, page: CounterFile, timings: Mapping[Key, Mapping[int, int]], dropped: Mapping[str, int]
 ) -> list[Totals]:
-    """The counts of this process: a line per pipeline, source and stratum that had calls, and one for what was lost.
+    """The totals of this process: a line per pipeline, source and stratum with calls, and one line for dropped records.
 
-    What was lost stands on a line of its own, of the pipeline `__other__`: a batch is lost as a whole.
+    The dropped records have a line of their own, of the pipeline `__other__`: a batch is lost as a whole.
     """
-    now, found = time(), []
+    now, lines = time(), []
     for (pipeline, source, stratum), calls in runtime.totals().items():
         if calls:
-            found.append(
+            lines.append(
                 Totals(
                     ts=now,
                     instance=page.instance,
@@ -326,21 +324,21 @@ def count_lines(
                 )
             )
     if dropped:
-        found.append(_losses(now, page.instance, page.started, dropped))
-    return found
+        lines.append(_drop_line(now, page.instance, page.started, dropped))
+    return lines
 
 
 def lines_of_dead_process(lost: DeadProcess, dropped: Mapping[str, int]) -> list[Totals]:
-    """What is told of a process that is gone, by one that found its page.
+    """Lines for the counts of a dead process, written by the process that found its counter file.
 
     Args:
-        lost: The page.
-        dropped: What it counted as lost itself, and what was missing besides.
+        lost: The counts in the file.
+        dropped: Records the process counted as dropped, and records that were missing besides.
     """
-    return [_losses(time(), lost.instance, lost.started, dropped)] if dropped else []
+    return [_drop_line(time(), lost.instance, lost.started, dropped)] if dropped else []
 
 
-def _losses(now: float, instance: str, started: float, dropped: Mapping[str, int]) -> Totals:
+def _drop_line(now: float, instance: str, started: float, dropped: Mapping[str, int]) -> Totals:
     return Totals(
         ts=now,
         instance=instance,

@@ -1,4 +1,4 @@
-"""`@ragmon.trace`: what it may be told, and what it refuses."""
+"""The decorator `@ragmon.trace`, and the checks of its arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FIELDS: Final = (
     "session",
     "tags",
 )
-"""What `extract` may find; `ragmon.record` takes the same names."""
+"""The fields `extract` may return; `ragmon.record` takes the same names."""
 _SITE: Final = "__ragmon__"
 
 
@@ -53,11 +53,11 @@ def trace(
     reduce: Callable[[list[Any]], Any] | None = None,
     id_from: str | None = None,
 ) -> Any:
-    """Trace a pipeline function; usable bare or with arguments.
+    """Trace a pipeline function; usable with or without arguments.
 
-    The function behaves as before: same result, same errors, same signature. A traced function called inside another
-    belongs to the outer call. A dict or list it returns may be changed by the caller at once, what lies inside it only
-    after the worker has looked at it (some milliseconds).
+    The function behaves as before: same result, same errors, same signature. A traced function called inside another is
+    part of the outer call. The caller may change a returned dict or list at once, but nested objects only after the
+    worker has read them (some milliseconds).
 
     Args:
         name: The pipeline's name; default: the configured one.
@@ -66,12 +66,12 @@ def trace(
             call's arguments; default: the parameter named question, query or q, else the first string.
         extract: Where the answer is: dotted paths into the result by field of `ragmon.record`, or a callable that
             gets the result and returns such fields; default: every known shape.
-        reduce: Makes a result of the list of items a stream gave; default: text joined, else the last item.
+        reduce: Makes a result of the list of items of a stream; default: text joined, else the last item.
         id_from: Dotted path from a document to its id; default: the configured one, else `id`, then metadata id,
             chunk_id, doc_id.
 
     Raises:
-        RagmonError: An argument cannot be meant, or what is decorated cannot be traced.
+        RagmonError: An argument is not valid, or the decorated object cannot be traced.
 
     Example:
         >>> import ragmon
@@ -132,18 +132,18 @@ def _wrap(function: Any, make: Callable[[Callable[..., Any]], TracedFunction]) -
 
 
 def traced_as(function: Any) -> TracedFunction | None:
-    """What the decorator of a function was told; None where it is not traced."""
-    found = getattr(function, _SITE, None)
-    return found if isinstance(found, TracedFunction) else None
+    """The decorator's arguments of a traced function; None if it is not traced."""
+    site = getattr(function, _SITE, None)
+    return site if isinstance(site, TracedFunction) else None
 
 
 def is_disabled() -> bool:
-    """Whether `RAGMON_DISABLED` switches ragmon off: then decorated functions are the functions themselves."""
+    """Whether `RAGMON_DISABLED` switches ragmon off: then decorators return the functions unchanged."""
     return os.environ.get(DISABLED, "").strip().lower() in ON
 
 
 def _check_parameter(site: TracedFunction) -> None:
-    """Refuse a `question=` that starts at no parameter: it would never find anything."""
+    """Reject a `question=` that does not start at a parameter: it would never find a value."""
     signature = site.signature
     if not isinstance(site.question, tuple) or signature is None:
         return
@@ -151,5 +151,5 @@ def _check_parameter(site: TracedFunction) -> None:
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     if site.question[0] not in parameters and not takes_any:
         name = getattr(site.function, "__qualname__", shorten(site.function))
-        wrong = f"question starts at {shorten(site.question[0])}, which is no parameter of {name}"
-        raise RagmonError(wrong, hint=nearest(str(site.question[0]), parameters))
+        message = f"question starts at {shorten(site.question[0])}, which is no parameter of {name}"
+        raise RagmonError(message, hint=nearest(str(site.question[0]), parameters))

@@ -1,4 +1,4 @@
-"""How a call ended: which stratum it belongs to, whether it is kept for that, and its way to the worker."""
+"""The outcome of a call: its stratum, whether it is kept for it, and its submission to the worker."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ragmon.core.log import warn_once, whereabouts
 CANCELLED: Final = "cancelled"
 ABANDONED: Final = "abandoned"
 CUT: Final = "cut"
-"""How calls end that neither return nor raise; the last one streamed more than is held."""
+"""Endings of calls that neither return nor raise; `cut` is a stream longer than the limit."""
 _CANCELLATIONS: Final = ("CancelledError", "Cancelled")
-"""What asyncio and trio raise in a task that is cancelled."""
+"""The exceptions of asyncio and trio in a cancelled task."""
 _SMALL: Final = 64
 _ENTRY: Final = 1024
-"""Bytes of what is neither text nor a list, and of a list's entry."""
+"""Estimated bytes of a value that is neither text nor a list, and of a list's entry."""
 
 
 def is_refusal(plan: Plan, result: Any) -> bool:
-    """Whether a look at the outside of a result shows the exact refusal token."""
+    """Whether a result is exactly a refusal token, by a cheap look at its type and a few fields."""
     kind = type(result)
     if kind is dict:
         text = result.get("claim")
@@ -50,7 +50,7 @@ def _stratum(plan: Plan, seconds: float, result: Any) -> str:
 def count_unsampled(
     site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float, result: Any
 ) -> None:
-    """Count a call that lost the draw and returned; it may be kept for how it ended."""
+    """Count an unsampled call that returned; it may be kept for its outcome."""
     stratum = _stratum(plan, seconds, result)
     next(plan.live[stratum])
     plan.timings[stratum].append(seconds)
@@ -58,7 +58,7 @@ def count_unsampled(
     if keep is not None and random() < keep:
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed = False
-        _hand_over(call, stratum, seconds, result)
+        _submit(call, stratum, seconds, result)
 
 
 def count_unsampled_error(
@@ -69,12 +69,12 @@ def count_unsampled_error(
     started: float | None,
     error: BaseException,
 ) -> None:
-    """Count a call that lost the draw and raised; it may be kept for that."""
-    with suppress(Exception):  # the application must see its own error, not one of counting it
-        _lost_error(site, plan, args, kwargs, started, error)
+    """Count an unsampled call that raised; it may be kept for its outcome."""
+    with suppress(Exception):  # the application must see its own error, not an error of ours
+        _count_unsampled_error(site, plan, args, kwargs, started, error)
 
 
-def _lost_error(
+def _count_unsampled_error(
     site: TracedFunction,
     plan: Plan,
     args: tuple[Any, ...],
@@ -82,7 +82,7 @@ def _lost_error(
     started: float | None,
     error: BaseException,
 ) -> None:
-    code, ending = _how(error)
+    code, ending = _classify_error(error)
     stratum = constants.REST if ending else "error"
     seconds = None if started is None else perf_counter() - started
     next(plan.live[stratum])
@@ -94,30 +94,30 @@ def _lost_error(
     if keep is not None and random() < keep:
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed, call.error = False, code
-        _hand_over(call, stratum, seconds, None)
+        _submit(call, stratum, seconds, None)
 
 
 def returned(call: Call, seconds: float, result: Any) -> None:
-    """Count a call that returned, and hand it over where it is kept."""
+    """Count a call that returned, and submit it if it is kept."""
     _finish(call, _stratum(call.plan, seconds, result), seconds, result)
 
 
 def streamed(call: Call, seconds: float) -> None:
-    """Count a call whose stream came to its end, and hand it over where it is kept."""
+    """Count a call whose stream ended, and submit it if it is kept."""
     items = call.items
-    told = items and call.site.reduce is None and len(items) < call.plan.longest
-    _finish(call, _stratum(call.plan, seconds, _joined(items) if told and items else None), seconds)
+    is_short = items and call.site.reduce is None and len(items) < call.plan.longest
+    _finish(call, _stratum(call.plan, seconds, _joined(items) if is_short and items else None), seconds)
 
 
 def _joined(items: list[Any]) -> str | None:
-    """The text of a stream; None where it streams something else."""
+    """The text of a stream; None if its items are not text."""
     return "".join(items) if all(type(item) is str for item in items) else None
 
 
 def raised(call: Call, seconds: float, error: BaseException) -> None:
-    """Count a call that raised: not the error is held, whose frames hold much, but its name."""
+    """Count a call that raised; only the exception's class name is kept, as its frames reference many objects."""
     with suppress(Exception):  # as above
-        code, ending = _how(error)
+        code, ending = _classify_error(error)
         if ending is not None:
             count_ended(call, seconds, ending)
             return
@@ -133,10 +133,10 @@ def count_ended(call: Call, seconds: float, ending: str) -> None:
     _finish(call, "rest", seconds)
 
 
-def _how(error: BaseException) -> tuple[str, str | None]:
-    """The name of an error, and what it stands for where it is none."""
+def _classify_error(error: BaseException) -> tuple[str, str | None]:
+    """The class name of an exception, and the ending if it is a cancellation and no error."""
     code = type(error).__name__
-    if isinstance(error, GeneratorExit):  # a coroutine that was closed
+    if isinstance(error, GeneratorExit):  # the coroutine was closed
         return code, ABANDONED
     return code, CANCELLED if code in _CANCELLATIONS else None
 
@@ -157,48 +157,48 @@ def _finish(call: Call, stratum: str, seconds: float, result: Any = None) -> Non
             if keep is None or random() >= keep:
                 call.forget()
                 return
-    _hand_over(call, stratum, seconds, result)
+    _submit(call, stratum, seconds, result)
 
 
-def _hand_over(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
+def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> None:
     call.ended = True
     call.stratum = stratum
     call.seconds = seconds
     call.ts = time()
     plan = call.plan
     try:
-        # The application may go on changing what it returned.
+        # The application may change the result after it has returned it.
         kind = type(result)
         call.result = result.copy() if kind is dict or kind is list else result
         call.weight = estimated_bytes((*result.values(), *call.args) if kind is dict else (result, *call.args))
-        for more in (call.kwargs, call.fields):
-            if more:
-                call.weight += estimated_bytes(more.values())
+        for values in (call.kwargs, call.fields):
+            if values:
+                call.weight += estimated_bytes(values.values())
         if call.items:
             call.weight += estimated_bytes(call.items)
         next(plan.kept[stratum] if call.probe is None else plan.tally.kept[constants.PROBE, stratum])
         if plan.of is not None:
             plan.of.submit(call)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the application must not see it
+    except Exception as error:  # noqa: BLE001 - the application must not see it
         warn_once(f"a captured call could not be handed over: {whereabouts(error)}")
 
 
 def estimated_bytes(parts: Iterable[Any]) -> int:
-    """Roughly how many bytes values keep alive: what can be seen from outside, without walking through them."""
+    """A rough estimate of the bytes that values keep alive, without walking through them."""
     size = 0
     for part in parts:
         kind = type(part)
         if kind is str or kind is bytes:
             size += len(part)
         elif kind is list and part:
-            size += len(part) * _of_entry(part[0])
+            size += len(part) * _entry_size(part[0])
         else:
             size += _SMALL
     return size
 
 
-def _of_entry(first: Any) -> int:
-    """The size of a list's first entry, which stands for all of them."""
+def _entry_size(first: Any) -> int:
+    """The size of a list's first entry, used for all its entries."""
     if type(first) is str:
         return len(first)
     size = _ENTRY
@@ -210,5 +210,5 @@ def _of_entry(first: Any) -> int:
 
 
 def shallow_copy(value: Any) -> Any:
-    """A value the application may go on changing: lists and dicts are copied, what lies in them is not."""
+    """A copy of a list or dict, which the application may change; its members are not copied."""
     return value.copy() if type(value) in (list, dict) else value

@@ -1,17 +1,18 @@
-"""How much of a record's text may leave the process.
+"""Redaction: which parts of a record may leave the process.
 
 | field | none | hash | redacted | full |
 |---|---|---|---|---|
-| q, claim, contexts | dropped | dropped | redacted | as it is |
-| citations of documents that were not retrieved, tags, error | redacted | redacted | redacted | as it is |
-| qid, session | as it is | as it is | redacted, or hashed where a key is given | as it is |
-| ids of documents, index and build, times, scores, the names of tags | as it is | as it is | as it is | as it is |
-| facts: lengths, decisions, measured scores | yes | yes | where redaction changed a text | no |
-| facts: hash of the question | with a key | yes | as the facts, with a key | no |
+| q, claim, contexts | dropped | dropped | redacted | unchanged |
+| citations of documents that were not retrieved, tags, error | redacted | redacted | redacted | unchanged |
+| qid, session | unchanged | unchanged | redacted, or hashed if there is a key | unchanged |
+| ids of documents, index and build, times, scores, the names of tags | unchanged | unchanged | unchanged | unchanged |
+| facts: lengths, decisions, measured scores | yes | yes | if redaction changed a text | no |
+| facts: hash of the question | with a key | yes | if redaction changed a text, with a key | no |
 | facts: hashes of claim and contexts | no | yes | no | no |
 
-A citation of something nobody retrieved is the model's own wording. Ids are the application's: one that is made of what
-users typed, as a session's may be, calls for `redacted`. A document's id is what gold is compared with, and stays.
+A citation of a document that was not retrieved is the model's own text. Ids belong to the application: if an id
+contains user input, as a session id may, choose `redacted`. A document's id is compared with gold, so it is never
+changed.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ from ragmon.metrics.grounding import DEFAULT_THRESHOLD, Groundedness
 Content = Literal["none", "hash", "redacted", "full"]
 Redactor = Callable[[str], str]
 WITHHELD: Final = "[withheld]"
-"""Stands for what a failed redactor would have had to clear."""
+"""Replaces text that a failed redactor should have redacted."""
 
 
 class _Treatment(NamedTuple):
-    """What becomes of the parts of a record; a part for which there is None is dropped.
+    """The functions applied to the parts of a record; a part is dropped if its function is None or returns None.
 
     Attributes:
-        text: Of q, claim and contexts.
-        label: Of tags, the error and citations of what was not retrieved.
-        name: Of qid and session.
+        text: For q, claim and contexts.
+        label: For tags, the error and citations of documents that were not retrieved.
+        name: For qid and session.
     """
 
     text: Callable[[str], str] | None
@@ -63,28 +64,28 @@ _WITHHOLD: Final = _Treatment(text=None, label=lambda _: None, name=lambda _: No
 
 
 class _NoTextError(TypeError):
-    """A redactor returned something else; says which one, and quotes nothing."""
+    """A redactor returned no string; the message names the redactor and quotes no text."""
 
 
 @dataclass(frozen=True)
 class Redaction:
-    """What of one pipeline's records may leave the process (the module's table).
+    """The redaction policy of one pipeline (see the module's table).
 
-    Where a redactor fails, the record goes without text, tags, qid and session, and is counted: `failed`.
+    If a redactor fails, the record is sent without text, tags, qid and session, and counted in `failed`.
 
     Args:
-        content: Of user traffic.
-        probe_content: Of probes; gold questions are not user data.
-        gold: The gold sets, if the application has them: without text a record names its item, and the facts say
-            whether the claim contains its gold claim.
-        facts: The refusal rule.
-        grounded_threshold: From which groundedness an answer counts as grounded.
+        content: Policy of user traffic.
+        probe_content: Policy of probes; gold questions are not user data.
+        gold: The gold sets, if the application has them: then a record without text names its gold item, and its facts
+            say whether the claim contains the gold claim.
+        facts: The fact reader, with the refusal rule.
+        grounded_threshold: Groundedness from which an answer counts as grounded.
         measured: The metrics that read text.
-        key: The secret of keyed hashes, shared by replicas and monitor.
-        redactors: The application's own, applied after the built-in patterns.
+        key: The secret key of hashes, shared by replicas and monitor.
+        redactors: The application's own redactors, applied after the built-in detectors.
 
     Raises:
-        RagmonError: `hash` without a key, or a key that is too short.
+        RagmonError: `hash` has no key, or the key is too short.
     """
 
     content: Content = "none"
@@ -110,117 +111,117 @@ class Redaction:
         return count_value(self._failed)
 
     def __call__(self, record: Record) -> Record:
-        """The record without what the policy keeps back."""
+        """The record without the parts that the policy removes."""
         content = self._content(record)
         if content == "full":
             return record
         item = self.gold.match(record)
         try:
-            shown = _treated(record, item, self._treatment(content))
-        except BaseException as error:  # noqa: BLE001 - some of them are written in Rust, whose panics are no Exception
-            self._count(record, error)
-            content, shown = "none", _treated(record, item, _WITHHOLD)
+            redacted = _apply(record, item, self._treatment(content))
+        except BaseException as error:  # noqa: BLE001 - a redactor written in Rust may panic, which is no Exception
+            self._count_failure(record, error)
+            content, redacted = "none", _apply(record, item, _WITHHOLD)
         if item is not None and record.qid != item.qid:
-            shown.matched = self.gold.how(record)
-        changed = _changed(record, shown) if content == "redacted" else None
+            redacted.matched = self.gold.how(record)
+        changed = _changed_texts(record, redacted) if content == "redacted" else None
         if changed == []:
-            return shown
+            return redacted
         measures = self._measures(record, item)
-        told = self._facts(record, item, measures, hashed=content == "hash")
-        told.redacted = changed
-        return msgspec.structs.replace(shown, facts=told, measures=measures or None)
+        facts = self._facts(record, item, measures, hashed=content == "hash")
+        facts.redacted = changed
+        return msgspec.structs.replace(redacted, facts=facts, measures=measures or None)
 
     def cleared(self, record: Record) -> Record:
-        """The record as judges see it: redacted where it will leave so, or without text where that fails; else all.
+        """The record for judges: redacted if the policy is `redacted`, or without text if that fails; else complete.
 
-        What fails is counted when the record itself leaves.
+        A failure is not counted here; it is counted when the record itself is sent.
         """
         if self._content(record) != "redacted":
             return record
         item = self.gold.match(record)
         try:
-            return _treated(record, item, self._treatment("redacted"))
+            return _apply(record, item, self._treatment("redacted"))
         except BaseException:  # noqa: BLE001 - as above
-            return _treated(record, item, _WITHHOLD)
+            return _apply(record, item, _WITHHOLD)
 
     def _content(self, record: Record) -> Content:
         return self.probe_content if record.source == constants.PROBE else self.content
 
     def _treatment(self, content: Content) -> _Treatment:
         if content == "redacted":
-            return _Treatment(text=self._clear, label=self._clear, name=self._alias)
-        return _Treatment(text=None, label=self._clear, name=lambda name: name)
+            return _Treatment(text=self._redact_text, label=self._redact_text, name=self._redact_name)
+        return _Treatment(text=None, label=self._redact_text, name=lambda name: name)
 
-    def _clear(self, text: str) -> str:
-        """A text without personal data, as far as patterns and the application's redactors know it."""
+    def _redact_text(self, text: str) -> str:
+        """A text without the personal data that the detectors and the application's redactors find."""
         text = redact(text)
         for redactor in self.redactors:
-            found: object = redactor(text)
-            if not isinstance(found, str):
-                named = getattr(redactor, "__qualname__", type(redactor).__name__)
-                raise _NoTextError(f"{named} returned {type(found).__name__} instead of str")
-            text = found.encode("utf-8", "replace").decode()  # half a surrogate pair and a subclass cannot be written
+            redacted: object = redactor(text)
+            if not isinstance(redacted, str):
+                redactor_name = getattr(redactor, "__qualname__", type(redactor).__name__)
+                raise _NoTextError(f"{redactor_name} returned {type(redacted).__name__} instead of str")
+            text = redacted.encode("utf-8", "replace").decode()  # a lone surrogate and a str subclass cannot be encoded
         return text
 
-    def _alias(self, name: str) -> str:
-        """A name that tells no more than whether two are the same, in place of one that holds personal data."""
-        cleared = self._clear(name)
+    def _redact_name(self, name: str) -> str:
+        """A keyed hash of a name that contains personal data, so that equal names stay equal; other names unchanged."""
+        cleared = self._redact_text(name)
         return cleared if cleared == name or self.key is None else keyed_hash(self.key, name)
 
-    def _count(self, record: Record, error: BaseException) -> None:
+    def _count_failure(self, record: Record, error: BaseException) -> None:
         next(self._failed)
         reason = str(error) if isinstance(error, _NoTextError) else whereabouts(error)
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         warn_once(f"redaction for {pipeline} failed, and such records go without text: {reason}")
 
     def _measures(self, record: Record, item: GoldItem | None) -> dict[str, float]:
-        """The scores that need the text; one that was measured already stands."""
-        found = dict(record.measures or {})
+        """The scores of metrics that need the text; existing scores stay."""
+        scores = dict(record.measures or {})
         for metric in self.measured:
-            score = None if metric.key in found else metric.measure(record, item)
+            score = None if metric.key in scores else metric.measure(record, item)
             if score is not None and math.isfinite(score):
-                found[metric.key] = score
-        return found
+                scores[metric.key] = score
+        return scores
 
     def _facts(
         self, record: Record, item: GoldItem | None, measures: Mapping[str, float], *, hashed: bool
     ) -> TextFacts:
-        """What is to be known of the text where the text is not; what was decided before stands."""
-        claim, told = _claim(record), record.facts
-        told = self._decisions(record, item, measures) if claim is not None or told is None else told
-        return msgspec.structs.replace(told, **_sizes(record), **self._hashes(record, hashed=hashed))
+        """The facts that replace the text; decisions that came with the record stay."""
+        claim, facts = _claim(record), record.facts
+        facts = self._decisions(record, item, measures) if claim is not None or facts is None else facts
+        return msgspec.structs.replace(facts, **_sizes(record), **self._hashes(record, hashed=hashed))
 
     def _decisions(self, record: Record, item: GoldItem | None, measures: Mapping[str, float]) -> TextFacts:
-        """What the claim says, as the reader would read it."""
+        """The decisions about the claim, as the fact reader makes them."""
         flags = self.facts.read(record, item)[0]
-        score, before = measures.get(Groundedness.name), record.facts
-        told = TextFacts(grounded=before.grounded if before is not None else None)
+        score, earlier_facts = measures.get(Groundedness.name), record.facts
+        facts = TextFacts(grounded=earlier_facts.grounded if earlier_facts is not None else None)
         if score is not None:
-            told.grounded = score >= self.grounded_threshold
+            facts.grounded = score >= self.grounded_threshold
         if not flags & (bits.ERROR | bits.OUTCOME_UNKNOWN):
-            told.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
+            facts.answered = bool(flags & (bits.SHIPPED | bits.REFUSED))
         if flags & bits.TEXT:
-            told.refused = bool(flags & bits.REFUSED)
-            told.refusal_like = bool(flags & bits.REFUSAL_LIKE)
+            facts.refused = bool(flags & bits.REFUSED)
+            facts.refusal_like = bool(flags & bits.REFUSAL_LIKE)
         if item is not None and flags & bits.CLAIM_KNOWN:
-            told.gold_version = item.set_version
-            unfound = None if flags & bits.CLAIM_CUT else False
-            told.contains_claim = True if flags & bits.CONTAINS_CLAIM else unfound
-            told.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else unfound
-        cuts = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
-        told.cut = [text for text, cut in cuts.items() if flags & cut] or None
-        return told
+            facts.gold_version = item.set_version
+            if_missing = None if flags & bits.CLAIM_CUT else False
+            facts.contains_claim = True if flags & bits.CONTAINS_CLAIM else if_missing
+            facts.contains_gold_claim = True if flags & bits.CONTAINS_GOLD_CLAIM else if_missing
+        cut_flags = {"claim": bits.CLAIM_CUT, "contexts": bits.CONTEXTS_CUT}
+        facts.cut = [text for text, cut in cut_flags.items() if flags & cut] or None
+        return facts
 
     def _hashes(self, record: Record, *, hashed: bool) -> dict[str, str | list[str]]:
-        """What equal texts have in common, as far as a key is given and they are asked for."""
-        claim, found = _claim(record), dict[str, str | list[str]]()
+        """Keyed hashes of the texts, as far as there is a key and the policy asks for them."""
+        claim, hashes = _claim(record), dict[str, str | list[str]]()
         if self.key is not None and record.q is not None:
-            found["question_hash"] = keyed_hash(self.key, normalise_question(record.q))
+            hashes["question_hash"] = keyed_hash(self.key, normalise_question(record.q))
         if self.key is not None and hashed and claim is not None:
-            found["claim_hash"] = keyed_hash(self.key, claim)
+            hashes["claim_hash"] = keyed_hash(self.key, claim)
         if self.key is not None and hashed and record.contexts is not None:
-            found["context_hashes"] = [keyed_hash(self.key, context) for context in record.contexts]
-        return found
+            hashes["context_hashes"] = [keyed_hash(self.key, context) for context in record.contexts]
+        return hashes
 
 
 def _claim(record: Record) -> str | None:
@@ -228,59 +229,65 @@ def _claim(record: Record) -> str | None:
 
 
 def _sizes(record: Record) -> dict[str, int]:
-    """How long the texts are, those that were captured."""
+    """The lengths of the captured texts."""
     claim, contexts = _claim(record), record.contexts
-    found = {} if record.q is None else {"question_chars": len(record.q)}
+    sizes = {} if record.q is None else {"question_chars": len(record.q)}
     if claim is not None:
-        found["claim_chars"] = len(claim)
+        sizes["claim_chars"] = len(claim)
     if contexts is not None:
-        found |= {"contexts": len(contexts), "context_chars": sum(map(len, contexts))}
-    return found
+        sizes |= {"contexts": len(contexts), "context_chars": sum(map(len, contexts))}
+    return sizes
 
 
-def _changed(record: Record, shown: Record) -> list[str]:
-    """The texts that are not what they were."""
+def _changed_texts(record: Record, redacted: Record) -> list[str]:
+    """The names of the texts that redaction changed."""
     texts = {
-        "q": (record.q, shown.q),
-        "claim": (_claim(record), _claim(shown)),
-        "contexts": (record.contexts, shown.contexts),
+        "q": (record.q, redacted.q),
+        "claim": (_claim(record), _claim(redacted)),
+        "contexts": (record.contexts, redacted.contexts),
     }
     return [name for name, (before, after) in texts.items() if before != after]
 
 
-def _treated(record: Record, item: GoldItem | None, how: _Treatment) -> Record:
-    """A record after treatment; its facts are those it came with.
+def _apply(record: Record, item: GoldItem | None, treatment: _Treatment) -> Record:
+    """A record after treatment; its facts are unchanged.
 
     Raises:
-        BaseException: Whatever a redactor raises.
+        BaseException: A redactor raised it.
     """
     answer, contexts, q = record.answer_json, record.contexts, record.q
     if answer is not None:
-        claim = None if answer.claim is None or how.text is None else how.text(answer.claim)
-        answer = Answer(claim=claim, citations=_citations(record, item, how))
+        claim = None if answer.claim is None or treatment.text is None else treatment.text(answer.claim)
+        answer = Answer(claim=claim, citations=_citations(record, item, treatment))
     return msgspec.structs.replace(
         record,
-        # The question may be all that tells which gold item was asked.
-        qid=item.qid if item is not None else None if record.qid is None else how.name(record.qid),
-        q=None if q is None or how.text is None else how.text(q),
-        contexts=None if contexts is None or how.text is None else [how.text(context) for context in contexts],
+        # Without the question's text, the qid must identify the gold item.
+        qid=item.qid if item is not None else None if record.qid is None else treatment.name(record.qid),
+        q=None if q is None or treatment.text is None else treatment.text(q),
+        contexts=None
+        if contexts is None or treatment.text is None
+        else [treatment.text(context) for context in contexts],
         answer_json=answer,
-        error=(how.label(record.error) or WITHHELD) if record.error else record.error,
-        session=None if record.session is None else how.name(record.session),
-        tags=_tags(record.tags, how),
+        error=(treatment.label(record.error) or WITHHELD) if record.error else record.error,
+        session=None if record.session is None else treatment.name(record.session),
+        tags=_tags(record.tags, treatment),
     )
 
 
-def _citations(record: Record, item: GoldItem | None, how: _Treatment) -> list[str] | None:
-    """The citations; what names no document of this request is text like any other."""
-    cited = record.answer_json.citations if record.answer_json is not None else None
-    if cited is None:
+def _citations(record: Record, item: GoldItem | None, treatment: _Treatment) -> list[str] | None:
+    """The citations; one that is no id of a document of this request is treated as text."""
+    citations = record.answer_json.citations if record.answer_json is not None else None
+    if citations is None:
         return None
-    known = {*(record.retrieved_ids or ()), *(record.candidate_ids or ()), *(item.ids if item is not None else ())}
-    return [name if name in known or not name else how.label(name) or WITHHELD for name in cited]
+    document_ids = {
+        *(record.retrieved_ids or ()),
+        *(record.candidate_ids or ()),
+        *(item.ids if item is not None else ()),
+    }
+    return [name if name in document_ids or not name else treatment.label(name) or WITHHELD for name in citations]
 
 
-def _tags(tags: Mapping[str, str] | None, how: _Treatment) -> dict[str, str] | None:
+def _tags(tags: Mapping[str, str] | None, treatment: _Treatment) -> dict[str, str] | None:
     if tags is None:
         return None
-    return {name: tag for name, found in tags.items() if (tag := how.label(found)) is not None}
+    return {name: tag for name, text in tags.items() if (tag := treatment.label(text)) is not None}

@@ -1,6 +1,7 @@
-"""What `ragmon.install` sets up and every decorated function reads: one runtime for the process, or none.
+"""The runtime of this process, its sampling plans and call counters, and the start of calls that need a lookup.
 
-How a call begins that is not plainly one of its own without a parent.
+`ragmon.install` sets one runtime for the process; every decorated function reads it. A call with a parent span, a probe
+or an outer call starts in `start_call`; all others start in the wrapper itself.
 """
 
 from __future__ import annotations
@@ -23,27 +24,28 @@ from ragmon.capture.call import ProbeContext, UnsampledCall, active, here, rando
 from ragmon.capture.parent import Parent, active_span, probe_question
 
 CODES: Final = 32
-"""Kinds of errors of a pipeline that are counted by name; all others are counted together."""
+"""Error types of a pipeline that are counted by name; all others are counted together."""
 WAITING: Final = 65_536
-"""Latencies of a stratum that wait to be counted; while nobody counts them, the oldest go first."""
-_PADDING: Final = 8
-"""Spaces and the like that may surround a refusal token."""
+"""Latencies of a stratum that wait to be counted; if the worker does not read them, the oldest are dropped."""
+_MAX_WHITESPACE: Final = 8
+"""Whitespace that may surround a refusal token, in characters."""
 
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """What is configured for one pipeline.
+    """The capture settings of one pipeline.
 
     Args:
         rate: Share of all calls that are kept.
         keep: Rates at which calls are kept for their outcome, by stratum.
-        refusals: Folded refusal tokens, to tell a refusal by a cheap look.
+        refusals: Casefolded refusal tokens, to detect a refusal by a cheap comparison.
         slow_above: Seconds above which a call counts as slow; None where nothing is slow.
-        time_all: Time all calls, not the kept ones alone.
-        detail: What is said inside a call survives where the call is kept for its outcome.
-        parent: Whether calls under a parent the application's tracer did not sample are kept (`ignore`) or not.
+        time_all: Time all calls, not only kept ones.
+        detail: Keep `record` and `stage` data of a call that may be kept for its outcome.
+        parent: Whether calls are kept when the application's tracer did not sample their parent (`ignore`) or not
+            (`respect`).
         id_from: Path from a document to its id.
-        probe_key: What proves that a request is a probe sent from elsewhere; None believes nobody.
+        probe_key: The key that authenticates probes of an external prober; None accepts none.
     """
 
     rate: float = 1.0
@@ -58,14 +60,14 @@ class CaptureSettings:
 
 
 class CallCounters:
-    """All calls of one pipeline, kept or not.
+    """Counters of all calls of one pipeline, kept or not.
 
     Attributes:
         live: User calls by stratum.
         probes: Calls that asked a gold question, by stratum.
-        kept: Those of either kind that were kept, by source and stratum.
-        latencies: Seconds of calls that nobody has counted yet, by source and stratum.
-        errors: User calls that raised, by the name of what they raised.
+        kept: Kept calls, by source and stratum.
+        latencies: Seconds of calls that are not in a histogram yet, by source and stratum.
+        errors: User calls that raised, by the class name of the exception.
     """
 
     def __init__(self) -> None:
@@ -85,20 +87,20 @@ class CallCounters:
 
 
 class Plan:
-    """What holds for one decorated function under one runtime: looked up once, read by every call.
+    """The sampling plan of one decorated function under one runtime; computed once, read on every call.
 
     Attributes:
         threshold: The smallest draw that is kept.
-        p_lost: The probability to lose the draw.
-        won: The odds of a call that won the draw, without a parent.
-        lost: The odds of one that lost it.
-        peeks: Look at results and times to tell refusals and slow calls.
+        p_lost: The probability that the audit draw does not sample a call.
+        won: The sampling decision of a sampled call without a parent.
+        lost: The sampling decision of an unsampled one.
+        peeks: Look at results and durations to detect refusals and slow calls.
         times: Read the clock for every call.
-        blind: Nobody looks at results: all that return are alike.
+        blind: Results are not looked at: all calls that return count as one stratum.
         on: A runtime is installed.
-        probe_key: As told.
-        remembers: Calls that lost the draw are remembered: for what is said inside, or as threads cannot be marked.
-        watch: Tells cheaply whether a call may have a parent; None while there can be none.
+        probe_key: As in the settings.
+        remembers: Unsampled calls get a call object too: to keep their details, or because greenlets share a thread.
+        watch: Cheap check whether a call may have a parent; None while it cannot.
     """
 
     __slots__ = (
@@ -143,7 +145,7 @@ class Plan:
         self.times = terms.time_all or self.peeks
         self.blind = not self.peeks
         self.refusals = terms.refusals
-        self.longest = max(map(len, terms.refusals), default=0) + _PADDING
+        self.longest = max(map(len, terms.refusals), default=0) + _MAX_WHITESPACE
         self.slow_above = float("inf") if terms.slow_above is None else terms.slow_above
         self.detail = terms.detail and bool(self.keep)
         self.refresh()
@@ -159,7 +161,7 @@ class Plan:
         self.time_rest = self.timings[constants.REST].append
 
     def refresh(self) -> None:
-        """Notice what the application has begun to use: OpenTelemetry's spans, and greenlets, which share threads."""
+        """Detect what the application has begun to use: OpenTelemetry's spans, and greenlets, which share threads."""
         self.watch: Callable[[], Mapping[str, Any]] | None = watcher()
         self.remembers = self.detail or "greenlet" in sys.modules
 
@@ -168,15 +170,15 @@ class Runtime:
     """The installed capture.
 
     Attributes:
-        submit: As given.
-        claim: Told the span a call begins in, where spans are gathered as well.
+        submit: The callable given as `submit`.
+        claim: Called with the span a call begins in; set while spans are collected as well.
 
     Args:
         submit: Hands a finished call to the worker; never blocks, never raises.
-        pipeline: Name of pipelines that have none of their own.
-        terms: What is configured for a pipeline, by its name.
-        keep_all: Every call is kept, whatever rates say.
-        awaken: Called before the first call of a function, to start in a forked child what a fork stops.
+        pipeline: Name of pipelines without a name of their own.
+        terms: Returns the settings of a pipeline, by its name.
+        keep_all: Keep every call, ignoring the rates.
+        awaken: Called before the first call of a function, to restart in a forked child the threads a fork stops.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class Runtime:
         self.tallies: dict[str, CallCounters] = {}
 
     def plan(self, site: TracedFunction) -> Plan:
-        """What holds for a decorated function; its own sample rate goes before the configured one."""
+        """The sampling plan of a decorated function; its own sample rate overrides the configured one."""
         pipeline = self._pipeline if site.name is None else site.name
         terms = self._terms(pipeline)
         rate = 1.0 if self._keep_all else terms.rate if site.sample is None else site.sample
@@ -209,12 +211,12 @@ class Runtime:
         try:
             if self._awaken is not None:
                 self._awaken()
-        except Exception as error:  # noqa: BLE001 - a process out of threads goes on without this one
+        except Exception as error:  # noqa: BLE001 - the process may be out of threads, and must go on
             warn_once(f"capture could not be started: {whereabouts(error)}")
         return plan
 
     def reset_after_fork(self) -> Runtime:
-        """The runtime of a forked child: the same terms, nothing counted; what still runs is its parent's to report."""
+        """The runtime of a forked child: the same settings, no counts; the parent reports the calls that still run."""
         child = Runtime(
             self.submit, awaken=self._awaken, pipeline=self._pipeline, terms=self._terms, keep_all=self._keep_all
         )
@@ -223,60 +225,60 @@ class Runtime:
         return child
 
     def refresh(self) -> None:
-        """Notice what the application has begun to use; called now and then, off the request path."""
+        """Detect what the application has begun to use; called periodically, off the request path."""
         for plan in list(self._plans.values()):
             plan.refresh()
 
     def totals(self) -> dict[tuple[str, str, str], int]:
-        """All calls so far by pipeline, source and stratum; of rare ones only what there was."""
-        found = {}
-        for pipeline, tally in list(self.tallies.items()):
+        """Counts of all calls so far by pipeline, source and stratum; rare strata only where there were calls."""
+        totals = {}
+        for pipeline, counters in list(self.tallies.items()):
             for stratum in constants.CALL_STRATA:
-                calls = count_value(tally.live[stratum])
+                calls = count_value(counters.live[stratum])
                 if calls or stratum in constants.STRATA:
-                    found[pipeline, constants.LIVE, stratum] = calls
-                if probes := count_value(tally.probes[stratum]):
-                    found[pipeline, constants.PROBE, stratum] = probes
-        return found
+                    totals[pipeline, constants.LIVE, stratum] = calls
+                if probes := count_value(counters.probes[stratum]):
+                    totals[pipeline, constants.PROBE, stratum] = probes
+        return totals
 
     def errors(self) -> dict[tuple[str, str], int]:
-        """User calls that raised, by pipeline and the name of what they raised."""
+        """User calls that raised, by pipeline and class name of the exception."""
         return {
             (pipeline, code): count_value(counter)
-            for pipeline, tally in list(self.tallies.items())
-            for code, counter in list(tally.errors.items())
+            for pipeline, counters in list(self.tallies.items())
+            for code, counter in list(counters.errors.items())
         }
 
 
 def _leave_to_parent(_call: Call) -> None:
-    """A call that a fork cut in two ends in the parent."""
+    """Ignore a call that was running during the fork: the parent counts it."""
 
 
 NOWHERE: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
-"""The plan of every function while nothing is installed."""
+"""The plan of every function while no runtime is installed."""
 
 current: Runtime | None = None
-"""The runtime of this process; None where `ragmon.install` was not called."""
-_awaited = True
+"""The runtime of this process; None if `ragmon.install` was not called."""
+_warn_if_missing = True
 _orphans = count()
 
 
 def install_runtime(runtime: Runtime | None) -> Runtime | None:
-    """Make a runtime the process's own; returns the one it replaces."""
+    """Set the runtime of the process; returns the previous one."""
     global current  # one process has one capture, and decorated functions must find it without a lookup
     expect_none()
-    before, current = current, runtime
-    return before
+    previous, current = current, runtime
+    return previous
 
 
 def expect_none() -> None:
-    """Say nothing where no runtime is installed: that is how it should be."""
-    global _awaited  # noqa: PLW0603 - as above
-    _awaited = False
+    """Do not warn when no runtime is installed: it was not installed on purpose."""
+    global _warn_if_missing  # noqa: PLW0603 - as above
+    _warn_if_missing = False
 
 
 def prepare(site: TracedFunction) -> Plan:
-    """The plan of a function under the runtime that is installed now."""
+    """Compute and cache the plan of a function under the runtime installed now."""
     if current is None:
         _not_installed()
     site.plan = NOWHERE if current is None else current.plan(site)
@@ -284,13 +286,13 @@ def prepare(site: TracedFunction) -> Plan:
 
 
 def _not_installed() -> None:
-    """Warn once that nothing is monitored, unless that is how it should be."""
-    if _awaited:
+    """Warn once that nothing is monitored, unless that is intended."""
+    if _warn_if_missing:
         warn_once("ragmon.install() was not called: functions under @ragmon.trace run as they are, unmonitored")
 
 
 def current_call(what: str) -> Call | None:
-    """The kept call that runs here; what is said where none runs, kept or not, is counted and warned of once."""
+    """The running call, if it is kept; a use outside any traced call is counted and warned about once."""
     call = running_call()
     if call is None:
         if current is None:
@@ -302,28 +304,30 @@ def current_call(what: str) -> Call | None:
 
 
 def outside_calls() -> int:
-    """How much was said outside a traced call."""
+    """How often `record` and the like were used outside a traced call."""
     return count_value(_orphans)
 
 
 _PROBE = SamplingDecision(audit=True, p_audit=1.0)
-_REFUSED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
-"""The odds of a call whose parent was not sampled, where that is respected."""
+_PARENT_UNSAMPLED = SamplingDecision(audit=False, p_audit=0.0, p_parent=0.0)
+"""The sampling decision of a call whose parent was not sampled, where that is respected."""
 
 
 def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-    """The call that begins; None where it is no call of its own, or nothing is monitored."""
-    outer = active.get()
-    if plan.of is None or here.lane.busy or (isinstance(outer, Call | UnsampledCall) and not outer.ended):
+    """Start a call; None if it is part of an outer call, or nothing is monitored."""
+    outer_call = active.get()
+    if plan.of is None or here.lane.busy or (isinstance(outer_call, Call | UnsampledCall) and not outer_call.ended):
         return None
-    parent = _parent() if plan.watch is not None and plan.watch() else None
+    parent = _parent_span() if plan.watch is not None and plan.watch() else None
     if parent is not None and plan.of.claim is not None:
         plan.of.claim(parent.span_id)
-    probe = outer.qid if isinstance(outer, ProbeContext) and not outer.ended else _asked(plan, parent)
+    probe = (
+        outer_call.qid if isinstance(outer_call, ProbeContext) and not outer_call.ended else _probe_qid(plan, parent)
+    )
     if probe is not None:
         odds = _PROBE
     elif parent is not None:
-        odds = parent.odds(plan.won.p_audit, plan.threshold, respected=plan.respected) or _REFUSED
+        odds = parent.odds(plan.won.p_audit, plan.threshold, respected=plan.respected) or _PARENT_UNSAMPLED
     else:
         odds = plan.lost if random() < plan.p_lost else plan.won
     call = Call(site, plan, args, kwargs, odds)
@@ -333,8 +337,8 @@ def start_call(site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: 
     return call
 
 
-def _asked(plan: Plan, parent: Parent | None) -> str | None:
-    """The gold question that a prober elsewhere asks; None where nobody has proved that one does."""
+def _probe_qid(plan: Plan, parent: Parent | None) -> str | None:
+    """The gold question an external prober asks; None unless its token is valid."""
     if parent is None or plan.probe_key is None:
         return None
     try:
@@ -344,8 +348,8 @@ def _asked(plan: Plan, parent: Parent | None) -> str | None:
         return None
 
 
-def _parent() -> Parent | None:
-    """The span the call runs in; None where there is none, or what is there is no span after all."""
+def _parent_span() -> Parent | None:
+    """The span the call runs in; None if there is none, or it cannot be read."""
     try:
         return active_span()
     except Exception as error:  # noqa: BLE001 - whatever the application has put there

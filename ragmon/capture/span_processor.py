@@ -1,8 +1,8 @@
-"""`RagmonSpanProcessor`: whole requests from the spans of an application's own tracer.
+"""`RagmonSpanProcessor`: whole requests, assembled from the spans of an application's own tracer.
 
-It stands in the application's TracerProvider beside whatever exports there, and sees what the application's sampler
-lets through; with OpenTelemetry's `AlwaysRecordSampler` that is everything. On the application's threads it compares
-and remembers; a thread of its own does the rest.
+It is registered in the application's TracerProvider beside the application's exporters, and sees the spans that the
+application's sampler lets through; with OpenTelemetry's `AlwaysRecordSampler` it sees all spans. On the application's
+threads it only buffers spans; its own thread does the rest.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from ragmon.core.paths import parse
 from ragmon.core.semconv import RAGMON_INTERNAL
 
 OPEN: Final = 10_000
-"""Spans inside decorated calls that may be open at once."""
+"""Largest number of open spans inside decorated calls."""
 DRAIN: Final = 5.0
-"""Seconds the shutdown waits for records on their way."""
+"""Seconds the shutdown waits for pending records."""
 _SUPPRESSED: Final = getattr(otel, "_SUPPRESS_INSTRUMENTATION_KEY", "suppress_instrumentation")
 
 
 class RagmonSpanProcessor(SpanProcessor):
-    """Gathers spans into requests.
+    """Assembles spans into requests.
 
-    Spans below a call under `@ragmon.trace` belong to that call, and fill what it does not know. Spans without one make
-    a request by themselves, kept by the draw its trace id is. Spans of ragmon's own work are never traffic.
+    Spans below a call under `@ragmon.trace` belong to that call and fill missing fields of its record. Other spans make
+    a request of their own, sampled by the randomness of its trace id. Spans of ragmon's own work never count as
+    traffic.
 
     Args:
-        sink: Where records go.
-        rate: Share of requests that are kept, by the draw their trace id is.
-        keep: Rates at which others are kept for their outcome, by stratum: `error`, `refusal`, `slow`.
+        sink: The exporter of the records.
+        rate: Share of requests that are kept, by the randomness of their trace id.
+        keep: Rates at which other requests are kept for their outcome, by stratum: `error`, `refusal`, `slow`.
         slow_above: Seconds above which a request counts as slow.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        pipeline: The pipeline's name; None takes the workflow's name, then the service's.
         id_from: Dotted path from a document to its id.
-        limits: How long and how much is waited for.
-        requests: What becomes of requests, in place of all of these; `ragmon.install(provider=...)` brings its own.
+        limits: Limits of time and number of the span buffer.
+        requests: The assembler to use, in place of all these settings; `ragmon.install(provider=...)` passes its own.
 
     Raises:
-        RagmonError: `id_from` is no path.
+        RagmonError: `id_from` is not a valid path.
 
     Example:
         >>> from opentelemetry.sdk.trace import TracerProvider
@@ -77,87 +78,87 @@ class RagmonSpanProcessor(SpanProcessor):
         requests: RequestAssembler | None = None,
     ) -> None:
         self._worker: Worker | None = None
-        self._sink = Tee() if sink is None else sink
+        self._exporter = Tee() if sink is None else sink
         if requests is None:
             path = None if id_from is None else parse(id_from, "id_from")
-            asked = SpanSettings(
+            settings = SpanSettings(
                 rate, keep or {}, slow_above, pipeline=pipeline, id_from=path, limits=limits or BufferLimits()
             )
-            self._worker = Worker(to_record, self._sink, every=self._sweep)
-            requests = RequestAssembler(self._worker, asked)
+            self._worker = Worker(to_record, self._exporter, every=self._sweep)
+            requests = RequestAssembler(self._worker, settings)
         self._requests = requests
         self._calls: dict[int, Call] = {}
-        self._apart: set[int] = set()
-        self._on = True
+        self._internal: set[int] = set()
+        self._enabled = True
         if self._worker is not None:
             self._worker.start()
-            again = weakref.WeakMethod(self._reset_after_fork)
-            os.register_at_fork(after_in_child=lambda: (method := again()) and method())
+            reset = weakref.WeakMethod(self._reset_after_fork)
+            os.register_at_fork(after_in_child=lambda: (method := reset()) and method())
 
     def _reset_after_fork(self) -> None:
         self._calls.clear()
         self._requests.reset_after_fork()
         if self._worker is not None:
-            self._worker.reset_after_fork(self._sink)
+            self._worker.reset_after_fork(self._exporter)
             self._worker.start()
 
-    def _sweep(self, asked: bool) -> None:
-        self._requests.sweep(asked)
+    def _sweep(self, flushing: bool) -> None:
+        self._requests.sweep(flushing)
 
     def on_start(self, span: Span, parent_context: otel.Context | None = None) -> None:
         """A span began; called on the application's thread."""
         try:
-            if self._on:
+            if self._enabled:
                 self._begin(span, parent_context)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the application must not see it
+        except Exception as error:  # noqa: BLE001 - the application must not see it
             warn_once(f"a span could not be followed: {whereabouts(error)}")
 
     def _begin(self, span: Span, parent_context: otel.Context | None) -> None:
-        own, parent = span.context, span.parent
-        if own is None or otel.get_value(_SUPPRESSED, parent_context):
+        context, parent = span.context, span.parent
+        if context is None or otel.get_value(_SUPPRESSED, parent_context):
             return
-        above = None if parent is None or parent.is_remote else parent.span_id
-        if above in self._apart or (span.attributes or {}).get(RAGMON_INTERNAL):
-            self._apart.add(own.span_id)
+        local_parent_id = None if parent is None or parent.is_remote else parent.span_id
+        if local_parent_id in self._internal or (span.attributes or {}).get(RAGMON_INTERNAL):
+            self._internal.add(context.span_id)
             return
-        gathering, call = self._requests.gathering, running_call()
+        buffer, call = self._requests.gathering, running_call()
         if isinstance(call, Call):
             call.open += 1
-            self._calls[own.span_id] = call
-            if len(self._calls) > OPEN:  # spans nobody ends must not hold calls for ever
+            self._calls[context.span_id] = call
+            if len(self._calls) > OPEN:  # spans that never end must not keep calls forever
                 self._calls.pop(next(iter(self._calls)), None)
-        elif call is None and trace_randomness(own) >= self._requests.lowest:
-            if above is None:
+        elif call is None and trace_randomness(context) >= self._requests.lowest:
+            if local_parent_id is None:
                 self._requests.awaken()
-                gathering.begin_request(own.trace_id, own.span_id)
-            elif not gathering.begin(own.span_id, above):
-                gathering.dropped[ORPHAN] += 1
+                buffer.begin_request(context.trace_id, context.span_id)
+            elif not buffer.begin(context.span_id, local_parent_id):
+                buffer.dropped[ORPHAN] += 1
 
     def on_end(self, span: ReadableSpan) -> None:
         """A span ended; called on the application's thread."""
         try:
-            own = span.context
-            if own is None:
+            context = span.context
+            if context is None:
                 return
-            if not self._on:
+            if not self._enabled:
                 return
-            gathering, call = self._requests.gathering, self._calls.pop(own.span_id, None)
+            buffer, call = self._requests.gathering, self._calls.pop(context.span_id, None)
             if call is not None:
                 if call.spans is None:
                     call.spans = []
-                if len(call.spans) < gathering.limits.spans:
+                if len(call.spans) < buffer.limits.spans:
                     call.spans.append(span)
                 call.open -= 1
-            elif own.span_id in self._apart:
-                self._apart.discard(own.span_id)
+            elif context.span_id in self._internal:
+                self._internal.discard(context.span_id)
             else:
-                gathering.end(own.span_id, span)
+                buffer.end(context.span_id, span)
         except Exception as error:  # noqa: BLE001 - as above
             warn_once(f"a span could not be followed: {whereabouts(error)}")
 
     def shutdown(self) -> None:
-        """Take every request as it is, and deliver; called once, by the provider."""
-        if self._on:
+        """Finish every request as it is, and deliver the records; called once, by the provider."""
+        if self._enabled:
             self.switch_off()
             self._requests.end()
             self._requests.flush(DRAIN)
@@ -166,16 +167,16 @@ class RagmonSpanProcessor(SpanProcessor):
                 self._worker.page.close()
 
     def switch_off(self) -> None:
-        """Look at no more spans; a provider cannot be told to let a processor go."""
-        self._on = False
+        """Ignore all further spans; a provider offers no way to remove a processor."""
+        self._enabled = False
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Deliver the requests that are over.
+        """Deliver the records of finished requests.
 
         Args:
-            timeout_millis: Milliseconds it may take, and no more.
+            timeout_millis: Timeout in milliseconds.
 
         Returns:
-            Whether there was time for all of it.
+            Whether it was in time.
         """
         return self._requests.flush(timeout_millis / 1000)

@@ -1,10 +1,9 @@
-"""What is known of a stream while it is followed: its call, what it has given so far, whether it is over.
+"""Streams: generators, iterators, coroutines and streaming responses, traced until they end.
 
-Iterators that are no generators, such as the stream objects of model clients: same items, same attributes.
+The call's context is set only while an item is made. A wrapped iterator that is no generator, such as a model client's
+stream object, gives the same items and has the same attributes.
 
-Results that come in parts: followed to their end, with the call's context in place only while a part is made.
-
-A stream that nobody ever asks for its first part never ran, and is neither counted nor recorded.
+A stream whose first item is never requested did not run; it is neither counted nor recorded.
 """
 
 from __future__ import annotations
@@ -25,74 +24,74 @@ from ragmon.capture.runtime import start_call
 
 ITEMS: Final = 65_536
 SIZE: Final = 4 * 1024 * 1024
-"""Items, and characters or bytes, of a stream that are held; of a longer one the answer is unknown."""
+"""Items, and characters or bytes, of a stream that are kept; the answer of a longer stream is unknown."""
 
 
 @final
 class StreamTracker:
-    """A stream of one call.
+    """Tracks the stream of one call: its items so far, and its end.
 
     Args:
-        call: The call; None where the stream is part of another call, and followed by that.
+        call: The call; None if the stream is part of another call, which tracks it.
         started: When the call began, by `perf_counter`.
     """
 
-    __slots__ = ("_call", "_over", "_room", "_started")
+    __slots__ = ("_call", "_ended", "_free_size", "_started")
 
     def __init__(self, call: Call | None, started: float) -> None:
         self._call = call
         self._started = started
-        self._room = SIZE
-        self._over = call is None
+        self._free_size = SIZE
+        self._ended = call is None
         if call is not None and (call.odds.audit or call.plan.keep):
             call.items = []
 
     def enter(self) -> Mark | None:
-        """Put the call's context in place, to make one part."""
+        """Set the call's context, to make one item."""
         return None if self._call is None else active.set(self._call)
 
     @staticmethod
     def leave(mark: Mark | None) -> None:
-        """Take it away again."""
+        """Reset the context."""
         if mark is not None:
             end_call(mark)
 
     def add(self, item: Any) -> None:
-        """Hold a part that was made."""
+        """Keep an item."""
         call = self._call
-        if self._over or call is None or call.items is None:
+        if self._ended or call is None or call.items is None:
             return
-        self._room -= len(item) if isinstance(item, str | bytes) else 1
-        if self._room < 0 or len(call.items) >= ITEMS:
+        self._free_size -= len(item) if isinstance(item, str | bytes) else 1
+        if self._free_size < 0 or len(call.items) >= ITEMS:
             call.items, call.ending = None, CUT
         else:
             call.items.append(item)
 
     def finish(self) -> None:
-        """It gave its last part."""
-        if not self._over and self._call is not None:
-            self._over = True
+        """The stream gave its last item: count the call."""
+        if not self._ended and self._call is not None:
+            self._ended = True
             streamed(self._call, perf_counter() - self._started)
 
     def abandon(self) -> None:
-        """Nobody asks for the rest."""
-        if not self._over and self._call is not None:
-            self._over = True
+        """The consumer stopped before the end: count the call as abandoned."""
+        if not self._ended and self._call is not None:
+            self._ended = True
             count_ended(self._call, perf_counter() - self._started, ABANDONED)
 
     def fail(self, error: BaseException) -> None:
-        """Making a part raised."""
-        if not self._over and self._call is not None:
-            self._over = True
+        """Making an item raised: count the call as failed."""
+        if not self._ended and self._call is not None:
+            self._ended = True
             raised(self._call, perf_counter() - self._started, error)
 
 
-class _Followed:
-    """Stands before an iterator; what it does not have itself is the iterator's.
+class _IteratorProxy:
+    """A proxy of an iterator; it delegates all other attributes to the iterator.
 
     Args:
         call: The call the iterator belongs to.
-        started: When that began, by `perf_counter`.
+        started: When the call began, by `perf_counter`.
         inner: The iterator.
     """
 
@@ -101,7 +100,7 @@ class _Followed:
         self._flow = StreamTracker(call, started)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("_inner", "_flow"):  # a copy that has nothing yet
+        if name in ("_inner", "_flow"):  # a copy whose attributes are not set yet
             raise AttributeError(name)
         return getattr(self._inner, name)
 
@@ -113,34 +112,34 @@ class _Followed:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """What `isinstance` sees: the iterator's own class."""
+        """The iterator's own class, for `isinstance`."""
         return type(self._inner)
 
     def __del__(self) -> None:
-        if flow := self.__dict__.get("_flow"):
-            flow.abandon()
+        if tracker := self.__dict__.get("_flow"):
+            tracker.abandon()
 
 
-class TracedIterator(_Followed, Iterator[Any]):
-    """A sync iterator, a WSGI body among them."""
+class TracedIterator(_IteratorProxy, Iterator[Any]):
+    """A sync iterator, for example a WSGI body."""
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        flow = self._flow
-        mark = flow.enter()
+        tracker = self._flow
+        mark = tracker.enter()
         try:
             item = next(self._inner)
         except StopIteration:
-            flow.finish()
+            tracker.finish()
             raise
         except BaseException as error:
-            flow.fail(error)
+            tracker.fail(error)
             raise
         finally:
-            flow.leave(mark)
-        flow.add(item)
+            tracker.leave(mark)
+        tracker.add(item)
         return item
 
     def __enter__(self) -> Any:
@@ -154,33 +153,33 @@ class TracedIterator(_Followed, Iterator[Any]):
             self._flow.abandon()
 
     def close(self) -> None:
-        """Close the iterator, where it can be; the rest of it is abandoned."""
+        """Close the iterator, if it has `close`; the rest of it is abandoned."""
         try:
-            getattr(self._inner, "close", _nothing)()
+            getattr(self._inner, "close", _no_op)()
         finally:
             self._flow.abandon()
 
 
-class FollowedAsyncIterator(_Followed, AsyncIterator[Any]):
-    """An async iterator, the body of a streaming response among them."""
+class FollowedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
+    """An async iterator, for example the body of a streaming response."""
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        flow = self._flow
-        mark = flow.enter()
+        tracker = self._flow
+        mark = tracker.enter()
         try:
             item = await anext(self._inner)
         except StopAsyncIteration:
-            flow.finish()
+            tracker.finish()
             raise
         except BaseException as error:
-            flow.fail(error)
+            tracker.fail(error)
             raise
         finally:
-            flow.leave(mark)
-        flow.add(item)
+            tracker.leave(mark)
+        tracker.add(item)
         return item
 
     async def __aenter__(self) -> Any:
@@ -194,7 +193,7 @@ class FollowedAsyncIterator(_Followed, AsyncIterator[Any]):
             self._flow.abandon()
 
     async def aclose(self) -> None:
-        """Close the iterator, where it can be; the rest of it is abandoned."""
+        """Close the iterator, if it has `aclose`; the rest of it is abandoned."""
         try:
             close = getattr(self._inner, "aclose", None)
             if close is not None:
@@ -203,195 +202,199 @@ class FollowedAsyncIterator(_Followed, AsyncIterator[Any]):
             self._flow.abandon()
 
 
-def _nothing() -> None:
-    """What an iterator does that cannot be closed."""
+def _no_op() -> None:
+    """Stands for the `close` of an iterator that has none."""
 
 
 PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, type(None)})
-"""Types that are no streams, told without a further look."""
+"""Types that are no streams; a fast check before the slower ones."""
 
 _BODY: Final = "body_iterator"
 Follower = Callable[[Call, float, Any], Any]
 
 
 def stream_wrapper(result: Any) -> Follower | None:
-    """What follows a result to its end; None where it has ended already, or nobody can tell."""
+    """The wrapper for a result that is a stream; None if it is not one, or that cannot be determined."""
     try:
         if type(result) in PLAIN:
             return None
         for kind, follower in _KINDS:
             if isinstance(result, kind):
                 return None if isinstance(result, IOBase) else follower
-        # Looked up where it is stored: asking an unknown object for an attribute may run anything.
-        stored = getattr(result, "__dict__", None)
-        return _follow_response if isinstance((stored or {}).get(_BODY), AsyncIterable) else None
-    except Exception:  # noqa: BLE001 - the application's own classes answer these questions
+        # Read from the instance dictionary: attribute access on an unknown object may run any code.
+        attributes = getattr(result, "__dict__", None)
+        return _trace_response if isinstance((attributes or {}).get(_BODY), AsyncIterable) else None
+    except Exception:  # noqa: BLE001 - these checks run code of the application's classes
         return None
 
 
-def _follow(flow: StreamTracker, inner: Generator[Any, Any, Any], *, begun: bool = False) -> Generator[Any, Any, Any]:
-    """A generator in place of another: same items, same answers to `send` and `throw`, same return value.
+def _trace_generator(
+    tracker: StreamTracker, inner: Generator[Any, Any, Any], *, pause_first: bool = False
+) -> Generator[Any, Any, Any]:
+    """A generator around another: same items, same replies to `send` and `throw`, same return value.
 
     Args:
-        flow: What is known of it.
-        inner: The other one.
-        begun: Stop once before the first item, so that whoever closes or drops it from then on is noticed.
+        tracker: Its tracker.
+        inner: The original generator.
+        pause_first: Pause once before the first item, so that a close or deletion from then on is noticed.
     """
-    step, given, item = inner.send, None, None
+    step, sent, item = inner.send, None, None
     try:
         while True:
-            if not begun:
-                mark = flow.enter()
+            if not pause_first:
+                mark = tracker.enter()
                 try:
-                    item = step(given)
+                    item = step(sent)
                 finally:
-                    flow.leave(mark)
-                    given = None
-                flow.add(item)
-            begun = False
+                    tracker.leave(mark)
+                    sent = None
+                tracker.add(item)
+            pause_first = False
             try:
-                given = yield item
+                sent = yield item
                 step = inner.send
             except GeneratorExit:
-                mark = flow.enter()
+                mark = tracker.enter()
                 try:
                     inner.close()
                 finally:
-                    flow.leave(mark)
-                flow.abandon()
+                    tracker.leave(mark)
+                tracker.abandon()
                 raise
-            except BaseException as error:  # noqa: BLE001 - thrown in by the consumer, for the inner one to see
-                step, given = inner.throw, error
+            except BaseException as error:  # noqa: BLE001 - thrown in by the consumer, passed to the inner generator
+                step, sent = inner.throw, error
     except StopIteration as stop:
-        flow.finish()
+        tracker.finish()
         return stop.value
     except BaseException as error:
-        flow.fail(error)
+        tracker.fail(error)
         raise
 
 
-def _following_async(
-    begun: Callable[..., tuple[StreamTracker, AsyncGenerator[Any, Any]]], *, waits: bool = False
+def _trace_async_generator(
+    start: Callable[..., tuple[StreamTracker, AsyncGenerator[Any, Any]]], *, pause_first: bool = False
 ) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """An async generator function in place of another: same items, same answers to `asend` and `athrow`.
+    """An async generator function around another: same items, same replies to `asend` and `athrow`.
 
     Args:
-        begun: Gives what is known of it, and the other one.
-        waits: Stop once before the first item, as above.
+        start: Returns the tracker and the original generator.
+        pause_first: Pause once before the first item, as in `_trace_generator`.
     """
 
     async def traced(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
-        flow, inner = begun(*args, **kwargs)
-        step, given, item, waiting = inner.asend, None, None, waits
+        tracker, inner = start(*args, **kwargs)
+        step, sent, item, pause = inner.asend, None, None, pause_first
         try:
             while True:
-                if not waiting:
-                    mark = flow.enter()
+                if not pause:
+                    mark = tracker.enter()
                     try:
-                        item = await step(given)
+                        item = await step(sent)
                     finally:
-                        flow.leave(mark)
-                        given = None
-                    flow.add(item)
-                waiting = False
+                        tracker.leave(mark)
+                        sent = None
+                    tracker.add(item)
+                pause = False
                 try:
-                    given = yield item
+                    sent = yield item
                     step = inner.asend
                 except GeneratorExit:
-                    mark = flow.enter()
+                    mark = tracker.enter()
                     try:
                         await inner.aclose()
                     finally:
-                        flow.leave(mark)
-                    flow.abandon()
+                        tracker.leave(mark)
+                    tracker.abandon()
                     raise
                 except BaseException as error:  # noqa: BLE001 - as above
-                    step, given = inner.athrow, error
+                    step, sent = inner.athrow, error
         except StopAsyncIteration:
-            flow.finish()
+            tracker.finish()
         except BaseException as error:
-            flow.fail(error)
+            tracker.fail(error)
             raise
 
     return traced
 
 
-def _follow_returned(call: Call, started: float, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """A generator a function returned, perhaps one that has given items already."""
-    followed = _follow(StreamTracker(call, started), inner, begun=True)
-    next(followed)
-    return followed
+def _trace_returned_generator(call: Call, started: float, inner: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Trace a generator that a function returned; it may have given items already."""
+    traced = _trace_generator(StreamTracker(call, started), inner, pause_first=True)
+    next(traced)
+    return traced
 
 
-def _follow_returned_async(call: Call, started: float, inner: AsyncGenerator[Any, Any]) -> AsyncGenerator[Any, Any]:
-    """The same for an async generator; outside a loop nobody would close it, and it is left as it is."""
-    looped = sys.get_asyncgen_hooks().firstiter is not None
-    followed = _following_async(lambda: (StreamTracker(call, started), inner), waits=looped)()
-    if looped:
+def _trace_returned_async_generator(
+    call: Call, started: float, inner: AsyncGenerator[Any, Any]
+) -> AsyncGenerator[Any, Any]:
+    """As above, for an async generator; without an event loop, no hook would close it: then it is not paused first."""
+    has_loop = sys.get_asyncgen_hooks().firstiter is not None
+    traced = _trace_async_generator(lambda: (StreamTracker(call, started), inner), pause_first=has_loop)()
+    if has_loop:
         with suppress(StopIteration):
-            followed.asend(None).__await__().__next__()
-    return followed
+            traced.asend(None).__await__().__next__()
+    return traced
 
 
-async def _follow_coroutine(call: Call, started: float, inner: Coroutine[Any, Any, Any]) -> Any:
-    """A coroutine a sync function returned: the call ends when it does."""
-    flow = StreamTracker(call, started)
-    mark = flow.enter()
+async def _trace_coroutine(call: Call, started: float, inner: Coroutine[Any, Any, Any]) -> Any:
+    """Trace a coroutine that a sync function returned: the call ends with the coroutine."""
+    tracker = StreamTracker(call, started)
+    mark = tracker.enter()
     try:
         result = await inner
     except BaseException as error:
         raised(call, perf_counter() - started, error)
         raise
     finally:
-        flow.leave(mark)
-    follower = stream_wrapper(result)
-    if follower is not None:
-        return follower(call, started, result)
+        tracker.leave(mark)
+    wrap_stream = stream_wrapper(result)
+    if wrap_stream is not None:
+        return wrap_stream(call, started, result)
     call.items = None
     returned(call, perf_counter() - started, result)
     return result
 
 
-def _follow_response(call: Call, started: float, response: Any) -> Any:
-    """A response whose body is still to be made (Starlette, FastAPI): the very response, its body followed."""
+def _trace_response(call: Call, started: float, response: Any) -> Any:
+    """Trace the body of a streaming response (Starlette, FastAPI); the response object stays the same."""
     try:
         body = FollowedAsyncIterator(call, started, aiter(getattr(response, _BODY)))
         setattr(response, _BODY, body)
-    except Exception:  # noqa: BLE001 - a response that cannot be followed is sent as it is, and counted as it stands
+    except Exception:  # noqa: BLE001 - a response that cannot be traced is sent unchanged, and counted as returned
         returned(call, perf_counter() - started, response)
     return response
 
 
 _KINDS: Final[tuple[tuple[type, Follower], ...]] = (
-    (GeneratorType, _follow_returned),
-    (AsyncGeneratorType, _follow_returned_async),
-    (CoroutineType, _follow_coroutine),
+    (GeneratorType, _trace_returned_generator),
+    (AsyncGeneratorType, _trace_returned_async_generator),
+    (CoroutineType, _trace_coroutine),
     (Iterator, TracedIterator),
     (AsyncIterator, FollowedAsyncIterator),
 )
 
 
 def wrap_generator(site: TracedFunction) -> Callable[..., Generator[Any, Any, Any]]:
-    """The traced form of a generator function; a call of it begins when its first item is asked for."""
+    """The traced form of a generator function; its call begins when the first item is requested."""
     function = site.function
 
     @functools.wraps(function)
     def traced(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         call = start_call(site, _plan(site), args, kwargs)
         inner = function(*args, **kwargs)
-        return (yield from inner if call is None else _follow(StreamTracker(call, perf_counter()), inner))
+        return (yield from inner if call is None else _trace_generator(StreamTracker(call, perf_counter()), inner))
 
     return traced
 
 
 def wrap_async_generator(site: TracedFunction) -> Callable[..., AsyncGenerator[Any, Any]]:
-    """The traced form of an async generator function; a call of it begins when its first item is asked for."""
+    """The traced form of an async generator function; its call begins when the first item is requested."""
 
-    def begun(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
+    def start(*args: Any, **kwargs: Any) -> tuple[StreamTracker, AsyncGenerator[Any, Any]]:
         call = start_call(site, _plan(site), args, kwargs)
         return StreamTracker(call, perf_counter()), site.function(*args, **kwargs)
 
-    return functools.wraps(site.function)(_following_async(begun))
+    return functools.wraps(site.function)(_trace_async_generator(start))
 
 
 def _plan(site: TracedFunction) -> runtime.Plan:

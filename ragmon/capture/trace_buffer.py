@@ -1,9 +1,8 @@
-"""The spans of one request, gathered while it runs; called on the application's threads, so it only remembers.
+"""The in-process trace buffer: it collects the spans of each request and turns finished requests into records.
 
-A request is the outermost span of this process and everything below it. It is over when all its spans have ended,
-not when the outermost has: what runs on in the background belongs to it.
-
-What becomes of the requests a span processor gathers: a draw, a record, and its way to the sink.
+A request is the outermost span of this process and all spans below it. It is finished when all its spans have ended,
+not only the outermost one: work that continues in the background belongs to it. On the application's threads spans are
+only stored; sampling, conversion and export run in the worker's thread.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ LATE: Final = "late"
 ORPHAN: Final = "orphan"
 TOO_MANY: Final = "too_many_spans"
 FULL: Final = "too_many_requests"
-"""Why a span belongs to no request's record."""
-_REMEMBERED: Final = 10_000
-"""Spans that were open when their request was given up, to be known as late."""
+"""Why a span is in no request's record."""
+_MAX_LATE_IDS: Final = 10_000
+"""Largest number of remembered span ids: spans still open when their request was finished, whose end counts as late."""
 
 
 @dataclass(frozen=True)
 class BufferLimits:
-    """How long and how much is waited for.
+    """Limits of time and number of the buffer.
 
     Args:
-        linger: Seconds after the last span ended in which another may begin.
-        after_root: Seconds after the outermost span ended until the request is taken as it is.
-        age: Seconds after it began until it is taken as it is.
-        spans: Spans of one request.
-        requests: Requests at once.
+        linger: Seconds after the last span ended in which another span may begin.
+        after_root: Seconds after the outermost span ended until the request is finished with the spans it has.
+        age: Seconds after the request began until it is finished with the spans it has.
+        spans: Largest number of spans of one request.
+        requests: Largest number of open requests.
     """
 
     linger: float = 0.2
@@ -56,18 +55,18 @@ class BufferLimits:
 
 @final
 class OpenRequest:
-    """One request.
+    """A request whose spans are being collected.
 
     Attributes:
         trace_id: Its trace.
-        spans: Those that have ended.
-        ids: Of all its spans.
-        open: Ids of those that have not ended.
-        began: When it began, by the clock of the gathering.
+        spans: Spans that have ended.
+        ids: Ids of all its spans.
+        open: Ids of spans that have not ended.
+        began: When it began, by the buffer's clock.
         root_ended: When its outermost span ended; None before.
-        changed: When a span began or ended last.
-        claimed: A decorated call inside it is the request.
-        complete: Nothing of it is missing.
+        changed: When the last span began or ended.
+        claimed: A decorated call inside it makes the record of the request.
+        complete: No span is missing.
     """
 
     __slots__ = ("began", "changed", "claimed", "complete", "ids", "open", "root", "root_ended", "spans", "trace_id")
@@ -84,7 +83,7 @@ class OpenRequest:
         self.complete = True
 
     def is_due(self, now: float, limits: BufferLimits, *, hurried: bool) -> bool:
-        """Whether nothing more is to be waited for; in a hurry only for what is known to run."""
+        """Whether the request is finished or timed out; if hurried, without the linger time."""
         if self.root_ended is not None and not self.open:
             return hurried or now - self.changed >= limits.linger
         late = self.root_ended is not None and now - self.root_ended >= limits.after_root
@@ -92,16 +91,16 @@ class OpenRequest:
 
 
 class SpanBuffer:
-    """The requests that run.
+    """The open requests.
 
-    Every step is one operation on a dictionary, a set or a list, so threads need no lock.
+    Every step is one atomic operation on a dictionary, a set or a list, so threads need no lock.
 
     Args:
-        limits: How long and how much is waited for.
-        clock: Seconds, for lingering.
+        limits: Limits of time and number.
+        clock: Returns seconds; used for all timeouts.
 
     Attributes:
-        dropped: Spans that belong to no record, by reason.
+        dropped: Spans that are in no record, by reason.
     """
 
     def __init__(self, limits: BufferLimits | None = None, clock: Callable[[], float] = monotonic) -> None:
@@ -113,92 +112,92 @@ class SpanBuffer:
         self.dropped = {LATE: 0, ORPHAN: 0, TOO_MANY: 0, FULL: 0}
 
     def begin_request(self, trace_id: int, span_id: int) -> bool:
-        """An outermost span began; returns False where there are too many."""
+        """An outermost span began; returns False if there are too many open requests."""
         if len(self._requests) >= self.limits.requests:
             self.dropped[FULL] += 1
             return False
-        found = OpenRequest(trace_id, span_id, self._clock())
-        self._requests[span_id] = self._of[span_id] = found
+        request = OpenRequest(trace_id, span_id, self._clock())
+        self._requests[span_id] = self._of[span_id] = request
         return True
 
     def begin(self, span_id: int, parent_id: int) -> bool:
-        """A span began below another; returns False where that one is in no request."""
-        found = self._of.get(parent_id)
-        if found is None:
+        """A span began below another; returns False if its parent is in no open request."""
+        request = self._of.get(parent_id)
+        if request is None:
             return False
-        found.ids.append(span_id)
-        found.open.add(span_id)
-        found.changed = self._clock()
-        self._of[span_id] = found
+        request.ids.append(span_id)
+        request.open.add(span_id)
+        request.changed = self._clock()
+        self._of[span_id] = request
         return True
 
     def claim(self, span_id: int) -> None:
-        """A decorated call began in a span: its record is the request's."""
-        found = self._of.get(span_id)
-        if found is not None:
-            found.claimed = True
+        """A decorated call began in a span: its record is the record of the request."""
+        request = self._of.get(span_id)
+        if request is not None:
+            request.claimed = True
 
     def end(self, span_id: int, span: Any) -> None:
         """A span ended."""
-        found = self._of.get(span_id)
-        if found is None:
+        request = self._of.get(span_id)
+        if request is None:
             if self._gone.pop(span_id, 0) is None:
                 self.dropped[LATE] += 1
             return
         now = self._clock()
-        if len(found.spans) < self.limits.spans or span_id == found.root:
-            found.spans.append(span)
+        if len(request.spans) < self.limits.spans or span_id == request.root:
+            request.spans.append(span)
         else:
-            found.complete = False
+            request.complete = False
             self.dropped[TOO_MANY] += 1
-        found.changed = now
-        if span_id == found.root:
-            found.root_ended = now
-        found.open.discard(span_id)
+        request.changed = now
+        if span_id == request.root:
+            request.root_ended = now
+        request.open.discard(span_id)
 
     def due(self, *, hurried: bool = False, all_of_them: bool = False) -> Iterator[OpenRequest]:
-        """Requests nothing more is to be waited for; each is given once.
+        """Requests that are finished or timed out; each is yielded once.
 
         Args:
             hurried: Do not linger after the last span.
-            all_of_them: Give those as well that still run.
+            all_of_them: Include requests that still run.
         """
         now = self._clock()
-        for root, found in list(self._requests.items()):
-            if all_of_them or found.is_due(now, self.limits, hurried=hurried):
+        for root, request in list(self._requests.items()):
+            if all_of_them or request.is_due(now, self.limits, hurried=hurried):
                 del self._requests[root]
-                found.complete = found.complete and not found.open
-                self._forget(found)
-                yield found
+                request.complete = request.complete and not request.open
+                self._remove(request)
+                yield request
 
-    def _forget(self, found: OpenRequest) -> None:
-        for span_id in list(found.open):
+    def _remove(self, request: OpenRequest) -> None:
+        for span_id in list(request.open):
             self._gone[span_id] = None
-        while len(self._gone) > _REMEMBERED:
+        while len(self._gone) > _MAX_LATE_IDS:
             self._gone.pop(next(iter(self._gone)))
-        for span_id in found.ids:
+        for span_id in request.ids:
             self._of.pop(span_id, None)
 
 
 DECORATED: Final = "decorated"
-"""Why spans around a decorated call are no record: its own is."""
-_SHARE: Final = 2048
-"""Bytes a span keeps alive, roughly."""
+"""Why spans around a decorated call make no record: the call's own record is the request's."""
+_SPAN_SIZE: Final = 2048
+"""Estimated bytes a span keeps alive."""
 
 
 @dataclass(frozen=True)
 class SpanSettings:
-    """What is asked of requests nobody decorated.
+    """Sampling and conversion of requests without a decorated call.
 
     Args:
-        rate: Share that is kept, by the draw their trace id is.
-        keep: Rates at which others are kept for their outcome.
+        rate: Share that is kept, by the randomness of the trace id.
+        keep: Rates at which other requests are kept for their outcome, by stratum.
         slow_above: Seconds above which a request counts as slow.
-        refusals: Folded refusal tokens.
-        pipeline: The pipeline's name; None takes the workflow's, then the service's.
+        refusals: Casefolded refusal tokens.
+        pipeline: The pipeline's name; None takes the workflow's name, then the service's.
         id_from: Path from a document to its id.
-        merge: What several retrievals make.
-        limits: How long and how much is waited for.
+        merge: How several retrievals of one request are combined.
+        limits: Limits of time and number of the buffer.
     """
 
     rate: float = 1.0
@@ -212,116 +211,116 @@ class SpanSettings:
 
 
 class RequestAssembler:
-    """Turns gathered requests into records.
+    """Turns the spans of requests into records.
 
     Args:
-        worker: Delivers them.
-        asked: What is kept, and how it is read.
+        worker: Exports the records.
+        asked: Settings of sampling and conversion.
 
     Attributes:
-        gathering: The requests that run.
-        lowest: The smallest draw that is gathered.
-        ignored: Requests that are no RAG, by reason.
+        gathering: The buffer of open requests.
+        lowest: The smallest randomness of a trace that is collected.
+        ignored: Requests that made no record, by reason.
     """
 
     def __init__(self, worker: Worker, asked: SpanSettings) -> None:
         self._worker = worker
-        self._asked = asked
+        self._settings = asked
         self._threshold = threshold(asked.rate)
         self.lowest = 0 if any(asked.keep.values()) else self._threshold
-        self._ending = False
+        self._closing = False
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a forked child."""
-        self.gathering = SpanBuffer(self._asked.limits)
+        """Reset in a forked child."""
+        self.gathering = SpanBuffer(self._settings.limits)
         self.ignored: Counter[str] = Counter()
 
     def sweep(self, asked: bool = False) -> None:
-        """Hand over requests nothing more is to be waited for, in the worker's thread.
+        """Convert and submit finished requests, in the worker's thread.
 
         Args:
-            asked: Somebody waits: do not linger.
+            asked: A flush waits: do not linger.
         """
-        for found in self.gathering.due(hurried=asked, all_of_them=self._ending):
+        for request in self.gathering.due(hurried=asked, all_of_them=self._closing):
             try:
-                self._take(found)
-            except Exception as error:  # noqa: BLE001 - attributes are foreign data
+                self._convert(request)
+            except Exception as error:  # noqa: BLE001 - attributes are third-party data
                 self.ignored[constants.INVALID_SCHEMA] += 1
                 warn_once(f"a request's spans could not be read: {whereabouts(error)}")
 
     def awaken(self) -> None:
-        """See that what is gathered will be delivered: a fork does not copy the thread."""
+        """Start the worker's thread if needed: a fork does not copy it."""
         self._worker.start()
 
     def claim(self, span_id: int) -> None:
-        """A decorated call began in a span; what lies around it is no request of its own."""
+        """A decorated call began in a span; the spans around it make no record of their own."""
         self.gathering.claim(span_id)
 
-    def _take(self, found: OpenRequest) -> None:
-        if found.claimed:
+    def _convert(self, request: OpenRequest) -> None:
+        if request.claimed:
             self.ignored[DECORATED] += 1
             return
-        for request in per_request(map(from_sdk_span, found.spans)):
-            self._make(request, found)
+        for trace in per_request(map(from_sdk_span, request.spans)):
+            self._submit_record(trace, request)
 
-    def _make(self, request: Trace, found: OpenRequest) -> None:
-        of_process = resource(found.spans[0]) if found.spans else {}
-        mapped = to_record(
-            request,
-            id_from=self._asked.id_from,
-            merge=self._asked.merge,
-            pipeline=self._asked.pipeline,
-            service=_text(of_process.get("service.name")),
-            build=_text(of_process.get("service.version")),
+    def _submit_record(self, trace: Trace, request: OpenRequest) -> None:
+        resource_attributes = resource(request.spans[0]) if request.spans else {}
+        result = to_record(
+            trace,
+            id_from=self._settings.id_from,
+            merge=self._settings.merge,
+            pipeline=self._settings.pipeline,
+            service=_text(resource_attributes.get("service.name")),
+            build=_text(resource_attributes.get("service.version")),
         )
-        if mapped.record is None:
-            self.ignored[mapped.reason] += 1
+        if result.record is None:
+            self.ignored[result.reason] += 1
             return
-        record = self._sampled(mapped.record, found)
+        record = self._with_sampling(result.record, request)
         if record is not None:
-            self._worker.submit(QueuedRecord(record, _SHARE * len(found.spans)))
+            self._worker.submit(QueuedRecord(record, _SPAN_SIZE * len(request.spans)))
 
-    def _sampled(self, record: Record, found: OpenRequest) -> Record | None:
-        """The record with how it came to be kept; None where it is not."""
-        odds = self._odds(found)
+    def _with_sampling(self, record: Record, request: OpenRequest) -> Record | None:
+        """The record with its sampling block; None if it is not kept."""
+        odds = self._odds(request)
         stratum = self._stratum(record)
-        keep = self._asked.keep.get(stratum, 0.0)
+        keep = self._settings.keep.get(stratum, 0.0)
         if not odds.audit and random() >= keep:
             return None
         return msgspec.structs.replace(
             record,
-            partial=record.partial or not found.complete,
+            partial=record.partial or not request.complete,
             sampling=Sampling(audit=odds.audit, stratum=stratum, p_audit=odds.p_audit, p=odds.p(keep)),
         )
 
-    def _odds(self, found: OpenRequest) -> SamplingDecision:
-        """How the draw went; where the application's sampler tells its own rate, only what it let through is seen."""
-        if not found.spans:
-            return SamplingDecision(found.trace_id % SPAN >= self._threshold, self._asked.rate)
-        parent = read_span_context(found.spans[-1].context)
-        told = parent.sampled and parent.rejected is not None
-        odds = parent.odds(self._asked.rate, self._threshold, respected=told)
+    def _odds(self, request: OpenRequest) -> SamplingDecision:
+        """The sampling decision; if the application's sampler states its threshold, only sampled traces count."""
+        if not request.spans:
+            return SamplingDecision(request.trace_id % SPAN >= self._threshold, self._settings.rate)
+        parent = read_span_context(request.spans[-1].context)
+        respected = parent.sampled and parent.rejected is not None
+        odds = parent.odds(self._settings.rate, self._threshold, respected=respected)
         return odds if odds is not None else SamplingDecision(audit=False, p_audit=0.0)
 
     def _stratum(self, record: Record) -> str:
-        if not self._asked.keep:
+        if not self._settings.keep:
             return constants.REST
         if record.error is not None:
             return "error"
         claim = record.answer_json.claim if record.answer_json is not None else None
-        if claim is not None and claim.strip().casefold() in self._asked.refusals:
+        if claim is not None and claim.strip().casefold() in self._settings.refusals:
             return "refusal"
         total = record.latency_ms.total if record.latency_ms is not None else None
-        return "slow" if total is not None and total > 1000 * self._asked.slow_above else constants.REST
+        return "slow" if total is not None and total > 1000 * self._settings.slow_above else constants.REST
 
     def flush(self, timeout: float) -> bool:
-        """Deliver the requests that are over, within some seconds; returns whether there was time."""
+        """Deliver the records of finished requests within a timeout, in seconds; returns whether it was in time."""
         return self._worker.flush(timeout)
 
     def end(self) -> None:
-        """From now on take every request as it is."""
-        self._ending = True
+        """From now on, finish every request at the next sweep."""
+        self._closing = True
 
 
 def _text(value: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""The thread beside the request path: it turns finished calls into records and hands them to the sink."""
+"""The worker thread: it turns finished calls into records and exports them, off the request path."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ragmon.core.record import Record
 
 QUEUE: Final = 4096
 HELD: Final = 64 * 1024 * 1024
-"""Calls that may wait, and the bytes they may keep alive; the next one is dropped and counted."""
+"""Limits of the queue, in calls and in bytes they keep alive; beyond them calls are dropped and counted."""
 LINGER: Final = 0.2
-"""Seconds a call waits for spans inside it that have not ended."""
+"""Seconds a call waits in the queue for spans inside it that have not ended."""
 DRAIN_SHARE: Final = 0.5
-"""Share of the time somebody waits that records on a detour have; the rest is for their way to the sink."""
-_LOOK: Final = 0.2
-"""Seconds between two looks at what else is to be done."""
-_NAP: Final = 0.05
-"""Seconds the worker sleeps when there is nothing to do. Waking it would cost the request path a lock."""
+"""Share of a flush timeout for the processor to return its records; the rest is for the export."""
+_TICK_INTERVAL: Final = 0.2
+"""Seconds between two periodic ticks."""
+_IDLE_SLEEP: Final = 0.05
+"""Seconds the worker sleeps when there is nothing to do. To wake it would cost the request path a lock."""
 
 
 class QueuedRecord(NamedTuple):
-    """A record that was made elsewhere.
+    """A record made by other code, for example by the span processor.
 
     Attributes:
         record: The record.
@@ -45,7 +45,7 @@ class QueuedRecord(NamedTuple):
 
 
 class WorkerCounts(NamedTuple):
-    """What the worker was given and what became of it, at one moment."""
+    """How many calls and records the worker received, sent and dropped, and how many are pending, at one moment."""
 
     received: int
     sent: int
@@ -58,13 +58,12 @@ class Worker:
 
     Args:
         convert: Makes a record of a call.
-        sink: Where records go.
-        capacity: Calls that may wait.
-        held: Bytes they may keep alive, as estimated.
-        folder: Where the counters lie so that they outlive the process; None keeps them in memory alone.
-        detour: Where records may stay a while before they go to the sink; None has none.
-        every: Called by the thread now and then, also while there is nothing to deliver; told whether somebody waits
-            for it.
+        sink: The exporter of the records.
+        capacity: Largest number of calls in the queue.
+        held: Largest sum of their estimated bytes.
+        folder: Folder of the counter file, so that counts survive a crash; None keeps the counters in memory only.
+        detour: Processor of the records before the export; None for none.
+        every: Called periodically by the thread, also when idle; its argument says whether a flush waits.
 
     Attributes:
         page: The counters.
@@ -81,25 +80,25 @@ class Worker:
         detour: Processor | None = None,
     ) -> None:
         self._convert = convert
-        self._door = ExporterAdapter(sink)
+        self._exporter = ExporterAdapter(sink)
         self._capacity = capacity
-        self._held = held
+        self._max_bytes = held
         self._folder = folder
-        self._every = every
-        self._detour = detour
+        self._periodic = every
+        self._processor = detour
         self._prepare()
 
     def _prepare(self) -> None:
         self.page = CounterFile(self._folder)
-        self._room = self._held
+        self._free_bytes = self._max_bytes
         self._queue: deque[Call | QueuedRecord] = deque()
-        self._books = Condition()
+        self._condition = Condition()
         self._done = 0
-        self._taken = 0
+        self._dequeued = 0
         self._closed = False
-        self._given_up = False
-        self._until = inf
-        self._target = self._asked = self._answered = 0
+        self._stopped = False
+        self._drain_deadline = inf
+        self._target = self._flushes = self._flushed = 0
         self._wake: SimpleQueue[None] = SimpleQueue()  # a signal handler may put into it at any moment
         self._thread: Thread | None = None
 
@@ -107,68 +106,68 @@ class Worker:
         """Start the thread; a second start does nothing."""
         if self._thread is not None:
             return
-        with self._books:
+        with self._condition:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="ragmon-capture", daemon=True)
                 self._thread.start()
 
     def reset_after_fork(self, sink: Exporter | BatchExporter, detour: Processor | None = None) -> None:
-        """Begin anew in a forked child: the queue, the locks and the counters that came along are its parent's.
+        """Reset in a forked child: the queue, locks and counters it inherited belong to the parent.
 
         Args:
-            sink: Where the child's records go.
-            detour: Where they may stay a while before.
+            sink: The exporter of the child's records.
+            detour: Processor of the records before the export.
         """
-        self._detour = detour
+        self._processor = detour
         self.page.leave_to_parent()
-        self._door = ExporterAdapter(sink)
+        self._exporter = ExporterAdapter(sink)
         self._prepare()
 
     def submit(self, call: Call | QueuedRecord) -> None:
-        """Take a finished call: an append, or a drop that is counted. Takes no lock, never blocks, never raises."""
-        lane, page = here.lane, self.page
-        if lane.page is not page:
-            lane.page, lane.column = page, page.column(lane)
-        if lane.column:
-            page.words[lane.column] += 1
+        """Queue a finished call, or drop and count it. Takes no lock, never blocks, never raises."""
+        thread_state, page = here.lane, self.page
+        if thread_state.page is not page:
+            thread_state.page, thread_state.column = page, page.column(thread_state)
+        if thread_state.column:
+            page.words[thread_state.column] += 1
         else:
             page.count(0, KEPT)
         if self._closed:
-            page.count(lane.column, CLOSED)
-        elif len(self._queue) >= self._capacity or call.weight > self._room:
-            page.count(lane.column, FULL)
+            page.count(thread_state.column, CLOSED)
+        elif len(self._queue) >= self._capacity or call.weight > self._free_bytes:
+            page.count(thread_state.column, FULL)
         else:
-            # Nothing can come between reading and writing it: Python switches threads only where something is called.
-            self._room -= call.weight
+            # No other thread can run between this read and write: Python switches threads only at calls.
+            self._free_bytes -= call.weight
             self._queue.append(call)
 
     def counts(self) -> WorkerCounts:
-        """What was given, delivered and lost so far, and what is on its way."""
-        with self._books:
+        """How many calls and records were received, delivered and lost so far, and how many are pending."""
+        with self._condition:
             page = self.page
             dropped, sent, received = page.dropped(), page.delivered, page.total(KEPT)
             return WorkerCounts(received, sent, dropped, received - sent - sum(dropped.values()))
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything submitted so far is with the sink, or lost, and all there is to tell is told.
+        """Wait until everything submitted so far is exported or lost, and the periodic task has run.
 
         Args:
             timeout: Seconds.
 
         Returns:
-            Whether it is.
+            Whether it was in time.
         """
-        with self._books:
-            self._target = self._taken + len(self._queue)
-            self._asked = asked = self._asked + 1
-            self._until = min(self._until, monotonic() + timeout * DRAIN_SHARE)
+        with self._condition:
+            self._target = self._dequeued + len(self._queue)
+            self._flushes = flush_id = self._flushes + 1
+            self._drain_deadline = min(self._drain_deadline, monotonic() + timeout * DRAIN_SHARE)
             self._wake.put(None)
             if self.is_told:
                 return self._done >= self._target
-            return self._books.wait_for(lambda: self._answered >= asked and self._done >= self._target, timeout)
+            return self._condition.wait_for(lambda: self._flushed >= flush_id and self._done >= self._target, timeout)
 
     def stop(self, timeout: float = 5.0) -> bool:
-        """Deliver what waits and tell what there is to tell, then end the thread; what is late is dropped and counted.
+        """Deliver what is queued, run the periodic task, then end the thread; late records are dropped and counted.
 
         Args:
             timeout: Seconds.
@@ -176,115 +175,115 @@ class Worker:
         Returns:
             Whether there was time for all of it.
         """
-        self._until = min(self._until, monotonic() + timeout * DRAIN_SHARE)
+        self._drain_deadline = min(self._drain_deadline, monotonic() + timeout * DRAIN_SHARE)
         self._closed = True
         self._wake.put(None)
         if self._thread is not None:
             self._thread.join(timeout)
-        with self._books:
-            late, under_way = len(self._queue), self._taken - self._done
+        with self._condition:
+            late, in_flight = len(self._queue), self._dequeued - self._done
             self._queue.clear()
-            self._given_up = True
-            self.page.commit(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: under_way})
-            self._taken += late
-            self._done = self._taken
-            return not late + under_way
+            self._stopped = True
+            self.page.commit(0, {constants.SHUTDOWN_TIMEOUT: late, constants.UNCONFIRMED: in_flight})
+            self._dequeued += late
+            self._done = self._dequeued
+            return not late + in_flight
 
     @property
     def is_told(self) -> bool:
-        """Whether the thread came to its end, and told all there was to tell."""
+        """Whether the thread has ended, after its last periodic task."""
         return self._thread is None or not self._thread.is_alive()
 
     def _run(self) -> None:
         due = monotonic()
         while True:
-            asked = self._asked
-            if monotonic() >= due or (asked > self._answered and self._done >= self._target):
-                due = monotonic() + _LOOK
-                self._tick(asked)
+            flush_id = self._flushes
+            if monotonic() >= due or (flush_id > self._flushed and self._done >= self._target):
+                due = monotonic() + _TICK_INTERVAL
+                self._tick(flush_id)
             if self._step():
                 continue
             if self._closed:
-                self._tick(asked + 1)
-                if not self._queue and (self._detour is None or not self._detour.holds):
+                self._tick(flush_id + 1)
+                if not self._queue and (self._processor is None or not self._processor.holds):
                     return
             with suppress(Empty):
-                self._wake.get(timeout=_NAP)
+                self._wake.get(timeout=_IDLE_SLEEP)
 
-    def _tick(self, asked: int) -> None:
-        """Do what is done now and then; all of it where somebody asked."""
+    def _tick(self, flush_id: int) -> None:
+        """Run the periodic task; it does all its work at once if a flush waits."""
         try:
-            if self._every is not None:
-                self._every(asked > self._answered)
+            if self._periodic is not None:
+                self._periodic(flush_id > self._flushed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
             warn_once(f"counts could not be told: {whereabouts(error)}")
-        with self._books:
+        with self._condition:
             if self._done >= self._target:
-                self._answered = asked
-                self._until = self._until if self._closed else inf
-                # What looking around has brought up belongs to what was asked for.
-                self._target = self._taken + len(self._queue)
-            self._books.notify_all()
+                self._flushed = flush_id
+                self._drain_deadline = self._drain_deadline if self._closed else inf
+                # Records that the periodic task has queued belong to this flush.
+                self._target = self._dequeued + len(self._queue)
+            self._condition.notify_all()
 
     def _step(self) -> bool:
-        """Deliver what waits, a batch at most; returns whether there was anything."""
-        with self._books:
-            calls = self._next()
+        """Deliver at most one batch of the queue; returns whether there was anything."""
+        with self._condition:
+            calls = self._take_calls()
             weight = sum(call.weight for call in calls)
-            self._room += weight
-            self._taken += len(calls)
-        if not calls and (self._detour is None or not self._detour.holds):
+            self._free_bytes += weight
+            self._dequeued += len(calls)
+        if not calls and (self._processor is None or not self._processor.holds):
             return False
-        records, unread = self._read(calls)
-        self._settle(0, unread)
-        records = self._onward(records)
-        for start in range(0, len(records), self._door.at_once):
-            given = records[start : start + self._door.at_once]
-            self.page.give(len(given), given[0].trace_id)
-            lost = self._door.give(given)
-            self._settle(len(given) - sum(lost.values()), lost, given=len(given))
+        records, failed = self._to_records(calls)
+        self._commit(0, failed)
+        records = self._process(records)
+        for start in range(0, len(records), self._exporter.at_once):
+            batch = records[start : start + self._exporter.at_once]
+            self.page.give(len(batch), batch[0].trace_id)
+            lost = self._exporter.give(batch)
+            self._commit(len(batch) - sum(lost.values()), lost, given=len(batch))
         return bool(calls or records)
 
-    def _onward(self, records: list[Record]) -> list[Record]:
-        """The records that go to the sink now."""
-        if self._detour is None:
+    def _process(self, records: list[Record]) -> list[Record]:
+        """The records to export now."""
+        if self._processor is None:
             return records
         try:
-            return self._detour.take(records, self._until)
-        except Exception as error:  # noqa: BLE001 - the thread must go on, and so must the records
+            return self._processor.take(records, self._drain_deadline)
+        except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
             warn_once(f"records go on unjudged: {whereabouts(error)}")
             return records
 
-    def _next(self) -> list[Call | QueuedRecord]:
-        """The calls that are delivered now; one with spans that have not ended holds back those behind it."""
-        taken: list[Call | QueuedRecord] = []
-        while self._queue and len(taken) < BATCH and not self._lingers(self._queue[0]):
-            taken.append(self._queue.popleft())
-        return taken
+    def _take_calls(self) -> list[Call | QueuedRecord]:
+        """The calls to deliver now; a call with spans that have not ended holds back the calls behind it."""
+        calls: list[Call | QueuedRecord] = []
+        while self._queue and len(calls) < BATCH and not self._lingers(self._queue[0]):
+            calls.append(self._queue.popleft())
+        return calls
 
     def _lingers(self, call: Call | QueuedRecord) -> bool:
-        """Whether spans inside a call may yet end, and nobody is in a hurry."""
-        if not isinstance(call, Call) or not call.open or self._closed or self._asked > self._answered:
+        """Whether spans inside a call may still end, and no flush or shutdown waits."""
+        if not isinstance(call, Call) or not call.open or self._closed or self._flushes > self._flushed:
             return False
         return 0 <= time() - call.ts < LINGER
 
-    def _read(self, calls: Sequence[Call | QueuedRecord]) -> tuple[list[Record], dict[str, int]]:
-        """The records of calls, and how many could not be read."""
+    def _to_records(self, calls: Sequence[Call | QueuedRecord]) -> tuple[list[Record], dict[str, int]]:
+        """The records of calls, and how many calls could not be converted."""
         records = []
         for call in calls:
             try:
                 records.append(self._convert(call) if isinstance(call, Call) else call.record)
                 if isinstance(call, Call):
-                    call.forget()  # tasks it started may hold it for as long as they run
-            except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and nobody interrupts a thread
+                    call.forget()  # tasks it started may reference it as long as they run
+            except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and the thread must go on
                 warn_once(f"a call could not be read and is dropped: {whereabouts(error)}")
-        unread = len(calls) - len(records)
-        return records, {constants.INVALID_SCHEMA: unread} if unread else {}
+        failed = len(calls) - len(records)
+        return records, {constants.INVALID_SCHEMA: failed} if failed else {}
 
-    def _settle(self, delivered: int, lost: Mapping[str, int], given: int = 0) -> None:
-        with self._books:
-            if self._given_up:  # counted as unconfirmed already
+    def _commit(self, delivered: int, lost: Mapping[str, int], given: int = 0) -> None:
+        with self._condition:
+            if self._stopped:  # already counted as unconfirmed
                 return
             self.page.commit(delivered, lost, given=given)
             self._done += delivered + sum(lost.values())
-            self._books.notify_all()
+            self._condition.notify_all()

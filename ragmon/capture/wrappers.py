@@ -1,12 +1,11 @@
-"""Wrappers that take exactly the parameters of what they wrap.
+"""The wrappers that `@ragmon.trace` puts around functions: the audit draw, then the call itself, unchanged.
 
-`*args, **kwargs` is a third of what a wrapper costs a call: a tuple and a dictionary are made and taken apart again. So
-the code of the general wrapper is compiled once more with the function's own parameters in their place. The general one
-stays what is read and checked, and is used as it stands for whatever has catch-alls or clashing names.
+The first half of `traced` runs in every call, kept or not, and is most of ragmon's cost.
 
-What `@ragmon.trace` puts around a function: a draw before the call, and the call exactly as it was.
-
-The first half of `traced` runs in every call, kept or not, and is most of what ragmon ever costs.
+A wrapper takes exactly the parameters of its function: `*args, **kwargs` is a third of a wrapper's cost per call, as a
+tuple and a dictionary are built and unpacked again. So the code of the general wrapper is compiled once more with the
+function's own parameters in their place. The general wrapper remains the one that is read and type-checked; it is used
+as it is for functions with catch-all parameters or with parameters named like its variables.
 """
 
 from __future__ import annotations
@@ -32,32 +31,34 @@ from ragmon.core.log import warn_once, whereabouts
 
 Factory = Callable[[TracedFunction], Callable[..., Any]]
 Shape = tuple[tuple[str, int, bool], ...]
-"""Of each parameter its name, its kind and whether it has a default."""
+"""For each parameter its name, its kind and whether it has a default."""
 _WRAPPER: Final = "traced"
 
 
 def specialise(factory: Factory, site: TracedFunction) -> Callable[..., Any]:
-    """The wrapper a factory makes, with the parameters of the function where that can be.
+    """The wrapper that a factory makes, with the function's own parameters where possible.
 
     Args:
         factory: Makes the general wrapper, an inner function `traced(*args, **kwargs)`.
         site: The decorated function.
     """
     parameters = [] if site.signature is None else list(site.signature.parameters.values())
-    shape = tuple((each.name, int(each.kind), each.default is not Parameter.empty) for each in parameters)
+    shape = tuple(
+        (parameter.name, int(parameter.kind), parameter.default is not Parameter.empty) for parameter in parameters
+    )
     code = _compiled(factory, shape)
     if code is None:
         return factory(site)
     namespace = {**getattr(factory, "__globals__", {})}
-    namespace |= {f"_default_{place}": each.default for place, each in enumerate(parameters)}
+    namespace |= {f"_default_{place}": parameter.default for place, parameter in enumerate(parameters)}
     exec(code, namespace)  # noqa: S102 - our own code, with other parameters
-    made: Callable[..., Any] = namespace[factory.__name__](site)
-    return made
+    wrapper: Callable[..., Any] = namespace[factory.__name__](site)
+    return wrapper
 
 
 @cache
 def _compiled(factory: Factory, shape: Shape) -> CodeType | None:
-    """The code of a factory whose wrapper has these parameters; None where it cannot have them."""
+    """The compiled code of a factory whose wrapper has these parameters; None if it cannot have them."""
     source = _source(factory)
     if (
         source is None
@@ -70,13 +71,13 @@ def _compiled(factory: Factory, shape: Shape) -> CodeType | None:
         return None
     wrapper = next(node for node in ast.walk(tree) if getattr(node, "name", None) == _WRAPPER)
     wrapper.args = _parameters(shape)  # type: ignore[attr-defined]
-    _Exact(shape).visit(tree)
+    _InsertParameters(shape).visit(tree)
     return compile(ast.fix_missing_locations(tree), inspect.getfile(factory), "exec")
 
 
 @cache
 def _source(factory: Factory) -> ast.Module | None:
-    """The code of a factory; None where its source is not at hand."""
+    """The syntax tree of a factory; None if its source is not available."""
     try:
         lines, first = inspect.getsourcelines(factory)
     except (OSError, TypeError):
@@ -86,45 +87,49 @@ def _source(factory: Factory) -> ast.Module | None:
 
 
 def _parameters(shape: Shape) -> ast.arguments:
-    """The parameters of a wrapper; defaults are looked up by name where the wrapper is made."""
+    """The parameters of a wrapper; their defaults are global names, looked up when the wrapper is defined."""
     by_kind: dict[int, list[ast.arg]] = {}
     for name, kind, _ in shape:
         by_kind.setdefault(kind, []).append(ast.arg(name))
     defaults = {
-        place: ast.Name(f"_default_{place}", ast.Load()) for place, (_, _, has_one) in enumerate(shape) if has_one
+        position: ast.Name(f"_default_{position}", ast.Load())
+        for position, (_, _, has_default) in enumerate(shape)
+        if has_default
     }
-    keyword = [place for place, (_, kind, _) in enumerate(shape) if kind == Parameter.KEYWORD_ONLY]
+    keyword_only = [position for position, (_, kind, _) in enumerate(shape) if kind == Parameter.KEYWORD_ONLY]
     return ast.arguments(
         posonlyargs=by_kind.get(Parameter.POSITIONAL_ONLY, []),
         args=by_kind.get(Parameter.POSITIONAL_OR_KEYWORD, []),
         kwonlyargs=by_kind.get(Parameter.KEYWORD_ONLY, []),
-        kw_defaults=[defaults.get(place) for place in keyword],
-        defaults=[default for place, default in defaults.items() if place not in keyword],
+        kw_defaults=[defaults.get(position) for position in keyword_only],
+        defaults=[default for position, default in defaults.items() if position not in keyword_only],
     )
 
 
-class _Exact(ast.NodeTransformer):
-    """Puts parameters in the place of `args` and `kwargs`."""
+class _InsertParameters(ast.NodeTransformer):
+    """Replaces `args` and `kwargs` by the parameters."""
 
     def __init__(self, shape: Shape) -> None:
-        self._by_place = [name for name, kind, _ in shape if kind != Parameter.KEYWORD_ONLY]
-        self._by_name = [name for name, kind, _ in shape if kind == Parameter.KEYWORD_ONLY]
+        self._positional = [name for name, kind, _ in shape if kind != Parameter.KEYWORD_ONLY]
+        self._keyword_only = [name for name, kind, _ in shape if kind == Parameter.KEYWORD_ONLY]
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         """`function(*args, **kwargs)` becomes a call with the parameters themselves."""
-        if any(isinstance(given, ast.Starred) for given in node.args):
-            node.args = [_load(name) for name in self._by_place]
-            node.keywords = [ast.keyword(name, _load(name)) for name in self._by_name]
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            node.args = [_load(name) for name in self._positional]
+            node.keywords = [ast.keyword(name, _load(name)) for name in self._keyword_only]
             return node
         self.generic_visit(node)
         return node
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Elsewhere they become the tuple and the dictionary they were."""
+        """Elsewhere `args` becomes a tuple and `kwargs` a dictionary of them."""
         if node.id == "args":
-            return ast.Tuple([_load(name) for name in self._by_place], ast.Load())
+            return ast.Tuple([_load(name) for name in self._positional], ast.Load())
         if node.id == "kwargs":
-            return ast.Dict([ast.Constant(name) for name in self._by_name], [_load(name) for name in self._by_name])
+            return ast.Dict(
+                [ast.Constant(name) for name in self._keyword_only], [_load(name) for name in self._keyword_only]
+            )
         return node
 
 
@@ -133,18 +138,18 @@ def _load(name: str) -> ast.Name:
 
 
 # Bound once: these run in every call.
-_outer, _enter, _leave = active.get, active.set, active.reset
+_get_active, _set_active, _reset_active = active.get, active.set, active.reset
 
 
 def wrap(site: TracedFunction) -> Callable[..., Any]:
-    """The traced form of a function, of its own kind: sync, async, generator or async generator."""
-    function, called = site.function, inspect.getattr_static(type(site.function), "__call__")
-    for is_kind, wrapper in (
+    """The traced form of a function, of the same kind: sync, async, generator or async generator."""
+    function, call_method = site.function, inspect.getattr_static(type(site.function), "__call__")
+    for is_of_kind, wrapper in (
         (inspect.iscoroutinefunction, lambda site: specialise(_wrap_async, site)),
         (inspect.isasyncgenfunction, wrap_async_generator),
         (inspect.isgeneratorfunction, wrap_generator),
     ):
-        if is_kind(function) or is_kind(called):
+        if is_of_kind(function) or is_of_kind(call_method):
             return wrapper(site)
     return specialise(_wrap_sync, site)
 
@@ -157,8 +162,13 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        lane, outer = here.lane, _outer()
-        if plan.on and not lane.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
+        thread_state, outer_call = here.lane, _get_active()
+        if (
+            plan.on
+            and not thread_state.busy
+            and (outer_call is None or outer_call.ended)
+            and (plan.watch is None or not plan.watch())
+        ):
             if random() >= plan.p_lost:
                 call = Call(site, plan, args, kwargs, plan.won)
             elif plan.remembers:
@@ -166,42 +176,42 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
             else:
                 started = perf_counter() if plan.times else None
                 try:
-                    lane.busy = True
+                    thread_state.busy = True
                     result = function(*args, **kwargs)
                 except BaseException as error:
                     count_unsampled_error(site, plan, args, kwargs, started, error)
                     raise
                 finally:
-                    lane.busy = False
-                    if lane.mark is not None:
-                        lane.mark.ended, lane.mark = True, None
+                    thread_state.busy = False
+                    if thread_state.mark is not None:
+                        thread_state.mark.ended, thread_state.mark = True, None
                 if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
                     return result
-                return _lost(site, plan, args, kwargs, started, result)
+                return _finish_unsampled(site, plan, args, kwargs, started, result)
         else:
-            begun = start_call(site, plan, args, kwargs)
-            if begun is None:
+            started_call = start_call(site, plan, args, kwargs)
+            if started_call is None:
                 return function(*args, **kwargs)
-            call = begun
+            call = started_call
         return _run(call, function, args, kwargs)
 
     return traced
 
 
 def _run(call: Call, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a call whose context must be known inside, and give what its caller gets."""
+    """Run a call with its context set, and return its result, or a traced stream."""
     token, started = None, perf_counter()
     try:
-        token = _enter(call)
+        token = _set_active(call)
         result = function(*args, **kwargs)
     except BaseException as error:
         raised(call, perf_counter() - started, error)
         raise
     finally:
         if token is not None:
-            _leave(token)
-    return _returned(call, started, result)
+            _reset_active(token)
+    return _finish_call(call, started, result)
 
 
 def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
@@ -212,11 +222,11 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        outer = _outer()
+        outer_call = _get_active()
         if (
             plan.on
             and not here.lane.busy
-            and (outer is None or outer.ended)
+            and (outer_call is None or outer_call.ended)
             and (plan.watch is None or not plan.watch())
         ):
             if random() >= plan.p_lost:
@@ -226,7 +236,7 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
             else:
                 mark, started = UnsampledCall(), perf_counter() if plan.times else None
                 try:
-                    _enter(mark)  # it stays there when it has ended: it says nothing then
+                    _set_active(mark)  # not reset: a mark that has ended is ignored
                     result = await function(*args, **kwargs)
                 except BaseException as error:
                     count_unsampled_error(site, plan, args, kwargs, started, error)
@@ -236,12 +246,12 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
                 if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
                     return result
-                return _lost(site, plan, args, kwargs, started, result)
+                return _finish_unsampled(site, plan, args, kwargs, started, result)
         else:
-            begun = start_call(site, plan, args, kwargs)
-            if begun is None:
+            started_call = start_call(site, plan, args, kwargs)
+            if started_call is None:
                 return await function(*args, **kwargs)
-            call = begun
+            call = started_call
         return await _run_async(call, function, args, kwargs)
 
     return traced
@@ -250,10 +260,10 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
 async def _run_async(
     call: Call, function: Callable[..., Awaitable[Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """The same for an async function."""
+    """As `_run`, for an async function."""
     token, started = None, perf_counter()
     try:
-        token = _enter(call)
+        token = _set_active(call)
         result = await function(*args, **kwargs)
     except BaseException as error:
         raised(call, perf_counter() - started, error)
@@ -261,17 +271,17 @@ async def _run_async(
     finally:
         if token is not None:
             end_call(token)
-    return _returned(call, started, result)
+    return _finish_call(call, started, result)
 
 
-def _lost(
+def _finish_unsampled(
     site: TracedFunction, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], started: float | None, result: Any
 ) -> Any:
-    """Count a call that lost the draw and returned, and give what its caller gets; it may be kept for how it ended."""
-    if type(result) is not dict and (follower := stream_wrapper(result)) is not None:
+    """Count an unsampled call that returned; it may be kept for its outcome. Returns its result, or a traced stream."""
+    if type(result) is not dict and (wrap_stream := stream_wrapper(result)) is not None:
         call = Call(site, plan, args, kwargs, plan.lost)
         call.detailed = False
-        return follower(call, perf_counter() if started is None else started, result)
+        return wrap_stream(call, perf_counter() if started is None else started, result)
     try:
         seconds = None if started is None else perf_counter() - started
         if seconds is None:
@@ -281,15 +291,15 @@ def _lost(
             plan.time_rest(seconds)
         else:
             count_unsampled(site, plan, args, kwargs, seconds, result)
-    except Exception as error:  # noqa: BLE001 - a result may raise whatever it is asked
+    except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
         warn_once(f"a call could not be counted: {whereabouts(error)}")
     return result
 
 
-def _returned(call: Call, started: float, result: Any) -> Any:
-    """Count a call that returned, and give what its caller gets: the result, or the stream it is, followed."""
-    if type(result) is not dict and (follower := stream_wrapper(result)) is not None:
-        return follower(call, started, result)
+def _finish_call(call: Call, started: float, result: Any) -> Any:
+    """Count a call that returned; returns its result, or a traced stream."""
+    if type(result) is not dict and (wrap_stream := stream_wrapper(result)) is not None:
+        return wrap_stream(call, started, result)
     try:
         seconds, plan = perf_counter() - started, call.plan
         if call.odds is plan.lost and (plan.blind or (seconds <= plan.slow_above and not is_refusal(plan, result))):

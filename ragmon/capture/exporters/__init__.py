@@ -1,8 +1,8 @@
 """OTLP over HTTP: records as spans, totals as metrics, scores as evaluation events. Runs in the worker's thread.
 
-The messages are built from OpenTelemetry's own protocol classes and sent over the standard library's HTTP client. The
-SDK's exporters fill headers, certificates, proxies and credentials from variables that belong to the application,
-follow the peer's pace byte by byte, and tell nobody which spans a partial success refused.
+The messages are built from OpenTelemetry's own protocol classes and sent by the standard library's HTTP client. The
+SDK's exporters are not used: they read headers, certificates, proxies and credentials from environment variables of the
+application, have no deadline for a slow response, and do not report which spans a partial success rejected.
 """
 
 from ragmon.capture.exporters.otlp import OtlpExporter

@@ -1,7 +1,4 @@
-"""The sink of a forked child whose parent scores its records in its own memory.
-
-Where records go, and where they may stay before. All of it is called off the request path.
-"""
+"""Protocols of exporters and processors of records, and their combinations. All of it runs off the request path."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from ragmon.core.record import Label, Record, Totals
 
 
 class DroppingExporter:
-    """Loses every record, counted and said: what the parent serves cannot see this process."""
+    """Drops and counts every record: the exporter of a forked child whose parent scores records in its own memory."""
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Count records as lost."""
+        """Count all records as lost, with one warning."""
         warn_once(
             "this process was forked from one with a monitor of its own, which cannot see it: its records are dropped "
             "and counted; name a server in [export] endpoint, or call ragmon.install() in each worker"
@@ -26,53 +23,53 @@ class DroppingExporter:
 
 
 BATCH: Final = 512
-"""Records a sink that takes batches is given at once."""
+"""Largest number of records in a batch."""
 
 
 class Exporter(Protocol):
-    """One method: take a record.
+    """An exporter of single records.
 
-    A sink may have four methods more: `export_totals(totals)` takes a producer's counts of all calls, `label(labels)`
-    what people say of answers, `confirms(trace_id)` says whether a record it was given before a crash has arrived, and
-    `close()` ends it.
+    An exporter may have four more methods: `report(totals)` exports a producer's counts of all calls, `label(labels)`
+    exports ratings of answers, `holds(trace_id)` tells whether a record that was exported before a crash has arrived,
+    and `close()`.
     """
 
     def submit(self, record: Record) -> None:
-        """Take a record; called from one thread, off the request path. What it raises, loses the record."""
+        """Export a record; called from one thread, off the request path. If it raises, the record is lost."""
 
 
 @runtime_checkable
 class BatchExporter(Protocol):
-    """A sink that sends many records at once."""
+    """An exporter of batches of records."""
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Deliver records; returns how many were lost, by reason."""
+        """Export records; returns how many were lost, by reason."""
 
 
 class Processor(Protocol):
-    """Where records may stay a while on their way to the sink."""
+    """An asynchronous step between the worker and the exporter, for example judging."""
 
     @property
     def holds(self) -> bool:
-        """Whether any are there."""
+        """Whether it holds any records."""
 
     def take(self, records: Sequence[Record], until: float) -> list[Record]:
-        """Take records; returns those that go on now, earlier ones among them. Never blocks, loses none.
+        """Take records; returns those to export now, earlier ones among them. Never blocks, never loses a record.
 
         Args:
-            records: Each may stay.
-            until: When all must be back, by the monotonic clock.
+            records: New records, each of which may be held back.
+            until: Deadline for all records to be returned, by the monotonic clock.
         """
 
 
 class ExporterAdapter:
-    """The way to a sink of either form; nothing it raises or says comes through unchecked.
+    """One interface to both kinds of exporters; it catches what they raise, and checks what they return.
 
     Args:
-        sink: The sink.
+        sink: The exporter.
 
     Attributes:
-        at_once: How many records it is given at once.
+        at_once: Largest number of records in one call.
     """
 
     def __init__(self, sink: Exporter | BatchExporter) -> None:
@@ -81,78 +78,78 @@ class ExporterAdapter:
         self.at_once = 1 if self._deliver is None else BATCH
 
     def give(self, records: Sequence[Record]) -> dict[str, int]:
-        """Give records to the sink; returns how many were lost, by reason."""
+        """Export records; returns how many were lost, by reason."""
         try:
             if self._deliver is not None:
                 return _checked(self._deliver(records), len(records))
             if self._submit is not None:
                 self._submit(records[0])
-        except BaseException as error:  # noqa: BLE001 - a sink may raise anything, and nobody can interrupt a thread
+        except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
             warn_once(f"records could not be delivered and are dropped: {whereabouts(error)}")
             return {constants.EXPORT_FAILED: len(records)}
         return {}
 
 
-def _checked(lost: Mapping[str, int], given: int) -> dict[str, int]:
-    """What a sink says it lost, where that can be.
+def _checked(lost: Mapping[str, int], sent: int) -> dict[str, int]:
+    """The losses an exporter returned, if they are plausible.
 
     Raises:
-        Exception: It cannot.
+        Exception: They are not.
     """
-    found = {reason: int(n) for reason, n in lost.items()}
-    if any(n < 0 for n in found.values()) or sum(found.values()) > given:
-        raise ValueError(f"a sink says it lost {found} of {given} records")
-    return found
+    counts = {reason: int(n) for reason, n in lost.items()}
+    if any(n < 0 for n in counts.values()) or sum(counts.values()) > sent:
+        raise ValueError(f"a sink says it lost {counts} of {sent} records")
+    return counts
 
 
 class Tee:
-    """Hands every record to several sinks, also where one of them fails.
+    """Exports every record to several exporters, also when one of them fails.
 
     Args:
-        sinks: In the order they get the record.
+        sinks: The exporters, in order.
     """
 
     def __init__(self, *sinks: Exporter) -> None:
         self._sinks = sinks
 
     def submit(self, record: Record) -> None:
-        """Take a record.
+        """Export a record.
 
         Raises:
-            Exception: What the first sink that failed raised, once all of them have had the record.
+            Exception: The first exception of an exporter, raised after all exporters have been called.
         """
         failed: Exception | None = None
         for sink in self._sinks:
             try:
                 sink.submit(record)
-            except Exception as error:  # noqa: BLE001 - one sink's trouble is not another's
+            except Exception as error:  # noqa: BLE001 - the other exporters must get the record
                 failed = failed or error
         if failed is not None:
             raise failed
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Take a producer's counts of all calls; returns whether all who take them have them."""
-        # Every one of them, also after one that has not taken them.
-        taken = [export_totals(sink, totals) for sink in self._sinks]
-        return all(taken)
+        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
+        # A list, so that every exporter is called, also after one has failed.
+        results = [export_totals(sink, totals) for sink in self._sinks]
+        return all(results)
 
     def label(self, labels: Sequence[Label]) -> bool:
-        """Take what people say of answers; returns whether all who take it have it."""
-        told = [label(sink, labels) for sink in self._sinks]
-        return all(told)
+        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
+        results = [label(sink, labels) for sink in self._sinks]
+        return all(results)
 
     def holds(self, trace_id: str) -> bool | None:
-        """Whether every sink that can tell has a record; None where none can."""
+        """Whether every exporter that can tell has the record; None if none can."""
         answers = [answer for sink in self._sinks if (answer := confirms(sink, trace_id)) is not None]
         return all(answers) if answers else None
 
 
 class BatchTee(Tee):
-    """The same, where one of them sends in batches.
+    """As `Tee`, with one batch exporter.
 
     Args:
-        batch: Gets the records first.
-        sinks: Get them one by one.
+        batch: The batch exporter; it gets the records first.
+        sinks: The exporters of single records.
     """
 
     def __init__(self, batch: BatchExporter, *sinks: Exporter) -> None:
@@ -160,7 +157,7 @@ class BatchTee(Tee):
         self._batch = batch
 
     def deliver(self, records: Sequence[Record]) -> Mapping[str, int]:
-        """Deliver records; as many count as lost as the sink lost that lost most."""
+        """Export records; the losses are those of the exporter that lost most."""
         lost = self._batch.deliver(records)
         failed = 0
         for record in records:
@@ -171,59 +168,59 @@ class BatchTee(Tee):
         return lost if sum(lost.values()) >= failed else {constants.EXPORT_FAILED: failed}
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Take a producer's counts of all calls; returns whether all who take them have them."""
-        told = [export_totals(self._batch, totals), super().report(totals)]
-        return all(told)
+        """Export a producer's counts of all calls; returns whether all exporters that take counts succeeded."""
+        results = [export_totals(self._batch, totals), super().report(totals)]
+        return all(results)
 
     def label(self, labels: Sequence[Label]) -> bool:
-        """Take what people say of answers; returns whether all who take it have it."""
-        told = [label(self._batch, labels), super().label(labels)]
-        return all(told)
+        """Export ratings of answers; returns whether all exporters that take ratings succeeded."""
+        results = [label(self._batch, labels), super().label(labels)]
+        return all(results)
 
 
 class ForwardingExporter:
-    """What stands before a sink: all but records goes straight on to it.
+    """Base of exporters in front of another: it forwards everything except records.
 
     Args:
-        sink: The sink.
+        sink: The next exporter.
     """
 
     def __init__(self, sink: Exporter | BatchExporter) -> None:
         self._sink = sink
 
     def report(self, totals: Sequence[Totals]) -> bool:
-        """Hand on a producer's counts of all calls; returns whether they arrived."""
+        """Forward a producer's counts of all calls; returns whether they arrived."""
         return export_totals(self._sink, totals)
 
     def label(self, labels: Sequence[Label]) -> bool:
-        """Hand on what people say of answers; returns whether it arrived."""
+        """Forward ratings of answers; returns whether they arrived."""
         return label(self._sink, labels)
 
     def holds(self, trace_id: str) -> bool | None:
-        """Whether the record of a trace arrived; None where nobody can tell."""
+        """Whether the record of a trace arrived; None if unknown."""
         return confirms(self._sink, trace_id)
 
 
 def export_totals(sink: Any, totals: Sequence[Totals]) -> bool:
-    """Give a sink a producer's counts, where it takes them; returns whether it has them, or takes none."""
-    take = getattr(sink, "report", None)
-    return take is None or not totals or take(totals) is not False
+    """Export a producer's counts, if the exporter takes them; returns False only if that failed."""
+    report = getattr(sink, "report", None)
+    return report is None or not totals or report(totals) is not False
 
 
 def label(sink: Any, labels: Sequence[Label]) -> bool:
-    """Give a sink what people say of answers, where it takes that; returns whether it has it, or takes none."""
-    take = getattr(sink, "label", None)
-    return take is None or not labels or take(labels) is not False
+    """Export ratings of answers, if the exporter takes them; returns False only if that failed."""
+    send = getattr(sink, "label", None)
+    return send is None or not labels or send(labels) is not False
 
 
 def confirms(sink: Any, trace_id: str) -> bool | None:
-    """Whether a sink has a record; None where it cannot tell."""
-    ask = getattr(sink, "holds", None)
-    return None if ask is None else ask(trace_id)
+    """Whether an exporter has a record; None if it cannot tell."""
+    holds = getattr(sink, "holds", None)
+    return None if holds is None else holds(trace_id)
 
 
 def close(sink: Any) -> None:
-    """End a sink, where it can be."""
-    end = getattr(sink, "close", None)
-    if end is not None:
-        end()
+    """Close an exporter, if it has `close`."""
+    close_method = getattr(sink, "close", None)
+    if close_method is not None:
+        close_method()

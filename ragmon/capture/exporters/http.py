@@ -1,7 +1,4 @@
-"""An HTTP connection whose requests end in time, whatever the other side does.
-
-The receiver at the other end: what it is sent, how often that is tried, and what its answers mean.
-"""
+"""The OTLP/HTTP client: retries, response codes, and an HTTP connection whose requests have a hard deadline."""
 
 from __future__ import annotations
 
@@ -40,11 +37,11 @@ from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.net import PROTOBUF, parse, request_headers
 
 LARGEST_REPLY: Final = 1 << 16
-"""Bytes that are read of a reply; whoever sends more loses the connection."""
+"""Largest response that is read, in bytes; the connection is closed on a longer one."""
 
 
 class HttpResponse(NamedTuple):
-    """What the other side answered."""
+    """The response of the peer."""
 
     status: int
     headers: Message
@@ -55,7 +52,7 @@ def seconds_left(deadline: float) -> float:
     """Seconds until a deadline of the monotonic clock.
 
     Raises:
-        TimeoutError: It has passed.
+        TimeoutError: The deadline has passed.
     """
     seconds = deadline - monotonic()
     if seconds <= 0:
@@ -64,37 +61,37 @@ def seconds_left(deadline: float) -> float:
 
 
 class PersistentConnection(HTTPConnection):
-    """To one peer; it is opened by the first request and kept open for the next ones.
+    """A keep-alive connection to one peer, opened by the first request.
 
     Args:
         host: Name or address of the peer.
         port: Its port.
-        tls: How its certificate is checked; None for plain HTTP.
-        largest: Bytes that are read of a reply.
+        tls: TLS settings; None for plain HTTP.
+        largest: Largest response that is read, in bytes.
     """
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, largest: int = LARGEST_REPLY) -> None:
         super().__init__(host, port)
-        self._largest = largest
+        self._max_response = largest
         self.default_port = 80 if tls is None else 443
         self._tls = tls
         self._deadline = 0.0
-        self._timed: _Timed | None = None
+        self._deadline_socket: _DeadlineSocket | None = None
         self._aborted = False
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> HttpResponse:
-        """Send a request and read the reply.
+        """Send a request and read the response.
 
         Args:
-            path: What is asked for.
-            body: What is sent.
-            headers: Beside those that follow from the rest.
-            deadline: When to give up, on the monotonic clock. Only the system's look-up of a name is not cut short.
+            path: Path of the URL.
+            body: Request body.
+            headers: Additional headers.
+            deadline: Deadline on the monotonic clock. Only the system's name resolution can exceed it.
 
         Raises:
-            TimeoutError: There was no whole reply in time.
-            OSError: The peer cannot be reached, or broke off.
-            HTTPException: It does not speak HTTP.
+            TimeoutError: There was no complete response in time.
+            OSError: The peer cannot be reached, or closed the connection.
+            HTTPException: The peer does not speak HTTP.
         """
         self._deadline = deadline
         reused = self.sock is not None
@@ -103,22 +100,22 @@ class PersistentConnection(HTTPConnection):
         except TimeoutError:
             raise
         except (OSError, HTTPException):
-            # An idle connection may have been closed by the peer, which shows only when it is used.
+            # The peer may have closed an idle connection, which shows only on the next request: retry once.
             if not reused or self._aborted:
                 raise
         return self._exchange(path, body, headers)
 
     def abort(self) -> None:
-        """End a request that another thread waits for, and make no more."""
+        """Abort a request that another thread waits for, and send no more."""
         self._aborted = True
-        timed = self._timed  # the other thread may close it at any moment
+        timed = self._deadline_socket  # the other thread may close it at any time
         if timed is not None:
             timed.abort()
 
     def leave(self) -> None:
-        """Let go of the parent's connection in a forked child, without a word to the peer and without its locks."""
-        if self._timed is not None:
-            os.close(self._timed.sock.detach())
+        """Close the parent's connection in a forked child, without sending anything and without its locks."""
+        if self._deadline_socket is not None:
+            os.close(self._deadline_socket.sock.detach())
 
     def connect(self) -> None:
         """Open the connection.
@@ -126,7 +123,7 @@ class PersistentConnection(HTTPConnection):
         Raises:
             OSError: The peer cannot be reached in time, or its certificate is not trusted.
         """
-        sock = self._reach()
+        sock = self._open_socket()
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
@@ -135,44 +132,44 @@ class PersistentConnection(HTTPConnection):
         except BaseException:
             sock.close()
             raise
-        self.sock = self._timed = _Timed(sock)
+        self.sock = self._deadline_socket = _DeadlineSocket(sock)
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
-        self._timed = None
+        self._deadline_socket = None
         super().close()
 
-    def _reach(self) -> socket.socket:
-        """A connected socket; all addresses of the peer share the time there is."""
-        failed: OSError | None = None
+    def _open_socket(self) -> socket.socket:
+        """A connected socket; all addresses of the peer share one deadline."""
+        last_error: OSError | None = None
         for *_, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             try:
                 return socket.create_connection((str(address[0]), self.port), timeout=seconds_left(self._deadline))
             except OSError as error:
-                failed = error
-        raise failed or OSError("the name has no address")
+                last_error = error
+        raise last_error or OSError("the name has no address")
 
     def _exchange(self, path: str, body: bytes, headers: Mapping[str, str]) -> HttpResponse:
         try:
-            if self._timed is None:
+            if self._deadline_socket is None:
                 self.connect()
-            if self._timed is not None:
-                self._timed.deadline = self._deadline
+            if self._deadline_socket is not None:
+                self._deadline_socket.deadline = self._deadline
             self.request("POST", path, body, headers)
-            reply = self.getresponse()
-            with reply:
-                found = HttpResponse(reply.status, reply.headers, reply.read(self._largest))
-                whole = reply.isclosed()
+            raw = self.getresponse()
+            with raw:
+                response = HttpResponse(raw.status, raw.headers, raw.read(self._max_response))
+                complete = raw.isclosed()
         except BaseException:
             self.close()
             raise
-        if not whole:
+        if not complete:
             self.close()
-        return found
+        return response
 
 
-class _Timed:
-    """What `HTTPConnection` needs of a socket, with one deadline: a socket's own timeout starts anew with each byte."""
+class _DeadlineSocket:
+    """The socket interface of `HTTPConnection`, with one deadline: a socket's own timeout restarts with each byte."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -185,7 +182,7 @@ class _Timed:
             view = view[self.sock.send(view) :]
 
     def makefile(self, mode: str) -> BufferedReader:
-        return BufferedReader(_Reader(self))
+        return BufferedReader(_DeadlineReader(self))
 
     def abort(self) -> None:
         with suppress(OSError):
@@ -195,18 +192,18 @@ class _Timed:
         self.sock.close()
 
 
-class _Reader(RawIOBase):
+class _DeadlineReader(RawIOBase):
     """Reads a socket until its deadline."""
 
-    def __init__(self, timed: _Timed) -> None:
-        self._timed = timed
+    def __init__(self, timed: _DeadlineSocket) -> None:
+        self._deadline_socket = timed
         self._file = timed.sock.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int | None:
-        self._timed.sock.settimeout(seconds_left(self._timed.deadline))
+        self._deadline_socket.sock.settimeout(seconds_left(self._deadline_socket.deadline))
         return self._file.readinto(buffer)
 
     def close(self) -> None:
@@ -216,7 +213,7 @@ class _Reader(RawIOBase):
 
 FIRST_WAIT: Final = 0.1
 LONGEST_WAIT: Final = 5.0
-_LATER: Final[frozenset[int]] = frozenset(
+_RETRYABLE: Final[frozenset[int]] = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
@@ -224,13 +221,13 @@ _LATER: Final[frozenset[int]] = frozenset(
         HTTPStatus.GATEWAY_TIMEOUT,
     }
 )
-"""The answers after which a request may be sent again (OTLP specification, Failures)."""
+"""The status codes after which a request may be retried (OTLP specification, Failures)."""
 _HINTS: Final[dict[int, str]] = {
     HTTPStatus.UNAUTHORIZED: "the token is missing, or is not the receiver's",
     HTTPStatus.FORBIDDEN: "the token is not allowed to write there",
     HTTPStatus.NOT_FOUND: "the address of an OTLP/HTTP receiver, without /v1/traces",
 }
-# Private names that every instrumentation reads all the same; older ones read the plain word.
+# Private names, but all instrumentations read them; older ones read the plain string.
 _SUPPRESSED: Final = (
     getattr(context, "_SUPPRESS_INSTRUMENTATION_KEY", None),
     getattr(context, "_SUPPRESS_HTTP_INSTRUMENTATION_KEY", None),
@@ -239,14 +236,14 @@ _SUPPRESSED: Final = (
 
 
 class SendResult(NamedTuple):
-    """What became of a request.
+    """The result of a request.
 
     Attributes:
-        reason: Why it is lost; None where the receiver took it. `export_refused`: it said no for good.
-            `export_timeout`: it did not answer in time. `export_failed`: it was not reached, or not ready.
-        body: The protocol message it answered with.
-        again: Sending it again may help.
-        wait: Seconds the receiver wants to be left alone first; None where it did not say.
+        reason: Why the data is lost; None if the receiver accepted it. `export_refused`: rejected permanently.
+            `export_timeout`: no response in time. `export_failed`: not reachable, or not ready.
+        body: The protocol message of the response.
+        again: A retry may succeed.
+        wait: Seconds the receiver asks to wait before a retry; None if it did not ask.
     """
 
     reason: str | None = None
@@ -255,103 +252,103 @@ class SendResult(NamedTuple):
     wait: float | None = None
 
     def rejected(self, response: Any, field: str) -> int:
-        """How much of an accepted request the receiver refused.
+        """How many items of an accepted request the receiver rejected.
 
         Args:
-            response: The protocol's class of such an answer.
-            field: Its partial success's count.
+            response: The protocol class of the response.
+            field: The name of the count in its partial success.
         """
         try:
             return max(0, int(getattr(response.FromString(self.body).partial_success, field)))
-        except Exception:  # noqa: BLE001 - in whatever words, it took the request
+        except Exception:  # noqa: BLE001 - it accepted the request, even if its message is not readable
             return 0
 
 
 class OtlpHttpClient:
-    """One OTLP/HTTP receiver. Nothing is read from the variables that configure the application's own exporters.
+    """A client of one OTLP/HTTP receiver. It ignores the environment variables of the application's own exporters.
 
     Args:
-        endpoint: Its base address.
-        token: Its bearer token; None where it wants none.
-        certificate: A file of certificates to trust in place of the system's; None for those.
+        endpoint: The receiver's base address.
+        token: Its bearer token; None if it needs none.
+        certificate: A PEM file of trusted certificates; None uses the system's.
 
     Raises:
-        RagmonError: The address, the token or the certificate file cannot be used.
+        RagmonError: The address, the token or the certificate file is not valid.
     """
 
     def __init__(self, endpoint: str, *, token: str | None = None, certificate: str | None = None) -> None:
         self._endpoint = parse(endpoint)
-        self._compress = not self._endpoint.loopback  # on one machine it costs more than it saves
+        self._compress = not self._endpoint.loopback  # on the same machine it costs more than it saves
         self._headers = request_headers(token, compressed=self._compress)
-        self._tls = _trust(certificate) if self._endpoint.tls else None
+        self._tls = _tls_context(certificate) if self._endpoint.tls else None
         self._closing = Event()
-        self._begin()
+        self._init_process()
 
-    def _begin(self) -> None:
-        """What belongs to one process."""
+    def _init_process(self) -> None:
+        """Create the state that belongs to one process."""
         self._process = os.getpid()
         self._connection = PersistentConnection(self._endpoint.host, self._endpoint.port, self._tls)
-        self._at_work = Lock()
+        self._lock = Lock()
 
     def _reset_after_fork(self) -> None:
-        """Begin anew in a forked child, where the parent's connection and lock are of no use."""
+        """Reset in a forked child, which cannot use the parent's connection and lock."""
         if self._process != os.getpid():
-            self._left = self._connection  # held, so that nobody tidies up what the parent's threads had locked
-            self._left.leave()
-            self._begin()
+            self._inherited = self._connection  # never finalised: the parent's threads may have held its locks
+            self._inherited.leave()
+            self._init_process()
 
     def post(
         self, signal: str, body: bytes, deadline: float, *, retry: bool = True, kind: str = PROTOBUF
     ) -> SendResult:
-        """Send a request until it is taken, refused, or out of time. Never raises for what the receiver does.
+        """Send a request until it is accepted, rejected, or the deadline passes. Never raises for a receiver's error.
 
         Args:
-            signal: `traces`, `metrics` or `logs`; a ragmon server takes `labels`.
+            signal: `traces`, `metrics` or `logs`; a ragmon server also takes `labels`.
             body: The protocol message.
-            deadline: When to give up, on the monotonic clock.
-            retry: Send it again where that may help.
+            deadline: Deadline on the monotonic clock.
+            retry: Retry if that may succeed.
             kind: The body's media type.
         """
         self._reset_after_fork()
         if self._compress:
             body = gzip.compress(body, compresslevel=1)
-        with self._at_work, _uninstrumented():
-            answer = self._tried(signal, body, deadline, retry=retry, kind=kind)
+        with self._lock, _suppress_instrumentation():
+            result = self._post_with_retries(signal, body, deadline, retry=retry, kind=kind)
         if self._closing.is_set():
-            self._hang_up()
-        return answer
+            self._disconnect()
+        return result
 
     def close(self) -> None:
-        """End what is under way, from whatever thread, and send no more."""
+        """Abort the running request and send no more; may be called from any thread."""
         self._reset_after_fork()
         self._closing.set()
         self._connection.abort()
-        self._hang_up()
+        self._disconnect()
 
-    def _hang_up(self) -> None:
-        """Close the connection, unless a request is still to learn that it was ended: then it does so itself."""
-        if self._at_work.acquire(blocking=False):
+    def _disconnect(self) -> None:
+        """Close the connection, unless a request is running: the thread of that request then closes it."""
+        if self._lock.acquire(blocking=False):
             self._connection.close()
-            self._at_work.release()
+            self._lock.release()
 
-    def _tried(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> SendResult:
-        for wait in _waits():
-            answer = (
+    def _post_with_retries(self, signal: str, body: bytes, deadline: float, *, retry: bool, kind: str) -> SendResult:
+        for backoff in _backoff():
+            result = (
                 SendResult(constants.EXPORT_FAILED)
                 if self._closing.is_set()
-                else self._once(signal, body, deadline, kind)
+                else self._post_once(signal, body, deadline, kind)
             )
-            if not (retry and answer.again):
+            if not (retry and result.again):
                 break
-            pause = wait if answer.wait is None else answer.wait
-            if pause >= deadline - monotonic() or self._closing.wait(pause):
+            delay = backoff if result.wait is None else result.wait
+            if delay >= deadline - monotonic() or self._closing.wait(delay):
                 break
-        return answer
+        return result
 
-    def _once(self, signal: str, body: bytes, deadline: float, kind: str) -> SendResult:
+    def _post_once(self, signal: str, body: bytes, deadline: float, kind: str) -> SendResult:
         headers = {**self._headers, "Content-Type": kind}
         try:
-            reply = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, headers, deadline)
+            response = self._connection.post(f"{self._endpoint.path}/v1/{signal}", body, headers, deadline)
         except TimeoutError:
             self._warn("it does not answer in time")
             return SendResult(constants.EXPORT_TIMEOUT)
@@ -364,25 +361,27 @@ class OtlpHttpClient:
         except HTTPException as error:
             self._warn(f"it does not speak HTTP ({whereabouts(error)}); OTLP over HTTP is usually on port 4318")
             return SendResult(constants.EXPORT_FAILED, again=True)
-        return self._read(reply)
+        return self._to_result(response)
 
-    def _read(self, reply: HttpResponse) -> SendResult:
-        if HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
-            ours = reply.headers.get_content_type() == self._headers["Content-Type"]
-            return SendResult(body=reply.body if ours else b"")
-        hint = _HINTS.get(reply.status)
-        self._warn(f"it answered with status {reply.status}" + (f" ({hint})" if hint else ""))
-        if reply.status in _LATER:
-            return SendResult(constants.EXPORT_FAILED, again=True, wait=retry_after(reply.headers.get("Retry-After")))
+    def _to_result(self, response: HttpResponse) -> SendResult:
+        if HTTPStatus.OK <= response.status < HTTPStatus.MULTIPLE_CHOICES:
+            has_our_type = response.headers.get_content_type() == self._headers["Content-Type"]
+            return SendResult(body=response.body if has_our_type else b"")
+        hint = _HINTS.get(response.status)
+        self._warn(f"it answered with status {response.status}" + (f" ({hint})" if hint else ""))
+        if response.status in _RETRYABLE:
+            return SendResult(
+                constants.EXPORT_FAILED, again=True, wait=retry_after(response.headers.get("Retry-After"))
+            )
         return SendResult(
-            constants.EXPORT_FAILED if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else constants.EXPORT_REFUSED
+            constants.EXPORT_FAILED if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR else constants.EXPORT_REFUSED
         )
 
     def _warn(self, why: str) -> None:
         warn_once(f"exporting to {self._endpoint} fails: {why}")
 
 
-def _trust(certificate: str | None) -> ssl.SSLContext:
+def _tls_context(certificate: str | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=certificate)
     except OSError as error:
@@ -393,35 +392,35 @@ def _trust(certificate: str | None) -> ssl.SSLContext:
 
 
 @contextmanager
-def _uninstrumented() -> Iterator[None]:
-    """The application's instrumentations must not take ragmon's requests for its own."""
-    found = context.get_current()
+def _suppress_instrumentation() -> Iterator[None]:
+    """Exclude ragmon's requests from the application's own traces."""
+    suppressed = context.get_current()
     for key in _SUPPRESSED:
         if key is not None:
-            found = context.set_value(key, True, found)
-    token = context.attach(found)
+            suppressed = context.set_value(key, True, suppressed)
+    token = context.attach(suppressed)
     try:
         yield
     finally:
         context.detach(token)
 
 
-def _waits() -> Iterator[float]:
-    """Seconds between tries: growing, and drawn, so that many producers do not come back at once."""
+def _backoff() -> Iterator[float]:
+    """Seconds between attempts: exponential, with jitter, so that many producers do not retry at the same time."""
     for power in count():
         yield random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(power, 16))  # noqa: S311
 
 
 def retry_after(text: str | None) -> float | None:
-    """Seconds of a Retry-After header: a number, or a date (RFC 9110, section 10.2.3)."""
+    """Seconds of a `Retry-After` header, given as a number or a date (RFC 9110, section 10.2.3)."""
     if text is None:
         return None
     try:
         seconds = float(text)
     except ValueError:
         try:
-            at = parsedate_to_datetime(text)
+            moment = parsedate_to_datetime(text)
         except ValueError:
             return None
-        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - time()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
     return max(0.0, seconds) if isfinite(seconds) else None

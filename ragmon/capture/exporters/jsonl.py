@@ -1,4 +1,4 @@
-"""A trace log: one record a line, in a file that several processes may share and that is put aside as it grows."""
+"""A trace log: one record per line, in a file that several processes may share and that is rotated by size or age."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ragmon.core.record import Label, Record, Totals, encode
 
 TAIL: Final = 4 * 1024 * 1024
 """Bytes at the end of a log that are searched for a record."""
-_LOOK: Final = 1.0
-"""Seconds between two looks whether another process has put the file aside, or the disk should be told."""
+_CHECK_INTERVAL: Final = 1.0
+"""Seconds between two checks whether another process has rotated the file, and between two calls of fsync."""
 
 Fsync = Literal["never", "second", "record"]
 
 
 class JsonlExporter:
-    """A trace log; each line is one write, so that lines of several processes do not mix.
+    """Writes a trace log; each line is one write, so that lines of several processes do not mix.
 
     Args:
-        path: The file; it is appended to, its folder is made.
-        redact: Takes out of a record what must not be written.
-        size: Bytes from which the file is put aside and a new one begun; None lets it grow.
-        age: Seconds of a file; None lets it grow old.
-        fsync: When the disk must have it: whenever the system sees fit, once a second, or before the next record.
+        path: The file; it is appended to, and its folder is created.
+        redact: Removes from a record what must not be written.
+        size: Bytes from which the file is rotated; None for no limit.
+        age: Seconds from which the file is rotated; None for no limit.
+        fsync: When data is flushed to disk: whenever the system decides, once a second, or after each record.
 
     Raises:
         RagmonError: The file cannot be opened.
@@ -61,11 +61,11 @@ class JsonlExporter:
             ) from error
 
     def _open(self) -> BinaryIO:
-        file = open(self._path, "ab", buffering=0)  # noqa: SIM115, PTH123 - held open for the life of the sink
-        found = os.fstat(file.fileno())
-        self._period = self._period_of(found.st_mtime if found.st_size else time())
-        self._torn = found.st_size > 0 and not _ends_a_line(self._path)
-        self._next_look = monotonic() + _LOOK
+        file = open(self._path, "ab", buffering=0)  # noqa: SIM115, PTH123 - open for the life of the exporter
+        status = os.fstat(file.fileno())
+        self._period = self._period_of(status.st_mtime if status.st_size else time())
+        self._incomplete_line = status.st_size > 0 and not _ends_a_line(self._path)
+        self._next_check = monotonic() + _CHECK_INTERVAL
         return file
 
     def _period_of(self, moment: float) -> int:
@@ -75,7 +75,7 @@ class JsonlExporter:
         """Write a record.
 
         Raises:
-            OSError: It was not written, or not whole; the next record starts on a line of its own.
+            OSError: It was not written, or not completely; the next record starts on a new line.
         """
         self._write(encode(self._redact(record)))
 
@@ -89,49 +89,49 @@ class JsonlExporter:
             self._write(encode(line))
 
     def label(self, labels: Sequence[Label]) -> None:
-        """Write what people say of answers.
+        """Write ratings of answers.
 
         Raises:
-            OSError: It was not written.
+            OSError: They were not written.
         """
         for line in labels:
             self._write(encode(line))
 
     def _write(self, line: bytes) -> None:
         self._poll(len(line))
-        if self._torn:
+        if self._incomplete_line:
             line = b"\n" + line
         written = self._file.write(line)
-        self._torn = self._torn if not written else written < len(line)
+        self._incomplete_line = self._incomplete_line if not written else written < len(line)
         if written != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._dirty = True
         if self._fsync == "record":
             self._sync()
 
-    def _poll(self, coming: int) -> None:
-        """Put the file aside when it is large or old enough, and follow when another process has done so."""
+    def _poll(self, line_size: int) -> None:
+        """Rotate the file when it is large or old enough, and reopen it when another process has rotated it."""
         now = monotonic()
-        if self._size is None and self._age is None and now < self._next_look:
+        if self._size is None and self._age is None and now < self._next_check:
             return
-        own = os.fstat(self._file.fileno())
-        full = self._size is not None and own.st_size and own.st_size + coming > self._size
-        if full or (own.st_size and self._period_of(time()) > self._period):
-            self._put_aside(own)
-        if full or now >= self._next_look:
-            self._next_look = now + _LOOK
+        status = os.fstat(self._file.fileno())
+        full = self._size is not None and status.st_size and status.st_size + line_size > self._size
+        if full or (status.st_size and self._period_of(time()) > self._period):
+            self._rotate(status)
+        if full or now >= self._next_check:
+            self._next_check = now + _CHECK_INTERVAL
             if self._fsync == "second":
                 self._sync()
-            if not _is_at(own, self._path):
+            if not _is_at(status, self._path):
                 self._sync()
                 self._file.close()
                 self._file = self._open()
 
-    def _put_aside(self, own: os.stat_result) -> None:
-        """Rename the file, unless another process was faster."""
+    def _rotate(self, status: os.stat_result) -> None:
+        """Rename the file, unless another process has done so."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
-            if _is_at(own, self._path):
+            if _is_at(status, self._path):
                 moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
                 self._path.rename(self._path.with_name(f"{self._path.stem}-{moment}{self._path.suffix}"))
         except OSError as error:
@@ -146,9 +146,9 @@ class JsonlExporter:
             self._dirty = False
 
     def holds(self, trace_id: str) -> bool:
-        """Whether the record of a trace is in the log, whole: this file, or the one put aside last."""
-        aside = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"))
-        return any(_holds(path, trace_id.encode()) for path in (self._path, *aside[-1:]))
+        """Whether the complete record of a trace is in the log: the current file, or the last rotated one."""
+        rotated = sorted(self._path.parent.glob(f"{self._path.stem}-*{self._path.suffix}"))
+        return any(_holds(path, trace_id.encode()) for path in (self._path, *rotated[-1:]))
 
     def close(self) -> None:
         """Close the file."""
@@ -157,17 +157,17 @@ class JsonlExporter:
             self._file.close()
 
 
-def _is_at(own: os.stat_result, path: Path) -> bool:
-    """Whether the file that is open is the one a path names."""
+def _is_at(status: os.stat_result, path: Path) -> bool:
+    """Whether an open file is the one a path names."""
     try:
-        there = path.stat()
+        path_status = path.stat()
     except OSError:
         return False
-    return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
+    return (status.st_dev, status.st_ino) == (path_status.st_dev, path_status.st_ino)
 
 
 def _ends_a_line(path: Path) -> bool:
-    """Whether a file's last byte ends a line; one nobody may read counts as whole."""
+    """Whether a file's last byte ends a line; True for a file that cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(-1, os.SEEK_END)
@@ -176,10 +176,10 @@ def _ends_a_line(path: Path) -> bool:
         return True
 
 
-def _holds(path: Path, wanted: bytes) -> bool:
+def _holds(path: Path, trace_id: bytes) -> bool:
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - TAIL))
-            return any(wanted in line and line.endswith(b"\n") for line in file)
+            return any(trace_id in line and line.endswith(b"\n") for line in file)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Scores, sent to the tracing backend where the scored traces are: evaluation events, and carrier spans."""
+"""The exporter of scores to a tracing backend that has the scored traces: evaluation events, and carrier spans."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ragmon.core import constants, semconv
 TIMEOUT: Final = 10.0
 _CARRIER: Final = "ragmon scores"
 _CODE: Final = "CODE"
-"""OpenInference's kind of a score that neither a person nor a model gave."""
-_REFUSED: Final[dict[str, tuple[Any, str]]] = {
+"""OpenInference's kind of a score computed by code, not by a person or a model."""
+_REJECTED_COUNT: Final[dict[str, tuple[Any, str]]] = {
     "logs": (ExportLogsServiceResponse, "rejected_log_records"),
     "traces": (ExportTraceServiceResponse, "rejected_spans"),
 }
-"""Where a receiver says how much of a request it refused."""
+"""For each signal, the response class and the field that counts rejected items."""
 
 
 class Scored(NamedTuple):
@@ -36,8 +36,8 @@ class Scored(NamedTuple):
 
     Attributes:
         trace_id: 32 hex digits.
-        span_id: The span that was scored, 16 hex digits; None where only the trace is known.
-        scores: Each one's name, value, and label (`pass`, `fail`) if it has one.
+        span_id: The scored span, 16 hex digits; None if only the trace is known.
+        scores: Name, value and label (`pass`, `fail`) or None of each score.
     """
 
     trace_id: str
@@ -50,14 +50,14 @@ class ScoreExporter:
 
     Args:
         endpoint: The backend's base address, `http://host:port`.
-        token: Its bearer token; None where it wants none.
-        resource: Attributes of the process that scored.
-        carriers: Send OpenInference EVALUATOR spans as well: each has one link, to the span that was scored.
+        token: Its bearer token; None if it needs none.
+        resource: Attributes of the scoring process.
+        carriers: Also send OpenInference EVALUATOR spans: each has one link, to the scored span.
         timeout: Seconds one call of `deliver` may take, retries included.
-        certificate: A file of certificates to trust in place of the system's.
+        certificate: A PEM file of trusted certificates; None uses the system's.
 
     Raises:
-        RagmonError: The endpoint, the token or the certificate file cannot be used.
+        RagmonError: The endpoint, the token or the certificate file is not valid.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ScoreExporter:
         timeout: float = TIMEOUT,
         certificate: str | None = None,
     ) -> None:
-        self._peer = OtlpHttpClient(endpoint, token=token, certificate=certificate)
+        self._client = OtlpHttpClient(endpoint, token=token, certificate=certificate)
         self._resource = dict(resource)
         self._carriers = carriers
         self._timeout = timeout
@@ -79,20 +79,20 @@ class ScoreExporter:
         """Send scores; called from one thread.
 
         Args:
-            scored: The scores of some traces. A carrier span needs the span it links to: without a span id there is
-                the event alone.
+            scored: The scores of some traces. A trace without a span id gets only the event, as a carrier span must
+                link to a span.
 
         Returns:
-            How many events and carrier spans were lost, by reason; empty when the backend took them all.
+            How many events and carrier spans were lost, by reason; empty if the backend accepted them all.
         """
         deadline = monotonic() + self._timeout
         lost: Counter[str] = Counter()
-        found = list(_sendable(scored, lost))
+        sendable = list(_sendable(scored, lost))
         now = time_ns()
         events = ExportLogsServiceRequest()
-        _events(opened(events, "logs", self._resource).log_records, found, now)
-        self._send("logs", events, sum(len(each.scores) for each in found), deadline, lost)
-        linked = [each for each in found if span_id(each.span_id) is not None]
+        _add_events(opened(events, "logs", self._resource).log_records, sendable, now)
+        self._send("logs", events, sum(len(trace_scores.scores) for trace_scores in sendable), deadline, lost)
+        linked = [trace_scores for trace_scores in sendable if span_id(trace_scores.span_id) is not None]
         if self._carriers and linked:
             spans = ExportTraceServiceRequest()
             _carriers(opened(spans, "spans", self._resource).spans, linked, now)
@@ -100,37 +100,37 @@ class ScoreExporter:
         return dict(lost)
 
     def close(self) -> None:
-        """End what is under way, from whatever thread, and send no more."""
-        self._peer.close()
+        """Abort the running request and send no more; may be called from any thread."""
+        self._client.close()
 
     def _send(self, signal: str, request: Any, n: int, deadline: float, lost: Counter[str]) -> None:
         if not n:
             return
-        answer = self._peer.post(signal, request.SerializeToString(), deadline)
-        if answer.reason is not None:
-            lost[answer.reason] += n
-        elif refused := answer.rejected(*_REFUSED[signal]):
-            lost[constants.EXPORT_REFUSED] += min(n, refused)
+        result = self._client.post(signal, request.SerializeToString(), deadline)
+        if result.reason is not None:
+            lost[result.reason] += n
+        elif rejected := result.rejected(*_REJECTED_COUNT[signal]):
+            lost[constants.EXPORT_REFUSED] += min(n, rejected)
 
 
 def _sendable(scored: Sequence[Scored], lost: Counter[str]) -> Iterator[Scored]:
-    """What can be sent: a score is a number, of a trace that has an id."""
-    for found in scored:
-        if trace_id(found.trace_id) is None:
-            lost[constants.INVALID_SCHEMA] += len(found.scores)
+    """The scores that can be sent: finite numbers, of traces with a valid id."""
+    for trace_scores in scored:
+        if trace_id(trace_scores.trace_id) is None:
+            lost[constants.INVALID_SCHEMA] += len(trace_scores.scores)
             continue
-        fit = []
-        for score in found.scores:
-            if (reason := _unfit(*score)) is None:
-                fit.append(score)
+        valid = []
+        for score in trace_scores.scores:
+            if (reason := _invalid_reason(*score)) is None:
+                valid.append(score)
             else:
                 lost[reason] += 1
-        if fit:
-            yield found._replace(scores=fit)
+        if valid:
+            yield trace_scores._replace(scores=valid)
 
 
-def _unfit(name: str, value: float, label: str | None) -> str | None:
-    """Why a score cannot be sent; None where it can."""
+def _invalid_reason(name: str, value: float, label: str | None) -> str | None:
+    """Why a score cannot be sent; None if it can."""
     if not math.isfinite(value):
         return constants.NON_FINITE
     try:
@@ -140,16 +140,16 @@ def _unfit(name: str, value: float, label: str | None) -> str | None:
     return None
 
 
-def _events(events: Any, scored: Sequence[Scored], now: int) -> None:
-    for found in scored:
-        for name, value, label in found.scores:
+def _add_events(events: Any, scored: Sequence[Scored], now: int) -> None:
+    for trace_scores in scored:
+        for name, value, label in trace_scores.scores:
             event = events.add(
                 event_name=semconv.EVALUATION,
                 time_unix_nano=now,
                 observed_time_unix_nano=now,
                 severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
-                trace_id=trace_id(found.trace_id),
-                span_id=span_id(found.span_id),
+                trace_id=trace_id(trace_scores.trace_id),
+                span_id=span_id(trace_scores.span_id),
             )
             put(event.attributes, semconv.EVALUATION_NAME, name)
             put(event.attributes, semconv.EVALUATION_SCORE, float(value))
@@ -158,8 +158,8 @@ def _events(events: Any, scored: Sequence[Scored], now: int) -> None:
 
 
 def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
-    """Spans whose only link leads to what was scored, as OpenInference wants feedback that comes later."""
-    for found in scored:
+    """Add spans whose only link is to the scored span, as OpenInference requires for later feedback."""
+    for trace_scores in scored:
         carrier = spans.add(
             trace_id=new_trace_id(),
             span_id=new_span_id(),
@@ -168,16 +168,16 @@ def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
             start_time_unix_nano=now,
             end_time_unix_nano=now,
         )
-        carrier.links.add(trace_id=trace_id(found.trace_id), span_id=span_id(found.span_id))
+        carrier.links.add(trace_id=trace_id(trace_scores.trace_id), span_id=span_id(trace_scores.span_id))
         put(carrier.attributes, semconv.SPAN_KIND, semconv.EVALUATOR)
         put(carrier.attributes, semconv.RAGMON_INTERNAL, value=True)
-        for number, (name, value, label) in enumerate(found.scores):
-            told: dict[str, str | float | None] = {
+        for number, (name, value, label) in enumerate(trace_scores.scores):
+            annotation: dict[str, str | float | None] = {
                 "name": name,
                 "score": float(value),
                 "label": label,
                 "annotator_kind": _CODE,
             }
-            for field, said in told.items():
-                if said is not None:
-                    put(carrier.attributes, f"{semconv.ANNOTATIONS}.{number}.annotation.{field}", said)
+            for field, field_value in annotation.items():
+                if field_value is not None:
+                    put(carrier.attributes, f"{semconv.ANNOTATIONS}.{number}.annotation.{field}", field_value)

@@ -1,4 +1,5 @@
-"""Judges: a language model, or a function of the application, that gives answers a score where their text is.
+"""Judges: a language model, or a function of the application, that scores answers in the process that has their text.
 
-A judge is a proxy. Its score is a metric like any other (`judge_<name>`), and never a gate of its own.
+A judge is a proxy for human judgement. Its score is a metric (`judge_<name>`) like any other, but never gets a gate by
+default.
 """

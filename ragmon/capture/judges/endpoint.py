@@ -1,11 +1,8 @@
-"""Leaves a judge's server alone that does not answer: what is asked of it costs budget, and brings nothing.
+"""The client of a judge model behind an OpenAI-compatible endpoint, with retries, a circuit breaker and safe redirects.
 
-Whether a redirect may be followed: to the same origin, and nowhere else.
-
-What a judge is sent is text of users and a key. The configured address is the operator's word, loopback and private
-networks included; where its server would like to send us is not.
-
-Asking a model behind an OpenAI-compatible endpoint.
+The circuit breaker stops requests to a server that fails: they would cost budget and return nothing. Redirects are
+followed within the same origin only, as each request carries users' text and an API key. The operator configured the
+address, so it may be a loopback or private one; a redirect target was not configured by the operator.
 """
 
 from __future__ import annotations
@@ -34,22 +31,22 @@ if TYPE_CHECKING:
     import httpx
 
 FAILURES: Final = 6
-"""Failed requests in a row after which nobody asks for a while: two records, at three attempts each."""
+"""Failed requests in a row that open the breaker: two records, with three attempts each."""
 FIRST: Final = 30.0
 LONGEST: Final = 900.0
-"""Seconds without requests then; twice as long after each trial that fails."""
+"""Seconds without requests after that: first and longest pause; the pause doubles after each failed trial."""
 
 
 class Breaker:
-    """Opens after several failures in a row, lets one request through now and then, and closes once that is answered.
+    """A circuit breaker: opens after failures in a row, admits one trial per pause, closes on the first response.
 
     Args:
-        failures: How many; without end it never opens.
-        clock: Seconds of any clock that never goes back.
+        failures: Number of failures that open it; infinity never opens it.
+        clock: Seconds of any monotonic clock.
     """
 
     def __init__(self, failures: float = FAILURES, *, clock: Callable[[], float] = monotonic) -> None:
-        self._most = failures
+        self._max_failures = failures
         self._clock = clock
         self._failures = 0
         self._pause = FIRST
@@ -58,16 +55,16 @@ class Breaker:
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Go on in a forked child: a thread of the parent may have held the lock."""
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = Lock()
 
     @property
     def is_open(self) -> bool:
-        """Whether the server is left alone."""
-        return self._failures >= self._most
+        """Whether requests are stopped."""
+        return self._failures >= self._max_failures
 
     def admits(self) -> bool:
-        """Whether the server may be asked now; where it is left alone, one may try when the pause is over."""
+        """Whether a request may be sent now; if the breaker is open, one trial request when the pause is over."""
         with self._lock:
             if not self.is_open:
                 return True
@@ -78,52 +75,52 @@ class Breaker:
             return True
 
     def failed(self) -> None:
-        """A request failed: nobody was there, it took too long, or the server says that it cannot."""
+        """A request failed: no connection, a timeout, or a server error."""
         with self._lock:
             was_open = self.is_open
             self._failures += 1
             if was_open and self._is_trying:
                 self._pause = min(LONGEST, 2 * self._pause)
-            if self.is_open and (self._is_trying or not was_open):  # others under way then tell nothing new
+            if self.is_open and (self._is_trying or not was_open):  # later failures of concurrent requests do not count
                 self._until, self._is_trying = self._clock() + self._pause, False
 
     def worked(self) -> None:
-        """The server answered, whatever it said."""
+        """The server answered, with any result."""
         with self._lock:
             self._failures, self._pause, self._is_trying = 0, FIRST, False
 
 
 class RedirectError(JudgeError):
-    """A judge's server sends its callers elsewhere."""
+    """The judge's server redirects to a place that is not allowed."""
 
 
 class PrivateRedirectError(RedirectError):
-    """A judge's server sends its callers into a private network."""
+    """The judge's server redirects into a private network."""
 
 
 def follow(url: str, location: str) -> str:
-    """Where a redirect leads.
+    """The target of a redirect.
 
     Args:
-        url: What was asked.
-        location: What the answer names.
+        url: The requested URL.
+        location: The `Location` header of the response.
 
     Raises:
-        RedirectError: To another origin.
-        PrivateRedirectError: To one with an address no stranger could reach.
+        RedirectError: The target has another origin.
+        PrivateRedirectError: The target has another origin, with a private address.
 
     >>> follow("https://judge.example/v1/chat", "/v2/chat")
     'https://judge.example/v2/chat'
     """
     try:
         target = urljoin(url, location)
-        there, here = urlsplit(target), urlsplit(url)
-        same = _origin(there) == _origin(here) and there.username is None
+        target_parts, url_parts = urlsplit(target), urlsplit(url)
+        is_same_origin = _origin(target_parts) == _origin(url_parts) and target_parts.username is None
     except ValueError:
         raise RedirectError(JUDGE_ERROR, "its server redirects to what is no address") from None
-    if same:
+    if is_same_origin:
         return target
-    if _is_private(there.hostname or ""):
+    if _is_private(target_parts.hostname or ""):
         raise PrivateRedirectError(JUDGE_ERROR, "its server redirects to a private address")
     raise RedirectError(JUDGE_ERROR, "its server redirects to another origin")
 
@@ -141,30 +138,30 @@ def _is_private(host: str) -> bool:
 
 
 QUIET: Final = 3600.0
-"""Seconds a server is left alone at most, whatever it asks."""
+"""Longest pause that a server's `Retry-After` can cause, in seconds."""
 LARGEST: Final = 1 << 20
-"""Bytes of an answer that are read; a longer one is none."""
+"""Largest response body that is read, in bytes; a longer one is an error."""
 ATTEMPTS: Final = 3
 PAUSES: Final = (0.5, 2.0)
-"""Seconds before the second and the third attempt, where the server names none."""
+"""Seconds before the second and the third attempt, if the server does not specify them."""
 HOPS: Final = 3
-"""Redirects within the origin that are followed."""
-_TOO_MANY: Final = 429
-_TIMED_OUT: Final = 408
-_BROKEN: Final = 500
-_AGAIN: Final = frozenset({_TIMED_OUT, _TOO_MANY, 500, 502, 503, 504})
-_MOVED: Final = frozenset({301, 302, 303, 307, 308})
-_UNKNOWN_FIELD: Final = frozenset({400, 422})
+"""Number of redirects within the origin that are followed."""
+_TOO_MANY_REQUESTS: Final = 429
+_REQUEST_TIMEOUT: Final = 408
+_SERVER_ERROR: Final = 500
+_RETRYABLE: Final = frozenset({_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS, 500, 502, 503, 504})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_BAD_REQUEST: Final = frozenset({400, 422})
 
 
 class ModelResponse(NamedTuple):
-    """What a server answered.
+    """The response of a model server.
 
     Attributes:
         status: The HTTP status.
-        body: What came with it.
-        pause: Seconds it asks to be left alone; None where it asks nothing.
-        location: Where it redirects to.
+        body: The response body.
+        pause: Seconds to wait before the next request, as the server asks; None if it does not.
+        location: The target of a redirect.
     """
 
     status: int
@@ -174,26 +171,27 @@ class ModelResponse(NamedTuple):
 
 
 class ModelEndpoint:
-    """A model and the address it is asked at. Any thread may ask, each in its own event loop.
+    """A model and the address of its API. Any thread may use it, each in its own event loop.
 
-    The key goes to this address's origin alone, certificates are verified, proxies of the environment play no part.
+    The API key is sent to this address's origin only, certificates are verified, and proxy settings of the environment
+    are ignored.
 
     Args:
-        url: The address up to the version: `https://judge.example/v1`.
+        url: The API's base address with its version: `https://judge.example/v1`.
         model: The model's name.
-        key: The API key, if it wants one.
-        spend: Takes one request out of the budget; returns whether there was one left.
-        give_back: Puts one back that reached nobody.
-        breaker: Leaves the server alone that fails; None asks for each judgement anew.
+        key: The API key, if it needs one.
+        spend: Takes one request out of the budget; returns False if none was left.
+        give_back: Returns one request to the budget, if the server was not reached.
+        breaker: The circuit breaker; None uses one that never opens.
 
     Attributes:
-        url: What is posted to.
+        url: The URL of the requests.
         model: The model's name.
-        unreachable: What httpx raises where nobody answers.
-        breaker: As given, or one that never opens.
+        unreachable: The exceptions httpx raises if there is no response.
+        breaker: The circuit breaker.
 
     Raises:
-        RagmonError: The address names a user, or httpx is not installed.
+        RagmonError: The address contains a user name, or httpx is not installed.
     """
 
     def __init__(
@@ -206,7 +204,7 @@ class ModelEndpoint:
         give_back: Callable[[], None] = lambda: None,
         breaker: Breaker | None = None,
     ) -> None:
-        if "@" in urlsplit(url).netloc:  # what stands before it may be a password, and httpx logs addresses
+        if "@" in urlsplit(url).netloc:  # before the `@` may be a password, and httpx logs addresses
             raise RagmonError("a judge's address names a user", hint="put its key into a file: api_key_file")
         self._httpx = _httpx()
         self.unreachable: tuple[type[Exception], ...] = (self._httpx.TransportError, OSError)
@@ -214,11 +212,11 @@ class ModelEndpoint:
         self.model = model
         self._key = key
         self._spend = spend
-        self._give_back = give_back
+        self._refund = give_back
         self.breaker = breaker or Breaker(inf)
-        self._trusted = ssl.create_default_context()
-        self._quiet_until = 0.0
-        self._is_plain = False
+        self._tls = ssl.create_default_context()
+        self._paused_until = 0.0
+        self._omit_optional_fields = False
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r}, {self.model!r})"
@@ -228,61 +226,63 @@ class ModelEndpoint:
         """A connection for the requests of one judgement.
 
         Args:
-            deadline: When the judgement must be done, by the monotonic clock.
+            deadline: Deadline of the judgement, by the monotonic clock.
         """
-        # What is compressed may be far longer than it looks.
+        # No compression: a small compressed body may expand to a huge one.
         headers = {"User-Agent": f"ragmon/{current()}", "Accept-Encoding": "identity"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        # The judgement as a whole has a time limit; a server that sends a byte now and then cannot outlast it.
+        # No timeout per read: the whole judgement has one deadline, which also ends a server that sends byte by byte.
         async with self._httpx.AsyncClient(
-            headers=headers, verify=self._trusted, timeout=None, trust_env=False, follow_redirects=False
+            headers=headers, verify=self._tls, timeout=None, trust_env=False, follow_redirects=False
         ) as client:
             yield Session(self, client, deadline)
 
     def body(self, prompt: Prompt) -> dict[str, Any]:
-        """The request as the API wants it."""
+        """The request body of the API."""
         messages = [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
-        found: dict[str, Any] = {"model": self.model, "messages": messages}
-        if not self._is_plain:
+        body: dict[str, Any] = {"model": self.model, "messages": messages}
+        if not self._omit_optional_fields:
             schema = {"name": prompt.name, "strict": True, "schema": prompt.schema}
-            found |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
-        return found
+            body |= {"temperature": 0, "response_format": {"type": "json_schema", "json_schema": schema}}
+        return body
 
     def simplify(self) -> bool:
-        """Leave out from now on what not every server knows; returns whether there was something to leave out."""
-        was_plain, self._is_plain = self._is_plain, True
+        """From now on leave out request fields that not every server supports; returns whether there were any."""
+        was_plain, self._omit_optional_fields = self._omit_optional_fields, True
         return not was_plain
 
     def quiet(self, seconds: float) -> None:
-        """Leave the server alone for a while; for no longer than `QUIET` without asking again."""
-        self._quiet_until = max(self._quiet_until, monotonic() + min(seconds, QUIET))
+        """Pause requests to the server, at most `QUIET` seconds from now."""
+        self._paused_until = max(self._paused_until, monotonic() + min(seconds, QUIET))
 
     async def turn(self, deadline: float) -> None:
-        """Wait until the server may be asked, and pay for it.
+        """Wait until a request may be sent, and take it out of the budget.
 
         Raises:
-            NoJudgementError: That would be too late, the server fails and is left alone, or the budget is spent.
+            JudgeError: The wait would pass the deadline, the breaker is open, or the budget is spent.
         """
         if not self.breaker.admits():
             raise JudgeError(JUDGE_ERROR, "its server fails, and is left alone for a while")
-        wait = self._quiet_until - monotonic()
+        wait = self._paused_until - monotonic()
         if wait > 0:
             if monotonic() + wait >= deadline:
-                raise JudgeError(RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY)
+                raise JudgeError(
+                    RATE_LIMITED, "its server wants to be left alone for longer", status=_TOO_MANY_REQUESTS
+                )
             await asyncio.sleep(wait)
         if not self._spend():
             raise JudgeError(BUDGET, "the budget of today is spent")
 
     def missed(self, error: BaseException) -> None:
-        """Take in that a request was not answered; one that reached nobody costs nothing."""
+        """Count a request without a response; if there was no connection, it is returned to the budget."""
         if isinstance(error, self._httpx.ConnectError):
-            self._give_back()
+            self._refund()
         self.breaker.failed()
 
     def answered(self, status: int) -> None:
-        """Take in that a request was answered."""
-        if status == _TIMED_OUT or status >= _BROKEN:
+        """Count a request with a response."""
+        if status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR:
             self.breaker.failed()
         else:
             self.breaker.worked()
@@ -292,9 +292,9 @@ class Session:
     """One connection to an endpoint.
 
     Args:
-        endpoint: What is asked.
+        endpoint: The endpoint.
         client: The connection.
-        deadline: When it must be done, by the monotonic clock.
+        deadline: Deadline by the monotonic clock.
     """
 
     def __init__(self, endpoint: ModelEndpoint, client: httpx.AsyncClient, deadline: float) -> None:
@@ -303,88 +303,90 @@ class Session:
         self._deadline = deadline
 
     async def ask(self, prompt: Prompt) -> str:
-        """Ask, again where that may help, and return what the model says.
+        """Send a prompt, with retries, and return the model's reply.
 
         Raises:
-            NoJudgementError: It says nothing that can be used.
+            JudgeError: There is no usable reply.
         """
         for attempt in range(ATTEMPTS):
-            answer = await self._try(prompt)
-            if answer is not None and answer.status in _UNKNOWN_FIELD and self._endpoint.simplify():
-                answer = await self._try(prompt)
-            if answer is not None and answer.status not in _AGAIN:
+            response = await self._try(prompt)
+            if response is not None and response.status in _BAD_REQUEST and self._endpoint.simplify():
+                response = await self._try(prompt)
+            if response is not None and response.status not in _RETRYABLE:
                 break
-            pause = PAUSES[min(attempt, len(PAUSES) - 1)] if answer is None or answer.pause is None else answer.pause
-            if answer is not None and answer.status == _TOO_MANY:
+            pause = (
+                PAUSES[min(attempt, len(PAUSES) - 1)] if response is None or response.pause is None else response.pause
+            )
+            if response is not None and response.status == _TOO_MANY_REQUESTS:
                 self._endpoint.quiet(pause)
             if attempt + 1 == ATTEMPTS or self._endpoint.breaker.is_open or monotonic() + pause >= self._deadline:
-                raise _gave_up(answer)
+                raise _final_error(response)
             await asyncio.sleep(pause)
-        assert answer is not None  # noqa: S101 - the loop raises otherwise
-        if answer.status != 200:
-            raise JudgeError(JUDGE_ERROR, f"its server answers {answer.status}", status=answer.status)
-        return completion(answer.body)
+        assert response is not None  # noqa: S101 - the loop raises otherwise
+        if response.status != 200:
+            raise JudgeError(JUDGE_ERROR, f"its server answers {response.status}", status=response.status)
+        return completion(response.body)
 
     async def _try(self, prompt: Prompt) -> ModelResponse | None:
-        """One attempt; None where nobody answers."""
+        """One attempt; None if there is no response."""
         await self._endpoint.turn(self._deadline)
         url, body = self._endpoint.url, self._endpoint.body(prompt)
         for _ in range(HOPS + 1):
             try:
-                answer = await self._send(url, body)
+                response = await self._send(url, body)
             except self._endpoint.unreachable as error:
                 self._endpoint.missed(error)
                 return None
-            except asyncio.CancelledError as late:
-                self._endpoint.missed(late)
+            except asyncio.CancelledError as timeout:
+                self._endpoint.missed(timeout)
                 raise
-            self._endpoint.answered(answer.status)
-            if answer.status not in _MOVED or answer.location is None:
-                return answer
-            url = follow(url, answer.location)
+            self._endpoint.answered(response.status)
+            if response.status not in _REDIRECTS or response.location is None:
+                return response
+            url = follow(url, response.location)
         raise JudgeError(JUDGE_ERROR, "its server redirects in circles")
 
     async def _send(self, url: str, body: dict[str, Any]) -> ModelResponse:
         async with self._client.stream("POST", url, json=body) as response:
-            held = bytearray()
+            received = bytearray()
             async for part in response.aiter_raw():
-                held += part
-                if len(held) > LARGEST:
+                received += part
+                if len(received) > LARGEST:
                     raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
             headers = response.headers
             pause = _seconds(headers.get("retry-after"))
-            return ModelResponse(response.status_code, bytes(held), pause, headers.get("location"))
+            return ModelResponse(response.status_code, bytes(received), pause, headers.get("location"))
 
 
 def read_key(path: Path, hint: str) -> str:
-    """The key in a file.
+    """The API key in a file.
 
     Args:
-        path: The file; white space around the key does not count.
-        hint: What to check where there is none.
+        path: The file; white space around the key is ignored.
+        hint: The hint of the error, if the file cannot be read.
 
     Raises:
-        RagmonError: It cannot be read, or holds no key.
+        RagmonError: It cannot be read, or contains no key.
     """
     try:
-        found = path.read_text(encoding="utf-8").strip()
+        key = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        told = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise RagmonError(f"{path}: the key cannot be read ({told})", hint=hint) from None
-    if not found or not found.isascii() or not found.isprintable():
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise RagmonError(f"{path}: the key cannot be read ({reason})", hint=hint) from None
+    if not key or not key.isascii() or not key.isprintable():
         raise RagmonError(f"{path}: there is no key in it", hint="one line: the key alone")
-    return found
+    return key
 
 
-def _gave_up(answer: ModelResponse | None) -> JudgeError:
-    if answer is None:
+def _final_error(response: ModelResponse | None) -> JudgeError:
+    if response is None:
         return JudgeError(JUDGE_ERROR, "nobody answers at its address")
-    result = RATE_LIMITED if answer.status == _TOO_MANY else JUDGE_ERROR
-    return JudgeError(result, f"its server answers {answer.status}", status=answer.status)
+    result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
+    return JudgeError(result, f"its server answers {response.status}", status=response.status)
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """What `Retry-After` says, a number of seconds or a date; None where it says nothing.
+    """The seconds of a `Retry-After` header, a number or a date; None if it is missing or not valid.
 
     >>> _seconds("1.5"), _seconds("-3"), _seconds("soon")
     (1.5, 0.0, None)
@@ -392,18 +394,18 @@ def _seconds(retry_after: str | None) -> float | None:
     if retry_after is None:
         return None
     try:
-        found = float(retry_after)
+        seconds = float(retry_after)
     except ValueError:
         try:
-            found = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
+            seconds = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
         except (ValueError, TypeError):
             return None
-    return max(0.0, found) if found == found else None  # noqa: PLR0124 - not a number
+    return max(0.0, seconds) if seconds == seconds else None  # noqa: PLR0124 - false for NaN
 
 
 def _httpx() -> Any:
     try:
-        import httpx  # noqa: PLC0415 - an extra, loaded where a judge is configured
+        import httpx  # noqa: PLC0415 - an optional dependency, imported only if a judge is configured
     except ImportError as error:
         hint = "pip install 'ragmon[judge]'"
         raise RagmonError("a judge behind an address needs the package httpx", hint=hint) from error

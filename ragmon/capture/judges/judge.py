@@ -1,6 +1,6 @@
-"""What was judged before: equal texts before the same judge have the same opinion.
+"""One judge: which requests it judges, how, and the cache of its opinions.
 
-One judge: which requests it looks at, and what comes of each.
+Equal texts get the same opinion from the same judge, so they are judged once.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from ragmon.core.record import Record, encode
 from ragmon.metrics.facts import FactReader, Facts
 
 CAPACITY: Final = 1024
-"""Opinions that are remembered; the one longest unused goes first."""
+"""Largest number of cached opinions; the least recently used one is evicted first."""
 
 
 def digest(*parts: str) -> bytes:
-    """A fingerprint of texts and of where one ends and the next begins.
+    """A hash of texts that also depends on the boundaries between them.
 
     >>> digest("ab", "c") == digest("a", "bc")
     False
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for part in parts:
         text = part.encode("utf-8", "surrogatepass")
-        found.update(len(text).to_bytes(8))
-        found.update(text)
-    return found.digest()
+        sha256.update(len(text).to_bytes(8))
+        sha256.update(text)
+    return sha256.digest()
 
 
 class Cache:
-    """Opinions by fingerprint; any thread may ask.
+    """An LRU cache of opinions by digest; thread-safe.
 
     Args:
-        capacity: How many are remembered.
+        capacity: Largest number of opinions.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -55,42 +55,42 @@ class Cache:
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a forked child: a thread of the parent may have held the lock."""
+        """Reset in a forked child: a thread of the parent may have held the lock."""
         self._lock = Lock()
-        self._held: OrderedDict[bytes, Opinion] = OrderedDict()
+        self._opinions: OrderedDict[bytes, Opinion] = OrderedDict()
 
     def get(self, key: bytes) -> Opinion | None:
-        """What was found before."""
+        """The cached opinion, if there is one."""
         with self._lock:
-            found = self._held.get(key)
-            if found is not None:
-                self._held.move_to_end(key)
-            return found
+            opinion = self._opinions.get(key)
+            if opinion is not None:
+                self._opinions.move_to_end(key)
+            return opinion
 
     def put(self, key: bytes, opinion: Opinion) -> None:
-        """Remember an opinion."""
+        """Cache an opinion."""
         with self._lock:
-            self._held[key] = opinion
-            self._held.move_to_end(key)
-            if len(self._held) > self._capacity:
-                self._held.popitem(last=False)
+            self._opinions[key] = opinion
+            self._opinions.move_to_end(key)
+            if len(self._opinions) > self._capacity:
+                self._opinions.popitem(last=False)
 
 
 LARGEST: Final = 400_000
-"""Characters of one request's texts that are sent to a model; a part of them would be judged wrongly."""
-_DRAWS: Final = 1 << 64
+"""Largest total length of a request's texts, in characters; a part of the texts would be judged wrongly."""
+_HASH_RANGE: Final = 1 << 64
 
 
 @dataclass(frozen=True)
 class JudgeSettings:
-    """How a judge judges.
+    """The settings of a judge.
 
     Attributes:
-        sample: Share of the requests it looks at.
-        threshold: From which score on it is a success.
+        sample: Share of the requests it judges.
+        threshold: Smallest score that counts as a success.
         include_reason: Ask for reasons.
-        strict: Only a perfect score counts; every other is 0.
-        timeout: Seconds for one judgement, every attempt included.
+        strict: Only a perfect score counts; any other becomes 0.
+        timeout: Seconds for one judgement, all attempts included.
     """
 
     sample: float = 0.01
@@ -101,13 +101,13 @@ class JudgeSettings:
 
 
 class Judge:
-    """Judges requests, one at a time in each event loop that asks it.
+    """Judges requests, one at a time in each event loop.
 
     Args:
         name: Its name.
-        terms: How it judges.
-        mind: A model's endpoint and the kind of question it is asked, or a function.
-        spend: Takes one request out of the budget of a function; a model's endpoint has its own.
+        terms: Its settings.
+        mind: A model's endpoint and the kind of its prompts, or a function.
+        spend: Takes one call of the function out of the budget; a model's endpoint has its own budget.
     """
 
     def __init__(
@@ -120,109 +120,112 @@ class Judge:
     ) -> None:
         self.name = name
         self.terms = terms
-        self._mind = mind
+        self._model_or_function = mind
         self._spend = spend
         self._cache = Cache()
-        self._said: set[str] = set()
+        self._warned_results: set[str] = set()
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a forked child, whose lock may have come locked."""
+        """Reset the locks in a forked child."""
         self._cache.reset_after_fork()
-        if isinstance(self._mind, tuple):
-            self._mind[0].breaker.reset_after_fork()
+        if isinstance(self._model_or_function, tuple):
+            self._model_or_function[0].breaker.reset_after_fork()
 
     def draws(self, record: Record) -> bool:
-        """Whether it looks at a request: a draw of the trace id and its own name.
+        """Whether the judge samples a request, by a hash of its trace id and the judge's name.
 
-        The trace id's own bits decide what is kept; a draw of the same bits would find all it keeps, or nothing.
+        The randomness of the trace id itself decides which requests are kept; if it also decided here, all kept
+        requests would be judged, or none.
         """
         text = encode(record) if record.trace_id is None else record.trace_id.encode()
-        drawn = hashlib.blake2b(text, digest_size=8, key=self.name.encode()[:64]).digest()
-        return int.from_bytes(drawn) < self.terms.sample * _DRAWS
+        hashed = hashlib.blake2b(text, digest_size=8, key=self.name.encode()[:64]).digest()
+        return int.from_bytes(hashed) < self.terms.sample * _HASH_RANGE
 
     async def judge(self, record: Record, item: GoldItem | None, reader: FactReader) -> Judgement:
-        """What it says of a request.
+        """The judgement of a request.
 
         Args:
             record: The request, with its texts.
             item: Its gold item.
-            reader: Says whether the answer is one.
+            reader: Decides whether the answer is a shipped one.
         """
         began, opinion = monotonic(), None
         try:
             async with asyncio.timeout(self.terms.timeout):
-                result, opinion = await self._opinion(record, item, reader, began + self.terms.timeout)
-            if monotonic() - began > self.terms.timeout:  # a function that is not async cannot be interrupted
+                result, opinion = await self._form_opinion(record, item, reader, began + self.terms.timeout)
+            if monotonic() - began > self.terms.timeout:  # a sync function cannot be interrupted
                 result, opinion = TIMEOUT, None
         except JudgeError as failure:
             result = failure.result
-            self._say(result, f"judge {self.name}: {failure}")
+            self._warn_once_per_result(result, f"judge {self.name}: {failure}")
         except TimeoutError:
             result = TIMEOUT
-        except BaseException as error:  # noqa: BLE001 - a function may raise anything, and Rust's panics are no Exception
+        except BaseException as error:  # noqa: BLE001 - a function may raise anything; a panic in Rust is no Exception
             result = JUDGE_ERROR
-            self._say(result, f"judge {self.name} failed: {whereabouts(error)}")
-        threshold, opinion = self._held(opinion)
+            self._warn_once_per_result(result, f"judge {self.name} failed: {whereabouts(error)}")
+        threshold, opinion = self._apply_strict(opinion)
         return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion)
 
-    def _say(self, result: str, message: str) -> None:
+    def _warn_once_per_result(self, result: str, message: str) -> None:
         """Log the first failure of each kind."""
-        if result != SKIPPED and result not in self._said:
-            self._said.add(result)
+        if result != SKIPPED and result not in self._warned_results:
+            self._warned_results.add(result)
             warn_once(message)
 
-    def _held(self, opinion: Opinion | None) -> tuple[float, Opinion | None]:
-        """The threshold and the opinion, strictly where that is asked (seed 001)."""
+    def _apply_strict(self, opinion: Opinion | None) -> tuple[float, Opinion | None]:
+        """The threshold and the opinion; in strict mode the threshold is 1 and a smaller score is 0 (seed 001)."""
         if not self.terms.strict:
             return self.terms.threshold, opinion
         if opinion is not None and opinion.score < 1.0:
             opinion = replace(opinion, score=0.0)
         return 1.0, opinion
 
-    async def _opinion(
+    async def _form_opinion(
         self, record: Record, item: GoldItem | None, reader: FactReader, deadline: float
     ) -> tuple[str, Opinion]:
-        if not isinstance(self._mind, tuple):
+        if not isinstance(self._model_or_function, tuple):
             _require_answer(record, item, reader)
-            return SCORED, await self._call(self._mind, record)
-        endpoint, kind = self._mind
+            return SCORED, await self._call_function(self._model_or_function, record)
+        endpoint, kind = self._model_or_function
         if kind != CONTEXTUAL_PRECISION:
             _require_answer(record, item, reader)
-        case = _case(record, item if kind == CONTEXTUAL_PRECISION else None, kind)
-        key = digest(prompts.VERSION, kind, endpoint.url, endpoint.model, str(self.terms.include_reason), *_texts(case))
-        known = self._cache.get(key)
-        if known is not None:
-            return CACHED, known
+        texts = _request_texts(record, item if kind == CONTEXTUAL_PRECISION else None, kind)
+        key = digest(
+            prompts.VERSION, kind, endpoint.url, endpoint.model, str(self.terms.include_reason), *_texts(texts)
+        )
+        cached = self._cache.get(key)
+        if cached is not None:
+            return CACHED, cached
         async with endpoint.session(deadline) as session:
-            found = await KINDS[kind](session, case, reasons=self.terms.include_reason)
-        self._cache.put(key, found)
-        return SCORED, found
+            opinion = await KINDS[kind](session, texts, reasons=self.terms.include_reason)
+        self._cache.put(key, opinion)
+        return SCORED, opinion
 
-    async def _call(self, function: Function, record: Record) -> Opinion:
-        """What a function of the application says."""
+    async def _call_function(self, function: Function, record: Record) -> Opinion:
+        """The opinion of a function of the application."""
         if not self._spend():
             raise JudgeError(BUDGET, "the budget of today is spent")
-        said = function(record)
-        if inspect.isawaitable(said):
-            said = await said
-        score, reason = (said.score, said.reason) if isinstance(said, Verdict) else (said, None)
+        returned = function(record)
+        if inspect.isawaitable(returned):
+            returned = await returned
+        score, reason = (returned.score, returned.reason) if isinstance(returned, Verdict) else (returned, None)
         if score is None:
             raise JudgeError(SKIPPED, "it has nothing to say")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
-            raise JudgeError(JUDGE_ERROR, f"it returned {_kind(score)}, which is no score from 0 to 1")
-        told = reason if self.terms.include_reason and isinstance(reason, str) else None
-        return Opinion(float(score), told, (), None if record.contexts is None else len(record.contexts))
+            raise JudgeError(JUDGE_ERROR, f"it returned {_type_name(score)}, which is no score from 0 to 1")
+        kept_reason = reason if self.terms.include_reason and isinstance(reason, str) else None
+        return Opinion(float(score), kept_reason, (), None if record.contexts is None else len(record.contexts))
 
 
-def _kind(score: object) -> str:
+def _type_name(score: object) -> str:
     return "another number" if isinstance(score, int | float) else type(score).__name__
 
 
 def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -> None:
-    """Only shipped answers are judged.
+    """Check that the request shipped an answer; others are not judged.
 
     Raises:
-        NoJudgementError: This is none.
+        JudgeError: It shipped none.
     """
     claim = None if record.answer_json is None else record.answer_json.claim
     facts = Facts._make(reader.read(record, item))
@@ -230,29 +233,29 @@ def _require_answer(record: Record, item: GoldItem | None, reader: FactReader) -
         raise JudgeError(SKIPPED, "no answer was shipped")
 
 
-def _case(record: Record, item: GoldItem | None, kind: str) -> RequestTexts:
+def _request_texts(record: Record, item: GoldItem | None, kind: str) -> RequestTexts:
     """The texts of a request.
 
     Raises:
-        NoJudgementError: One that is needed is not there, or they are too long.
+        JudgeError: A needed text is missing, or the texts are too long.
     """
     answer = None if record.answer_json is None else record.answer_json.claim
-    expected = "" if item is None else _expected(item)
-    found = RequestTexts(record.q or "", tuple(record.contexts or ()), answer or "", expected)
-    needs_contexts = found.contexts or (kind == CONTEXTUAL_PRECISION and record.contexts is not None)
-    if not needs_contexts or (kind == CONTEXTUAL_PRECISION and not (expected and found.question)):
+    expected = "" if item is None else _expected_answer(item)
+    texts = RequestTexts(record.q or "", tuple(record.contexts or ()), answer or "", expected)
+    has_contexts = texts.contexts or (kind == CONTEXTUAL_PRECISION and record.contexts is not None)
+    if not has_contexts or (kind == CONTEXTUAL_PRECISION and not (expected and texts.question)):
         raise JudgeError(SKIPPED, "a text that is needed was not captured")
-    if sum(map(len, _texts(found))) > LARGEST:
+    if sum(map(len, _texts(texts))) > LARGEST:
         raise JudgeError(SKIPPED, f"its texts have more than {LARGEST} characters")
-    return found
+    return texts
 
 
 def _texts(case: RequestTexts) -> tuple[str, ...]:
     return case.question, case.answer, case.expected, *case.contexts
 
 
-def _expected(item: GoldItem) -> str:
-    """What should have been answered, as far as the gold item says."""
+def _expected_answer(item: GoldItem) -> str:
+    """The expected answer of a gold item, as far as it states one."""
     if not item.answerable:
         return ""
     return item.gold_claim or "\n".join(item.claim_substrings or ()) or "\n".join(item.contexts or ())

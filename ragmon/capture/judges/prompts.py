@@ -1,8 +1,7 @@
-"""What a model is asked. Texts of users stand in sections that no text can close.
+"""The prompts of the model judges contextual precision and faithfulness, and the parsing of replies.
 
-Reading what a model replied: as asked, or not at all. Nothing is guessed and nothing filled up.
-
-The judges that come with ragmon: contextual precision and faithfulness.
+User texts are in sections with random boundaries, so that no text can close its section. A reply that does not have the
+requested form is an error: nothing is guessed or filled in.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ragmon.core.constants import JUDGE_ERROR, SKIPPED
 from ragmon.metrics.retrieval import precision_sum
 
 VERSION: Final = "1"
-"""Of the wording below: whoever changes it changes this, and nothing judged before is taken for judged by it."""
+"""Version of the prompts; change it with their wording, so that cached opinions of the old wording are not used."""
 
 _GUARD: Final = """\
 You check the work of a system that answers questions from retrieved documents.
@@ -40,12 +39,12 @@ _FORM: Final = "Reply with JSON alone, in this form: {form}"
 
 
 class Prompt(NamedTuple):
-    """One question to a model.
+    """One prompt to a model.
 
     Attributes:
-        name: What the reply is called.
-        system: What is to be done.
-        user: The material.
+        name: The name of the reply's schema.
+        system: The system message: the task.
+        user: The user message: the material.
         schema: The JSON schema of the reply.
     """
 
@@ -56,20 +55,20 @@ class Prompt(NamedTuple):
 
 
 def relevance(question: str, expected: str, contexts: Sequence[str], *, reasons: bool) -> Prompt:
-    """Which contexts help to arrive at the expected answer (contextual precision, seed 001)."""
-    sections = [("QUESTION", question), ("EXPECTED OUTPUT", expected), *_numbered("CONTEXT", contexts)]
+    """The prompt: which contexts help to arrive at the expected answer (contextual precision, seed 001)."""
+    sections = [("QUESTION", question), ("EXPECTED OUTPUT", expected), *_numbered_sections("CONTEXT", contexts)]
     return _verdicts(_RELEVANCE, len(contexts), sections, reasons=reasons)
 
 
 def claims_prompt(answer: str) -> Prompt:
-    """Which claims an answer makes."""
-    listed = {"type": "array", "items": {"type": "string"}}
-    return _prompt("claims", _CLAIMS, '{"claims": ["..."]}', {"claims": listed}, [("ANSWER", answer)])
+    """The prompt: which claims an answer makes."""
+    array_schema = {"type": "array", "items": {"type": "string"}}
+    return _prompt("claims", _CLAIMS, '{"claims": ["..."]}', {"claims": array_schema}, [("ANSWER", answer)])
 
 
 def support(found: Sequence[str], contexts: Sequence[str], *, reasons: bool) -> Prompt:
-    """Which of these claims the contexts support."""
-    sections = [*_numbered("CONTEXT", contexts), *_numbered("CLAIM", found)]
+    """The prompt: which claims the contexts support."""
+    sections = [*_numbered_sections("CONTEXT", contexts), *_numbered_sections("CLAIM", found)]
     return _verdicts(_SUPPORT, len(found), sections, reasons=reasons)
 
 
@@ -79,9 +78,9 @@ def _verdicts(task: str, count: int, sections: Iterable[tuple[str, str]], *, rea
     if reasons:
         fields = {"number": fields["number"], "reason": {"type": "string"}, "verdict": fields["verdict"]}
         form = '{"verdicts": [{"number": 1, "reason": "...", "verdict": "yes"}]}'
-    listed = {"type": "array", "items": _object(fields)}
-    told = task.format(count=count) + (_REASON if reasons else "")
-    return _prompt("verdicts", told, form, {"verdicts": listed}, sections)
+    array_schema = {"type": "array", "items": _object_schema(fields)}
+    full_task = task.format(count=count) + (_REASON if reasons else "")
+    return _prompt("verdicts", full_task, form, {"verdicts": array_schema}, sections)
 
 
 def _prompt(name: str, task: str, form: str, fields: dict[str, Any], sections: Iterable[tuple[str, str]]) -> Prompt:
@@ -89,27 +88,27 @@ def _prompt(name: str, task: str, form: str, fields: dict[str, Any], sections: I
     boundary = _boundary(text for _, text in sections)
     system = "\n\n".join([_GUARD.format(boundary=boundary), task, _FORM.format(form=form)])
     user = "\n".join(f"<<<{label} {boundary}>>>\n{text}\n<<<END {boundary}>>>" for label, text in sections)
-    return Prompt(name, system, user, _object(fields))
+    return Prompt(name, system, user, _object_schema(fields))
 
 
 def _boundary(texts: Iterable[str]) -> str:
-    """A word that occurs in none of the texts; nobody who wrote them could have known it."""
-    held, word = list(texts), secrets.token_hex(8)
-    while any(word in text for text in held):
+    """A random word that occurs in none of the texts; their authors could not know it."""
+    all_texts, word = list(texts), secrets.token_hex(8)
+    while any(word in text for text in all_texts):
         word = secrets.token_hex(8)
     return word
 
 
-def _numbered(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+def _numbered_sections(label: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(f"{label} {number}", text) for number, text in enumerate(texts, start=1)]
 
 
-def _object(fields: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(fields: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
 MOST_CLAIMS: Final = 64
-"""An answer that makes more claims is not judged claim by claim."""
+"""An answer with more claims is not judged claim by claim."""
 _FENCE: Final = "```"
 
 
@@ -117,76 +116,76 @@ def completion(body: bytes) -> str:
     """The text of a chat completion.
 
     Raises:
-        NoJudgementError: It is none, was cut short, or is a refusal.
+        JudgeError: The body is no chat completion, or the reply was cut short or has no text.
     """
-    reply = _json(body, "its server's answer")
+    response = _json(body, "its server's answer")
     try:
-        choice = reply["choices"][0]
-        content, ended = choice["message"]["content"], choice.get("finish_reason")
+        choice = response["choices"][0]
+        content, finish_reason = choice["message"]["content"], choice.get("finish_reason")
     except (KeyError, IndexError, TypeError, AttributeError):
-        raise _wrong("its server's answer is no chat completion") from None
-    if ended in ("length", "content_filter"):
-        raise _wrong(f"the reply was cut short ({ended})")
+        raise _error("its server's answer is no chat completion") from None
+    if finish_reason in ("length", "content_filter"):
+        raise _error(f"the reply was cut short ({finish_reason})")
     if not isinstance(content, str):
-        raise _wrong("the reply holds no text")
+        raise _error("the reply holds no text")
     return content
 
 
 def findings(reply: str, count: int, *, reasons: bool) -> tuple[ItemJudgement, ...]:
-    """The verdicts of a reply; a verdict is a yes if it is the word, whatever its case and the space around it.
+    """The verdicts in a reply; `yes` in any case and with any surrounding white space is a yes, all else is a no.
 
     Args:
-        reply: What the model said.
-        count: How many verdicts were asked for.
-        reasons: Keep their reasons.
+        reply: The model's reply.
+        count: The number of requested verdicts.
+        reasons: Keep the reasons.
 
     Raises:
-        NoJudgementError: It is no JSON of the form asked for, or holds another number of verdicts.
+        JudgeError: The reply is no JSON of the requested form, or has another number of verdicts.
 
     >>> findings('{"verdicts": [{"verdict": " Yes "}, {"verdict": "no"}]}', 2, reasons=False)
     (ItemJudgement(verdict='yes'), ItemJudgement(verdict='no'))
     """
-    listed = _listed(reply, "verdicts")
-    if len(listed) != count:
-        raise _wrong(f"the reply holds {len(listed)} verdicts, and {count} were asked for")
-    return tuple(_finding(entry, number, reasons=reasons) for number, entry in enumerate(listed, start=1))
+    items = _list_of(reply, "verdicts")
+    if len(items) != count:
+        raise _error(f"the reply holds {len(items)} verdicts, and {count} were asked for")
+    return tuple(_item_judgement(entry, number, reasons=reasons) for number, entry in enumerate(items, start=1))
 
 
 def parse_claims(reply: str) -> tuple[str, ...]:
-    """The claims a reply lists.
+    """The claims in a reply.
 
     Raises:
-        NoJudgementError: It lists none that can be read, or too many.
+        JudgeError: It has no readable list of claims, or too many claims.
     """
-    listed = _listed(reply, "claims")
-    if not all(isinstance(claim, str) and claim.strip() for claim in listed):
-        raise _wrong("the reply lists a claim that is no text")
-    if len(listed) > MOST_CLAIMS:
-        raise _wrong(f"the reply lists {len(listed)} claims, and {MOST_CLAIMS} are the most")
-    return tuple(listed)
+    claims = _list_of(reply, "claims")
+    if not all(isinstance(claim, str) and claim.strip() for claim in claims):
+        raise _error("the reply lists a claim that is no text")
+    if len(claims) > MOST_CLAIMS:
+        raise _error(f"the reply lists {len(claims)} claims, and {MOST_CLAIMS} are the most")
+    return tuple(claims)
 
 
-def _finding(entry: Any, number: int, *, reasons: bool) -> ItemJudgement:
+def _item_judgement(entry: Any, number: int, *, reasons: bool) -> ItemJudgement:
     word = entry.get("verdict") if isinstance(entry, dict) else None
     if not isinstance(word, str):
-        raise _wrong(f"verdict {number} of the reply is no word")
+        raise _error(f"verdict {number} of the reply is no word")
     if entry.get("number", number) != number:
-        raise _wrong(f"verdict {number} of the reply has another number")
+        raise _error(f"verdict {number} of the reply has another number")
     reason = entry.get("reason") if reasons else None
     is_yes = word.strip().lower() == YES
     return ItemJudgement(YES if is_yes else NO, reason if isinstance(reason, str) else None)
 
 
-def _listed(reply: str, key: str) -> list[Any]:
-    found = _json(_unfenced(reply), "the reply")
-    listed = found.get(key) if isinstance(found, dict) else None
-    if not isinstance(listed, list):
-        raise _wrong(f"the reply has no list of {key}")
-    return listed
+def _list_of(reply: str, key: str) -> list[Any]:
+    parsed = _json(_unfenced(reply), "the reply")
+    items = parsed.get(key) if isinstance(parsed, dict) else None
+    if not isinstance(items, list):
+        raise _error(f"the reply has no list of {key}")
+    return items
 
 
 def _unfenced(reply: str) -> str:
-    """What stands on the lines between the fences, where the whole reply is one fenced block; else the reply."""
+    """The lines between the fences, if the whole reply is one fenced code block; else the reply."""
     text = reply.strip()
     if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
         return reply
@@ -201,10 +200,10 @@ def _json(text: str | bytes, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise _wrong(f"{what} is no JSON") from None
+        raise _error(f"{what} is no JSON") from None
 
 
-def _wrong(why: str) -> JudgeError:
+def _error(why: str) -> JudgeError:
     return JudgeError(JUDGE_ERROR, why)
 
 
@@ -216,10 +215,10 @@ class RequestTexts(NamedTuple):
     """The texts of one request.
 
     Attributes:
-        question: What was asked.
-        contexts: What was retrieved, in rank order.
-        answer: What was answered.
-        expected: What should have been; "" where nobody knows.
+        question: The question.
+        contexts: The retrieved texts, in rank order.
+        answer: The answer.
+        expected: The expected answer; "" if unknown.
     """
 
     question: str
@@ -229,13 +228,13 @@ class RequestTexts(NamedTuple):
 
 
 class ChatModel(Protocol):
-    """Somebody who answers prompts."""
+    """A model that answers prompts."""
 
     async def ask(self, prompt: Prompt) -> str:
-        """What the model says.
+        """The model's reply.
 
         Raises:
-            NoJudgementError: Nothing that can be used.
+            JudgeError: There is no usable reply.
         """
 
 
@@ -243,50 +242,54 @@ async def contextual_precision(asked: ChatModel, case: RequestTexts, *, reasons:
     """Are the contexts that help to arrive at the expected answer ranked first?
 
     Source: seed 001, DeepEval's contextual precision: the sum over relevant ranks of (relevant so far / rank), divided
-    by the number of relevant contexts; 0 where none is relevant.
+    by the number of relevant contexts; 0 if none is relevant.
 
     Raises:
-        NoJudgementError: The model gives no usable verdict on each of them.
+        JudgeError: The model does not give a usable verdict on each context.
     """
     if not case.contexts:
         return Opinion(0.0, "Nothing was retrieved." if reasons else None, context_count=0)
     prompt = relevance(case.question, case.expected, case.contexts, reasons=reasons)
-    found = findings(await asked.ask(prompt), len(case.contexts), reasons=reasons)
-    relevant = sum(1 << place for place, finding in enumerate(found) if finding.is_yes)
+    judgements = findings(await asked.ask(prompt), len(case.contexts), reasons=reasons)
+    relevant = sum(1 << index for index, judgement in enumerate(judgements) if judgement.is_yes)
     score = precision_sum(relevant) / relevant.bit_count() if relevant else 0.0
-    return _opinion(score, found, len(case.contexts), "contexts are relevant" if reasons else None)
+    return _opinion(score, judgements, len(case.contexts), "contexts are relevant" if reasons else None)
 
 
 async def faithfulness(asked: ChatModel, case: RequestTexts, *, reasons: bool) -> Opinion:
     """Which share of the answer's claims do the contexts support?
 
-    Source: Es et al., RAGAS, EACL 2024, section 3.1: supported statements / statements. An answer that claims nothing
-    has no share.
+    Source: Es et al., RAGAS, EACL 2024, section 3.1: supported statements / statements. An answer without claims
+    has no score.
 
     Raises:
-        NoJudgementError: The model lists no usable claims, or gives no usable verdict on each of them.
+        JudgeError: The model lists no usable claims, or does not give a usable verdict on each claim.
     """
-    made = parse_claims(await asked.ask(claims_prompt(case.answer)))
-    if not made:
+    claims = parse_claims(await asked.ask(claims_prompt(case.answer)))
+    if not claims:
         raise JudgeError(SKIPPED, "the answer makes no claim")
-    prompt = support(made, case.contexts, reasons=reasons)
-    found = findings(await asked.ask(prompt), len(made), reasons=reasons)
-    score = sum(finding.is_yes for finding in found) / len(found)
-    return _opinion(score, found, len(case.contexts), "claims are supported" if reasons else None)
+    prompt = support(claims, case.contexts, reasons=reasons)
+    judgements = findings(await asked.ask(prompt), len(claims), reasons=reasons)
+    score = sum(judgement.is_yes for judgement in judgements) / len(judgements)
+    return _opinion(score, judgements, len(case.contexts), "claims are supported" if reasons else None)
 
 
-def _opinion(score: float, found: Sequence[ItemJudgement], contexts: int, what: str | None) -> Opinion:
-    """A score with a reason made of its findings: the model is not asked to explain a number it did not compute."""
+def _opinion(score: float, judgements: Sequence[ItemJudgement], contexts: int, conclusion: str | None) -> Opinion:
+    """A score with a reason made of the item judgements: the model does not explain a number it did not compute."""
     reason = None
-    if what is not None:
-        against = [f"{n}: {one.reason}" for n, one in enumerate(found, start=1) if one.reason and not one.is_yes]
-        yes = sum(finding.is_yes for finding in found)
-        reason = " ".join([f"{yes} of {len(found)} {what}.", *against])
-    return Opinion(score, reason, tuple(found), contexts)
+    if conclusion is not None:
+        objections = [
+            f"{n}: {judgement.reason}"
+            for n, judgement in enumerate(judgements, start=1)
+            if judgement.reason and not judgement.is_yes
+        ]
+        yes = sum(item.is_yes for item in judgements)
+        reason = " ".join([f"{yes} of {len(judgements)} {conclusion}.", *objections])
+    return Opinion(score, reason, tuple(judgements), contexts)
 
 
 Kind = Callable[..., Awaitable[Opinion]]
 KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
     {CONTEXTUAL_PRECISION: contextual_precision, FAITHFULNESS: faithfulness}
 )
-"""What a model can be asked to judge, by its name in ragmon.toml."""
+"""The model judges, by their names in ragmon.toml."""

@@ -1,7 +1,4 @@
-"""What a judge says: a verdict, the findings behind it, and the result that is handed out.
-
-`@ragmon.judge`: functions of the application that score its answers.
-"""
+"""The results of judges: verdicts, opinions and judgements; and `@ragmon.judge` for functions that score answers."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ NO: Final = "no"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a judge function may return in place of a bare score.
+    """What a judge function may return instead of a bare score.
 
     Args:
-        score: In [0, 1]; None where there is nothing to judge.
-        reason: Why; it stays in memory.
+        score: In [0, 1]; None if there is nothing to judge.
+        reason: The reason; it stays in memory.
 
     >>> Verdict(0.5, "half of it is there")
     Verdict(score=0.5)
@@ -37,11 +34,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ItemJudgement:
-    """What a model found about one context, or one claim.
+    """A model's judgement of one context or one claim.
 
     Args:
         verdict: `yes` or `no`.
-        reason: Why, in the model's words; None where nobody asked.
+        reason: The reason, in the model's words; None if not requested.
     """
 
     verdict: str
@@ -49,19 +46,19 @@ class ItemJudgement:
 
     @property
     def is_yes(self) -> bool:
-        """Whether it speaks for the answer."""
+        """Whether the verdict is yes."""
         return self.verdict == YES
 
 
 @dataclass(frozen=True)
 class Opinion:
-    """A score and what stands behind it, before a threshold is held against it.
+    """A score and the judgements behind it, before it is compared with a threshold.
 
     Args:
         score: In [0, 1].
-        reason: Why; None where nobody asked.
-        findings: One for each context or claim; a function gives none.
-        context_count: How many contexts the request had.
+        reason: The reason; None if not requested.
+        findings: One per context or claim; empty for a function.
+        context_count: Number of contexts of the request.
     """
 
     score: float
@@ -72,14 +69,14 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What became of one request before one judge.
+    """The result of one judge for one request.
 
     Args:
         judge: The judge's name.
-        result: A word of `ragmon.core.constants.JUDGE_RESULTS`.
-        threshold: From which score on it is a success.
-        latency_ms: How long it took, milliseconds.
-        opinion: The score and its reasons; None where there is none, which is neither a success nor a failure.
+        result: One of `ragmon.core.constants.JUDGE_RESULTS`.
+        threshold: Smallest score that counts as a success.
+        latency_ms: Duration in milliseconds.
+        opinion: The score and its reasons; None if there is none, which is neither a success nor a failure.
     """
 
     judge: str
@@ -90,21 +87,21 @@ class Judgement:
 
     @property
     def metric(self) -> str:
-        """The metric the score belongs to."""
+        """The name of the score's metric."""
         return f"{JUDGE_PREFIX}{self.judge}"
 
     @property
     def score(self) -> float | None:
-        """The score; None where the judge failed, or there was nothing to judge."""
+        """The score; None if the judge failed, or there was nothing to judge."""
         return None if self.opinion is None else self.opinion.score
 
     @property
     def success(self) -> bool | None:
-        """Whether the score reaches the threshold; None without a score: a judge that fails passes nobody."""
+        """Whether the score reaches the threshold; None without a score, so that a failing judge passes no request."""
         return None if self.opinion is None else self.opinion.score >= self.threshold
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape seed 001 gives its results, and the word for what became of it."""
+        """The result in the format of seed 001, with `result` in its metadata."""
         opinion = self.opinion
         findings: Sequence[ItemJudgement] = () if opinion is None else opinion.findings
         return {
@@ -117,18 +114,18 @@ class Judgement:
             "metadata": {
                 "result": self.result,
                 "context_count": None if opinion is None else opinion.context_count,
-                "verdicts": [{"verdict": found.verdict, "reason": found.reason} for found in findings],
+                "verdicts": [{"verdict": finding.verdict, "reason": finding.reason} for finding in findings],
             },
         }
 
 
 class JudgeError(Exception):
-    """A judge comes to no score; nothing in it quotes a request.
+    """A judge found no score; the message quotes no text of the request.
 
     Args:
-        result: A word of `ragmon.core.constants.JUDGE_RESULTS`.
-        why: For the log and for developers.
-        status: The HTTP status, where that is why.
+        result: One of `ragmon.core.constants.JUDGE_RESULTS`.
+        why: The message for log and developers.
+        status: The HTTP status, if that is the reason.
     """
 
     def __init__(self, result: str, why: str = "", *, status: int | None = None) -> None:
@@ -146,17 +143,17 @@ _functions: dict[str, Function] = {}
 
 
 def judge(name: str) -> Callable[[F], F]:
-    """Score answers by a function of your own; its mean is the metric `judge_<name>`.
+    """Register a function that scores answers; its mean is the metric `judge_<name>`.
 
-    The function gets the record of a shipped answer and returns a score in [0, 1], a `ragmon.Verdict`, or None where it
-    has nothing to say. It may be async. `[judges.<name>]` says how many answers it sees; it runs off the request path,
-    and what it raises is counted and scores nothing.
+    The function gets the record of a shipped answer and returns a score in [0, 1], a `ragmon.Verdict`, or None if it
+    has nothing to judge. It may be async. `[judges.<name>]` sets the share of answers it gets; it runs off the request
+    path, and an exception is counted and gives no score.
 
     Args:
         name: Lower-case letters, digits, underscores.
 
     Raises:
-        RagmonError: The name is taken or cannot be used.
+        RagmonError: The name is already used or not valid.
 
     Example::
 
@@ -173,8 +170,8 @@ def judge(name: str) -> Callable[[F], F]:
             raise RagmonError(
                 f"judge {name} is no function: {shorten(function)}", hint="a callable that takes a record"
             )
-        held = _functions.get(name)
-        if held is not None and _place(held) != _place(function):
+        existing = _functions.get(name)
+        if existing is not None and _qualified_name(existing) != _qualified_name(function):
             raise RagmonError(f"judge {name!r} is registered already", hint="one function a name")
         register(judged(name))
         _functions[name] = function
@@ -184,9 +181,9 @@ def judge(name: str) -> Callable[[F], F]:
 
 
 def functions() -> dict[str, Function]:
-    """All judge functions by name."""
+    """All judge functions, by name."""
     return dict(_functions)
 
 
-def _place(function: Callable[..., Any]) -> tuple[object, object]:
+def _qualified_name(function: Callable[..., Any]) -> tuple[object, object]:
     return getattr(function, "__module__", None), getattr(function, "__qualname__", function)

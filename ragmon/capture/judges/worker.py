@@ -1,7 +1,4 @@
-"""What judges do, kept apart from the application's own traffic.
-
-Where a judge sits: its queue, and the threads that take from it.
-"""
+"""The worker threads of a judge with their queue, and the separation of judges' spans from the application's traces."""
 
 from __future__ import annotations
 
@@ -29,43 +26,43 @@ from ragmon.metrics.facts import FactReader
 
 @contextmanager
 def suppressed(name: str) -> Iterator[None]:
-    """Put what a judge's clients trace below a span that says whose work it is, and that nobody takes for a request.
+    """Run a judge's work below a span that marks it as ragmon's own, so that it never counts as a request.
 
-    Where the application uses no OpenTelemetry there is nothing to keep apart.
+    Without OpenTelemetry in the application this does nothing.
 
     Args:
-        name: The judge's.
+        name: The judge's name.
     """
     trace = sys.modules.get("opentelemetry.trace")
-    tracer = getattr(trace, "get_tracer", None)
-    if tracer is None:
+    get_tracer = getattr(trace, "get_tracer", None)
+    if get_tracer is None:
         yield
         return
-    from opentelemetry.context import Context  # noqa: PLC0415 - loaded already
+    from opentelemetry.context import Context  # noqa: PLC0415 - already imported
 
     internal = {RAGMON_INTERNAL: True}
-    with tracer("ragmon").start_as_current_span(f"judge {name}", Context(), attributes=internal):
+    with get_tracer("ragmon").start_as_current_span(f"judge {name}", Context(), attributes=internal):
         yield
 
 
 WAITING: Final = 64
-"""Requests that may wait for one judge."""
+"""Largest number of requests in a judge's queue."""
 
 
 @dataclass(eq=False)
 class JudgeTask:
-    """A request that is before one judge or several.
+    """A request to be judged by one judge or several.
 
     Args:
         record: The request.
-        shown: It, as judges see it.
+        shown: The request as judges see it.
         item: Its gold item.
-        reader: Says whether its answer is one.
-        deadline: When it goes on at the latest, by the monotonic clock.
-        weight: Characters of its texts.
-        open: Judges whose word is awaited.
-        judgements: What the others said.
-        is_done: Set when none is awaited any longer.
+        reader: Decides whether its answer is a shipped one.
+        deadline: When the record is exported at the latest, by the monotonic clock.
+        weight: Total length of its texts, in characters.
+        open: Judges that have not finished.
+        judgements: The judgements of the other judges.
+        is_done: Set when all judges have finished.
     """
 
     record: Record
@@ -80,36 +77,38 @@ class JudgeTask:
 
     @property
     def judged(self) -> Record:
-        """The request with the scores it was given."""
-        scores: Mapping[str, float] = {one.metric: one.score for one in self.judgements if one.score is not None}
+        """The request with its scores."""
+        scores: Mapping[str, float] = {
+            judgement.metric: judgement.score for judgement in self.judgements if judgement.score is not None
+        }
         if not scores:
             return self.record
         return msgspec.structs.replace(self.record, measures={**(self.record.measures or {}), **scores})
 
 
 class JudgeWorkers:
-    """A judge with as many threads as it may judge requests at once; they start with the first request.
+    """The worker threads of a judge, one per concurrent judgement; they start with the first request.
 
     Args:
         judge: The judge.
-        concurrency: Requests at once.
-        tell: Takes what became of a ticket.
+        concurrency: Number of threads.
+        tell: Called with each task and its judgement.
     """
 
     def __init__(self, judge: Judge, concurrency: int, tell: Callable[[JudgeTask, Judgement], None]) -> None:
         self.judge = judge
         self._concurrency = concurrency
-        self._tell = tell
+        self._on_judgement = tell
         self.reset_after_fork()
 
     def reset_after_fork(self) -> None:
-        """Begin anew in a forked child: threads are not copied, and what waited is the parent's."""
+        """Reset in a forked child: threads are not copied, and queued tasks belong to the parent."""
         self._queue: SimpleQueue[JudgeTask | None] = SimpleQueue()
         self._lock = Lock()
         self._threads: list[Thread] = []
 
     def put(self, ticket: JudgeTask) -> bool:
-        """Let a request wait for the judge; returns whether there was room."""
+        """Queue a task; returns False if the queue is full."""
         if self._queue.qsize() >= WAITING:
             return False
         self._queue.put(ticket)
@@ -122,26 +121,26 @@ class JudgeWorkers:
         return True
 
     def close(self) -> None:
-        """Let the threads end once they have done what they are at; what hangs ends with the process."""
+        """Let the threads end after their current task; a thread that hangs ends with the process."""
         with self._lock:
             for _ in self._threads:
                 self._queue.put(None)
             self._threads = []
 
     def _serve(self, queue: SimpleQueue[JudgeTask | None]) -> None:
-        active.set(UnsampledCall())  # a judge may call what the application has decorated, and that is no traffic
+        active.set(UnsampledCall())  # a judge may call a decorated function, which must not count as traffic
         with asyncio.Runner() as runner:
-            while (ticket := queue.get()) is not None:
-                if self.judge.name in ticket.open:
-                    self._tell(ticket, self._judged(runner, ticket))
+            while (task := queue.get()) is not None:
+                if self.judge.name in task.open:
+                    self._on_judgement(task, self._run_judge(runner, task))
 
-    def _judged(self, runner: asyncio.Runner, ticket: JudgeTask) -> Judgement:
+    def _run_judge(self, runner: asyncio.Runner, task: JudgeTask) -> Judgement:
         try:
-            return runner.run(self._judge(ticket))
-        except BaseException as error:  # noqa: BLE001 - the application's tracer is foreign code, and the thread must live
+            return runner.run(self._judge(task))
+        except BaseException as error:  # noqa: BLE001 - the application's tracer may raise, and the thread must go on
             warn_once(f"judge {self.judge.name} failed: {whereabouts(error)}")
             return Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
 
-    async def _judge(self, ticket: JudgeTask) -> Judgement:
+    async def _judge(self, task: JudgeTask) -> Judgement:
         with suppressed(self.judge.name):
-            return await self.judge.judge(ticket.shown, ticket.item, ticket.reader)
+            return await self.judge.judge(task.shown, task.item, task.reader)
