@@ -1,7 +1,4 @@
-"""How the monitor itself fares: is every record accounted for, and can its numbers be trusted?
-
-What somebody needs to know at three in the morning: which gates hold, what fires, what answers.
-"""
+"""The overview dashboard (gates, alarms, builds in use) and the health dashboard of the monitor itself."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ _BYTES = "bytes"
 
 
 def health(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The dashboard on the health of the monitor."""
     frame = DashboardBuilder(
         "health",
         "ragmon: health",
@@ -60,7 +57,7 @@ def health(settings: Settings) -> DashboardBuilder:
     frame.row("Now", [*_health_numbers()])
     frame.row("Accounting", [*_accounting()])
     frame.row("What could not be judged", [*_losses()])
-    frame.row("Probes, judges, labels", [*_asked()])
+    frame.row("Probes, judges, labels", [*_probes_judges_labels()])
     frame.row("The server", [*_server()])
     return frame
 
@@ -89,12 +86,12 @@ def _accounting() -> Iterator[Any]:
         (series_names.RECORDS_SCORED, "scored"),
         (series_names.DUPLICATE, "duplicate"),
     )
-    queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {told}") for name, told in flows]
+    queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {outcome}") for name, outcome in flows]
     says = "Records that came in, were counted, or were there already, a second, by stage."
     yield lines("Records", says, queries, PER_SECOND, many=True)
     queries = [
-        PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {told}: {{{{reason}}}}")
-        for name, told in ((series_names.IGNORED, "ignored"), (series_names.DROPPED, "dropped"))
+        PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {outcome}: {{{{reason}}}}")
+        for name, outcome in ((series_names.IGNORED, "ignored"), (series_names.DROPPED, "dropped"))
     ]
     yield lines(
         "Ignored and dropped", "Records that are not RAG, and that were lost.", queries, PER_SECOND, stacked=True
@@ -128,7 +125,7 @@ def _losses() -> Iterator[Any]:
     yield lines("Fields unknown", says, [fields], PER_MINUTE)
 
 
-def _asked() -> Iterator[Any]:
+def _probes_judges_labels() -> Iterator[Any]:
     probes = PanelQuery(per_minute(series_names.PROBES, "probe, result"), "{{probe}}: {{result}}")
     yield lines(
         "Probes", "Gold questions that were due, by what became of them, a minute.", [probes], PER_MINUTE, stacked=True
@@ -168,7 +165,7 @@ _BY = "pipeline, gate"
 
 
 def overview(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The overview dashboard."""
     frame = DashboardBuilder(
         "overview",
         "ragmon: overview",
@@ -179,25 +176,27 @@ def overview(settings: Settings) -> DashboardBuilder:
     frame.row("Now", [*_overview_numbers(), *_gates(settings)])
     frame.row("Alarms", [*_alarms(), *_seen()])
     for severity, title in ((constants.PAGE, "Gates worth a page"), (constants.TICKET, "Gates worth a ticket")):
-        found = [(name, some) for name, some in gates(settings).items() if some[0].severity == severity]
-        frame.row(title, [gate_panel(name, some, settings) for name, some in found])
+        by_name = [
+            (name, same_name) for name, same_name in gates(settings).items() if same_name[0].severity == severity
+        ]
+        frame.row(title, [gate_panel(name, same_name, settings) for name, same_name in by_name])
     return frame
 
 
 def _overview_numbers() -> Iterator[Any]:
-    """How many gates fail, how many alarms fire, how fresh it all is."""
-    of = {
+    """How many gates fail, how many alarms fire, and when a record was scored last."""
+    panels = {
         "fail": ("Gates that fail", f"sum({worst(series_names.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"),
         "insufficient": (
             "Gates undecided",
             f"sum(min by ({_BY}) ({at(series_names.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))",
         ),
     }
-    title, expr = of["fail"]
+    title, expr = panels["fail"]
     yield number(
         title, "A gate fails where a replica proves that it does not hold.", PanelQuery(expr, ""), NUMBER, limit=1
     )
-    title, expr = of["insufficient"]
+    title, expr = panels["insufficient"]
     yield number(title, "Gates for whose verdict no replica has enough data.", PanelQuery(expr, ""), NUMBER)
     for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
         alarm = worst(series_names.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
@@ -209,24 +208,24 @@ def _overview_numbers() -> Iterator[Any]:
 
 
 def _gates(settings: Settings) -> Iterator[Any]:
-    """Every gate with all that its verdict rests on."""
-    others = [name for name, found in gates(settings).items() if not plain(found)]
+    """Every gate with the numbers its verdict rests on."""
+    others = [name for name, same_name in gates(settings).items() if not plain(same_name)]
     matchers = (PIPELINE, among("gate", others, others=True)) if others else (PIPELINE,)
-    told = pooled(GATE, _BY, *matchers)
+    estimate = pooled(GATE, _BY, *matchers)
     says = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
         "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
     )
     figures = (
-        ValueColumn(told.value, "value", SHARE, 1, width=85),
-        ValueColumn(told.lower, "lower", SHARE, 1, width=85),
-        ValueColumn(told.upper, "upper", SHARE, 1, width=85),
+        ValueColumn(estimate.value, "value", SHARE, 1, width=85),
+        ValueColumn(estimate.lower, "lower", SHARE, 1, width=85),
+        ValueColumn(estimate.upper, "upper", SHARE, 1, width=85),
     )
-    height = 2 + sum(plain(found) for found in gates(settings).values())
+    height = 2 + sum(plain(same_name) for same_name in gates(settings).values())
     yield table(
         "Gates",
         says,
-        _columns(figures, told.samples, SHARE, matchers),
+        _columns(figures, estimate.samples, SHARE, matchers),
         height=height,
         empty="no gates yet",
         first="verdict",
@@ -270,12 +269,12 @@ def _columns(
 
 
 def _only(matchers: tuple[str, ...]) -> str:
-    """Alarms are called after gates, and after metrics without one: those alone that are in this table."""
+    """A condition that keeps only alarms of gates in this table; other alarms are named after metrics."""
     return f" and on ({_BY}) {at(series_names.GATE_THRESHOLD, *matchers)}"
 
 
 def _alarms() -> Iterator[Any]:
-    """What fires, since when, and what is on its way."""
+    """Which alarms fire, since when, and which are close to firing."""
     firing = f"max by (pipeline, gate, severity) ({at(series_names.GATE_ALARM, PIPELINE)} == 1)"
     says = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     legend = "{{pipeline}} {{gate}} ({{severity}})"
@@ -291,7 +290,7 @@ def _alarms() -> Iterator[Any]:
 
 
 def _seen() -> Iterator[Any]:
-    """Which builds, indexes and gold sets are in use."""
+    """The builds, indexes and gold sets in use."""
     columns: list[LabelColumn | ValueColumn] = [
         ValueColumn(worst(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
         *(LabelColumn(name, name) for name in ("pipeline", "build", "index_hash")),
