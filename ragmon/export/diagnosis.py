@@ -178,7 +178,7 @@ def _suspects(why: Why, clock: _Clock) -> _Lines:
 
 def _evidence(suspect: Suspect, why: Why, clock: _Clock) -> str:
     """The evidence against a suspect."""
-    seen = "" if suspect.first_seen is None else f"first seen {clock.minute(suspect.first_seen)}, "
+    since = "" if suspect.first_seen is None else f"first seen {clock.minute(suspect.first_seen)}, "
     beside = f", beside it {_level(suspect.rest_after)}" if suspect.rest_after.n else ""
     if suspect.how == "slower":
         return "; ".join(_latency(stage) for stage in why.stages if stage.name == suspect.name)
@@ -188,13 +188,13 @@ def _evidence(suspect: Suspect, why: Why, clock: _Clock) -> str:
     if why.before is None:
         return f"{_level(suspect.after)}, all others {_level(suspect.rest_after)}, as long as was looked at"
     if suspect.how == "carries":
-        seen += f"its share rose from {percent(suspect.share_before)}"
-        return f"{seen} to {percent(suspect.share_after)}; with it {_level(suspect.after)}{beside}"
+        since += f"its share rose from {percent(suspect.share_before)}"
+        return f"{since} to {percent(suspect.share_after)}; with it {_level(suspect.after)}{beside}"
     early = ""
     if suspect.how == "preceded" and suspect.first_seen is not None and why.change.began is not None:
         early = f", {(why.change.began - suspect.first_seen) / 60:.0f} min before it became worse"
     answers = f"answers {percent(suspect.share_after)} since"
-    return f"{seen}{answers}{early}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
+    return f"{since}{answers}{early}; with it {_level(suspect.after)}{beside}, before it {_level(suspect.rest_before)}"
 
 
 def _moved(why: Why) -> _Lines:
@@ -238,12 +238,12 @@ def _traces(traces: Iterable[Mapping[str, Any]], link: str | None, clock: _Clock
     """Traces of failing requests."""
     for place, trace in enumerate(list(traces)[:TRACES]):
         ts, name = trace.get("ts"), str(trace.get("trace_id") or "")
-        at = [clock.second(ts)] if isinstance(ts, int | float) else []
-        shown = _name(name) if link is None else link.replace("{trace_id}", quote(name, safe=""))
+        time = [clock.second(ts)] if isinstance(ts, int | float) else []
+        trace_link = _name(name) if link is None else link.replace("{trace_id}", quote(name, safe=""))
         builds = [f"{key} {_name(str(value))}" for key in ("build", "index_hash") if (value := trace.get(key))]
         traits = trace.get("traits")
         trait_texts = [printable(", ".join(map(str, traits)))] if isinstance(traits, list | tuple) and traits else []
-        yield "" if place else "traces", "  ".join([*at, shown, *builds, *trait_texts])
+        yield "" if place else "traces", "  ".join([*time, trace_link, *builds, *trait_texts])
 
 
 def _from_to(moved: Moved) -> str:

@@ -85,7 +85,6 @@ def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
 
     A metric that needs gold is counted over series with gold, every other metric over all traffic. A user question that
     matched a gold item, or whose answer was labelled, is in both kinds of series and counts once for each metric.
-
     """
     counts: Counter[tuple[str, str]] = Counter()
     for series in (*reading.snapshot.series, *reading.snapshot.gone):

@@ -64,22 +64,22 @@ class _Family:
 
     def __init__(self, family: type[metrics.Metric]) -> None:
         name, help_ = family.name, family().help
-        shown = f"{series_names.PREFIX}{name}"
+        series_name = f"{series_names.PREFIX}{name}"
         cut = ("k",) if family.at_k else ()
         self._at_k = family.at_k
         windowed, counted = (*_WINDOWED, *cut), (*_COUNTED, *cut)
         gauges = {
-            shown: help_,
-            f"{shown}{series_names.LOWER}": f"Lower 95 % bound of {shown}{_ESTIMAND_NOTE}",
-            f"{shown}{series_names.UPPER}": f"Upper 95 % bound of {shown}{_ESTIMAND_NOTE}",
-            f"{shown}{series_names.SAMPLES}": f"Scored requests in {shown}",
+            series_name: help_,
+            f"{series_name}{series_names.LOWER}": f"Lower 95 % bound of {series_name}{_ESTIMAND_NOTE}",
+            f"{series_name}{series_names.UPPER}": f"Upper 95 % bound of {series_name}{_ESTIMAND_NOTE}",
+            f"{series_name}{series_names.SAMPLES}": f"Scored requests in {series_name}",
         }
         sums = {
-            f"{shown}{series_names.SCORE}": f"Sum of the scores of {shown}",
-            f"{shown}{series_names.SCORED}": f"Requests scored by {shown}",
+            f"{series_name}{series_names.SCORE}": f"Sum of the scores of {series_name}",
+            f"{series_name}{series_names.SCORED}": f"Requests scored by {series_name}",
         }
         if name not in _BINARY:
-            sums[f"{shown}{series_names.SQUARES}"] = f"Sum of the squared scores of {shown}"
+            sums[f"{series_name}{series_names.SQUARES}"] = f"Sum of the squared scores of {series_name}"
         self._gauges = [GaugeMetricFamily(name, text, labels=windowed) for name, text in gauges.items()]
         self._counters = [CounterMetricFamily(name, text, labels=counted) for name, text in sums.items()]
 
@@ -87,7 +87,6 @@ class _Family:
         """Add the metric's statistics in one series; nothing where it has no value.
 
         Gauges estimate all calls where their number is known; counters count audit members, which add up over replicas.
-
 
         Args:
             series: The series.
@@ -177,7 +176,6 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
     """The metrics a series is exported for: with gold those that need it, without gold all others.
 
     Series of labels without gold have the label metrics only: labelled answers are no sample for other metrics.
-
     """
     for key, stat in series.metrics.items():
         covered = series.source != LABEL or series.gold or key in LABELLED
@@ -187,11 +185,11 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
 
 def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
     """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
-    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
     about = f"of {series_names.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
-    value = GaugeMetricFamily(shown, f"Estimate {about}", labels=_WINDOWED)
-    lower = GaugeMetricFamily(f"{shown}{series_names.LOWER}", f"Lower 95 % bound {about}", labels=_WINDOWED)
-    upper = GaugeMetricFamily(f"{shown}{series_names.UPPER}", f"Upper 95 % bound {about}", labels=_WINDOWED)
+    value = GaugeMetricFamily(series_name, f"Estimate {about}", labels=_WINDOWED)
+    lower = GaugeMetricFamily(f"{series_name}{series_names.LOWER}", f"Lower 95 % bound {about}", labels=_WINDOWED)
+    upper = GaugeMetricFamily(f"{series_name}{series_names.UPPER}", f"Upper 95 % bound {about}", labels=_WINDOWED)
     gain = GaugeMetricFamily(
         series_names.PROXY_GAIN,
         "How many labels each label is worth beside this proxy",

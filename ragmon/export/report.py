@@ -174,11 +174,11 @@ def rounded(value: float | None) -> float | None:
 def metric(series: SeriesStats, name: str) -> dict[str, Any]:
     """One metric of a series as plain JSON data; value and bounds estimate all calls where their number is known."""
     stat, estimate = series.metrics[name], series.estimate(name)
-    known = estimate.value is not None
+    has_value = estimate.value is not None
     return {
         "value": rounded(estimate.value),
-        "lower": rounded(estimate.lower) if known else None,
-        "upper": rounded(estimate.upper) if known else None,
+        "lower": rounded(estimate.lower) if has_value else None,
+        "upper": rounded(estimate.upper) if has_value else None,
         "n": stat.n,
         "sum": rounded(stat.sum / stats.MICRO),
         "unassessed": dict(sorted(stat.unassessed.items())),

@@ -1,7 +1,7 @@
 """The HTML status page: problems, gates and record counters at a glance, without scripts or external resources.
 
-The page is valid XHTML as well as HTML, so that any parser of either can check it. Names of pipelines, gates and
-builds come from requests: they are escaped, and characters that are not printable are replaced.
+The page is valid XHTML as well as HTML, so that any parser of either can check it. Names of pipelines, gates and builds
+come from requests: they are escaped, and characters that are not printable are replaced.
 """
 
 from __future__ import annotations

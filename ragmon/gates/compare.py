@@ -125,12 +125,12 @@ def _paired(baseline: Table | None, run: Table | None, gate: Gate, table: ScoreT
         return None
     place = list(table.metrics).index(gate.metric)
     shared = sorted(baseline.keys() & run.keys())
-    olds = [item_sums(table, baseline[qid], place) for qid in shared]
-    news = [item_sums(table, run[qid], place) for qid in shared]
-    before, after = _mean(olds), _mean(news)
+    sums_before = [item_sums(table, baseline[qid], place) for qid in shared]
+    sums_after = [item_sums(table, run[qid], place) for qid in shared]
+    before, after = _mean(sums_before), _mean(sums_after)
     if before is None or after is None:
         return None
-    means = [(qid, _mean([old]), _mean([new])) for qid, old, new in zip(shared, olds, news, strict=True)]
+    means = [(qid, _mean([old]), _mean([new])) for qid, old, new in zip(shared, sums_before, sums_after, strict=True)]
     assessed = [Flip(qid, old, new) for qid, old, new in means if old is not None and new is not None]
     flips = tuple(flip for flip in assessed if flip.before != flip.after)
     return Drop(gate, before, after, len(assessed), flips)

@@ -55,9 +55,7 @@ def ways(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """How user traffic matched gold items, over all time, by pipeline; nothing where there is no gold set.
 
     The counts of a pipeline add up to all audit members of its user traffic; those without an item are `none`. In
-    records
-    of one build the way of matching is not known, so such a pipeline is left out.
-
+    records of one build the way of matching is not known, so such a pipeline is left out.
     """
     by_pipeline: dict[str, dict[str, int]] = {}
     for traffic in matched(snapshot, ALL):

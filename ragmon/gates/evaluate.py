@@ -30,9 +30,7 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     """The intervals of a metric over a gold set, by estimand.
 
     `gold_set` is about these very items, and every answer is an observation. `questions_like_these` is about the
-    questions
-    the items stand for: the items are the observations, however often each one was asked.
-
+    questions the items stand for: the items are the observations, however often each one was asked.
 
     Args:
         series: The metrics over a gold set.
@@ -234,7 +232,6 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot
     """Judge a run of a whole gold set: the value is exact, unless too many items are missing.
 
     The interval beside it is for questions like these.
-
     """
     gate = evidence.gate
     clusters = series.clusters.get(gate.metric, ())
@@ -258,7 +255,6 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
     """Judge with gold items as observations: a hundred answers to one item say little about other questions.
 
     Value and interval both come from the items, whose tables have a resolution of an hour beyond the last hour.
-
     """
     metric, stat = evidence.gate.metric, evidence.stat
     if metric not in series.clusters:

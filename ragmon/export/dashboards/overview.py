@@ -64,15 +64,17 @@ def health(settings: Settings) -> DashboardBuilder:
 
 def _health_numbers() -> Iterator[Any]:
     residual = f"sum(abs({at(series_names.RESIDUAL)}))"
-    says = "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
-    yield number("Unaccounted records", says, PanelQuery(residual, ""), NUMBER, limit=1)
+    description = (
+        "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
+    )
+    yield number("Unaccounted records", description, PanelQuery(residual, ""), NUMBER, limit=1)
     age = f"time() - min by (instance) ({at(series_names.LAST_SCORED)})"
     yield number(
         "Last scored", "How long ago a record was scored last.", PanelQuery(age, "{{instance}}"), SECONDS, limit=STALE
     )
     reloaded = PanelQuery(f"min({at(series_names.RELOADED)})", "")
-    says = "Whether the configuration in force is the one on disk, everywhere."
-    yield number("Configuration loaded", says, reloaded, NUMBER, look=_YES)
+    description = "Whether the configuration in force is the one on disk, everywhere."
+    yield number("Configuration loaded", description, reloaded, NUMBER, look=_YES)
     writable = PanelQuery(f"min({at(series_names.JOURNAL_WRITABLE)})", "")
     yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, look=_YES)
     series = PanelQuery(f"sum({at(series_names.SERIES)})", "")
@@ -87,8 +89,8 @@ def _accounting() -> Iterator[Any]:
         (series_names.DUPLICATE, "duplicate"),
     )
     queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {outcome}") for name, outcome in flows]
-    says = "Records that came in, were counted, or were there already, a second, by stage."
-    yield lines("Records", says, queries, PER_SECOND, many=True)
+    description = "Records that came in, were counted, or were there already, a second, by stage."
+    yield lines("Records", description, queries, PER_SECOND, many=True)
     queries = [
         PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {outcome}: {{{{reason}}}}")
         for name, outcome in ((series_names.IGNORED, "ignored"), (series_names.DROPPED, "dropped"))
@@ -106,11 +108,11 @@ def _losses() -> Iterator[Any]:
     query = PanelQuery(
         per_minute(series_names.UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}"
     )
-    says = (
+    description = (
         "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
         "Metrics with a cut lack what they lack without it."
     )
-    yield lines("Unassessed", says, [query], PER_MINUTE, width=24, many=True)
+    yield lines("Unassessed", description, [query], PER_MINUTE, width=24, many=True)
     queries = [
         PanelQuery(per_minute(series_names.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
         PanelQuery(per_minute(series_names.REFUSED, "reason"), "refused: {{reason}}"),
@@ -118,11 +120,11 @@ def _losses() -> Iterator[Any]:
         PanelQuery(per_minute(series_names.ORPHANS, ""), "said outside of a call"),
         PanelQuery(per_minute(series_names.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
     ]
-    says = "What never became a record, or came without its text, a minute."
-    yield lines("Lost on the way", says, queries, PER_MINUTE)
+    description = "What never became a record, or came without its text, a minute."
+    yield lines("Lost on the way", description, queries, PER_MINUTE)
     fields = PanelQuery(per_minute(series_names.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
-    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
-    yield lines("Fields unknown", says, [fields], PER_MINUTE)
+    description = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
+    yield lines("Fields unknown", description, [fields], PER_MINUTE)
 
 
 def _probes_judges_labels() -> Iterator[Any]:
@@ -200,11 +202,11 @@ def _overview_numbers() -> Iterator[Any]:
     yield number(title, "Gates for whose verdict no replica has enough data.", PanelQuery(expr, ""), NUMBER)
     for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
         alarm = worst(series_names.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
-        says = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
-        yield number(f"{name} firing", says, PanelQuery(f"sum({alarm})", ""), NUMBER, limit=1)
+        description = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
+        yield number(f"{name} firing", description, PanelQuery(f"sum({alarm})", ""), NUMBER, limit=1)
     age = f"time() - max({at(series_names.LAST_SCORED)})"
-    says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
-    yield number("Last scored", says, PanelQuery(age, ""), SECONDS, limit=STALE)
+    description = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
+    yield number("Last scored", description, PanelQuery(age, ""), SECONDS, limit=STALE)
 
 
 def _gates(settings: Settings) -> Iterator[Any]:
@@ -212,7 +214,7 @@ def _gates(settings: Settings) -> Iterator[Any]:
     others = [name for name, same_name in gates(settings).items() if not plain(same_name)]
     matchers = (PIPELINE, among("gate", others, others=True)) if others else (PIPELINE,)
     estimate = pooled(GATE, _BY, *matchers)
-    says = (
+    description = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
         "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
     )
@@ -224,7 +226,7 @@ def _gates(settings: Settings) -> Iterator[Any]:
     height = 2 + sum(plain(same_name) for same_name in gates(settings).values())
     yield table(
         "Gates",
-        says,
+        description,
         _columns(figures, estimate.samples, SHARE, matchers),
         height=height,
         empty="no gates yet",
@@ -234,9 +236,9 @@ def _gates(settings: Settings) -> Iterator[Any]:
         matchers = (PIPELINE, among("gate", others))
         value = (ValueColumn(worst(series_names.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
         samples = worst(series_names.GATE_SAMPLES, _BY, *matchers)
-        says = "Counts and ratios of times do not add up: of several replicas the largest is shown."
+        description = "Counts and ratios of times do not add up: of several replicas the largest is shown."
         columns = _columns(value, samples, NUMBER, matchers)
-        yield table("Gates on counts and times", says, columns, height=3 + len(others), empty="no gates yet")
+        yield table("Gates on counts and times", description, columns, height=3 + len(others), empty="no gates yet")
 
 
 def _columns(
@@ -276,12 +278,12 @@ def _only(matchers: tuple[str, ...]) -> str:
 def _alarms() -> Iterator[Any]:
     """Which alarms fire, since when, and which are close to firing."""
     firing = f"max by (pipeline, gate, severity) ({at(series_names.GATE_ALARM, PIPELINE)} == 1)"
-    says = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
+    description = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     legend = "{{pipeline}} {{gate}} ({{severity}})"
-    yield timeline("Alarms that fired", says, PanelQuery(firing, legend), {"1": ("firing", "red")})
+    yield timeline("Alarms that fired", description, PanelQuery(firing, legend), {"1": ("firing", "red")})
     near = f"{worst(series_names.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
-    says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
-    yield lines("Evidence", says, [PanelQuery(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
+    description = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
+    yield lines("Evidence", description, [PanelQuery(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
     columns: list[LabelColumn | ValueColumn] = [
         ValueColumn(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
         *(LabelColumn(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),

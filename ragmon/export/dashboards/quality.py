@@ -89,10 +89,10 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
     metric = found[0].metric
     title = name if name == metric else f"{name} ({metric})"
     if not plain(found):
-        says = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
+        description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
         value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
-        return lines(title, says, [value, threshold], NUMBER, width=12)
-    says = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
+        return lines(title, description, [value, threshold], NUMBER, width=12)
+    description = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
     estimate = pooled(GATE, "pipeline", *matchers)
     queries = [
         PanelQuery(estimate.value, "{{pipeline}}"),
@@ -101,30 +101,32 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
         threshold,
     ]
     bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
-    return lines(title, says, queries, SHARE, floor=None, bands=bands)
+    return lines(title, description, queries, SHARE, floor=None, bands=bands)
 
 
 def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries.Panel:
     """A metric over the chosen window, one line for each pipeline, source, gold set and cut-off."""
-    by = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
-    estimate = pooled(windowed(family.name), ", ".join(by), PIPELINE, SOURCE, WINDOW)
+    labels = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
+    estimate = pooled(windowed(family.name), ", ".join(labels), PIPELINE, SOURCE, WINDOW)
     legend_labels = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
-    legend = " ".join(f"{{{{{part}}}}}" for part in by if part in legend_labels)
+    legend = " ".join(f"{{{{{part}}}}}" for part in labels if part in legend_labels)
     better = "More is better." if family.better == "higher" else "Less is better."
-    says = f"{family().help} {better} Over the window chosen above. {_POOLED}"
+    description = f"{family().help} {better} Over the window chosen above. {_POOLED}"
     if family.at_k:
         with_cutoff = f'label_replace({estimate.value}, "k", "all", "k", "")'
-        says = (
+        description = (
             f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
         )
-        return lines(family.name, says, [PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True)
+        return lines(
+            family.name, description, [PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True
+        )
     queries = [
         PanelQuery(estimate.value, legend),
         PanelQuery(estimate.lower, f"{legend} lower"),
         PanelQuery(estimate.upper, f"{legend} upper"),
         *_thresholds(family.name, settings),
     ]
-    return lines(family.name, says, queries, SHARE, floor=None)
+    return lines(family.name, description, queries, SHARE, floor=None)
 
 
 def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
@@ -166,39 +168,43 @@ def retrieval(settings: Settings) -> DashboardBuilder:
 
 def _documents() -> Iterator[Any]:
     """The number of retrieved documents."""
-    by, where = "pipeline, source", (PIPELINE, SOURCE)
-    count, total = (rate(f"{series_names.DOCUMENTS}_{end}", by, *where) for end in ("count", "sum"))
+    labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
+    count, total = (rate(f"{series_names.DOCUMENTS}_{end}", labels, *matchers) for end in ("count", "sum"))
     queries = [
         PanelQuery(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
-        PanelQuery(f"ceil({quantile(0.5, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
-        PanelQuery(f"ceil({quantile(0.95, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
+        PanelQuery(f"ceil({quantile(0.5, series_names.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p50"),
+        PanelQuery(f"ceil({quantile(0.95, series_names.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p95"),
     ]
-    says = (
+    description = (
         "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
     )
-    yield lines("Documents retrieved", says, queries, NUMBER)
-    query = PanelQuery(grown(f"{series_names.DOCUMENTS}_bucket", "le", *where), "{{le}}")
-    says = (
+    yield lines("Documents retrieved", description, queries, NUMBER)
+    query = PanelQuery(grown(f"{series_names.DOCUMENTS}_bucket", "le", *matchers), "{{le}}")
+    description = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
     )
-    yield bars("Documents retrieved, distribution", says, query, NUMBER)
+    yield bars("Documents retrieved, distribution", description, query, NUMBER)
 
 
 def _index() -> Iterator[Any]:
     hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(series_names.BUILD_SEEN, PIPELINE)}))"
-    says = "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
-    yield lines("Indexes that answer", says, [PanelQuery(hashes, "{{pipeline}}")], NUMBER)
+    description = (
+        "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
+    )
+    yield lines("Indexes that answer", description, [PanelQuery(hashes, "{{pipeline}}")], NUMBER)
 
 
 def _coverage() -> Iterator[Any]:
     """How much of the traffic matches a gold item, and how many gold items were asked."""
     ways = rate(series_names.GOLD_MATCH, "pipeline, how", PIPELINE)
-    says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
-    yield lines("Gold matches", says, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
+    description = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
+    yield lines("Gold matches", description, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
     seen = worst(series_names.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
     share = f"{seen} / on (gold) group_left () {worst(series_names.GOLD_ITEMS, 'gold')}"
-    says = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
-    yield lines("Gold items seen", says, [PanelQuery(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1)
+    description = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
+    yield lines(
+        "Gold items seen", description, [PanelQuery(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1
+    )
 
 
 _QUANTILES = (0.5, 0.95, 0.99)
@@ -226,38 +232,40 @@ def traffic(settings: Settings) -> DashboardBuilder:
 
 
 def _requests() -> Iterator[Any]:
-    where = (PIPELINE, SOURCE)
-    calls = rate(series_names.REQUESTS, "pipeline, source", *where)
+    matchers = (PIPELINE, SOURCE)
+    calls = rate(series_names.REQUESTS, "pipeline, source", *matchers)
     yield lines(
         "Requests", "All calls, sampled or not, a second.", [PanelQuery(calls, "{{pipeline}} {{source}}")], REQUESTS
     )
-    strata = rate(series_names.REQUESTS, "stratum", *where)
-    says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
-    yield lines("Requests by stratum", says, [PanelQuery(strata, "{{stratum}}")], REQUESTS, stacked=True)
+    strata = rate(series_names.REQUESTS, "stratum", *matchers)
+    description = (
+        "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
+    )
+    yield lines("Requests by stratum", description, [PanelQuery(strata, "{{stratum}}")], REQUESTS, stacked=True)
     errors = rate(series_names.ERRORS, "pipeline, code", PIPELINE)
-    says = "Calls of users that ended in an error, by its kind, a second."
-    yield lines("Errors by kind", says, [PanelQuery(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
+    description = "Calls of users that ended in an error, by its kind, a second."
+    yield lines("Errors by kind", description, [PanelQuery(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
     failed = rate(series_names.ERRORS, "pipeline", PIPELINE)
     of_users = rate(series_names.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
-    says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
-    yield lines("Share of errors", says, [PanelQuery(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
+    description = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
+    yield lines("Share of errors", description, [PanelQuery(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
 
 
 def _latency() -> Iterator[Any]:
-    where = (PIPELINE, SOURCE)
-    by = "pipeline, source"
+    matchers = (PIPELINE, SOURCE)
+    labels = "pipeline, source"
     queries = [
         PanelQuery(
-            quantile(q, series_names.LATENCY, by, *where),
+            quantile(q, series_names.LATENCY, labels, *matchers),
             f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}",
             exemplar=True,
         )
         for q in _QUANTILES
     ]
-    says = "How long calls take from end to end. Points are traces, where the data source has exemplars."
-    yield lines("Latency", says, queries, SECONDS)
+    description = "How long calls take from end to end. Points are traces, where the data source has exemplars."
+    yield lines("Latency", description, queries, SECONDS)
     queries = [
-        PanelQuery(quantile(q, series_names.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}")
+        PanelQuery(quantile(q, series_names.STAGE_LATENCY, "stage", *matchers), f"{{{{stage}}}} p{100 * q:g}")
         for q in _QUANTILES
     ]
     yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
@@ -297,34 +305,34 @@ def _heading(family: type[Metric]) -> str:
 
 def _labels() -> Iterator[Any]:
     """Metrics on labels, alone and together with a proxy score that every answer has."""
-    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
-    by = "pipeline, instance"
+    series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    labels = "pipeline, instance"
     queries = [
-        PanelQuery(worst(shown + ending, by, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{suffix}")
+        PanelQuery(worst(series_name + ending, labels, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{suffix}")
         for ending, suffix in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
     ]
-    says = (
+    description = (
         f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
         "interval. Labels come to one server, so replicas stand side by side."
     )
-    yield lines(f"{METRIC}, all answers", says, queries, SHARE, floor=None)
-    gain = worst(series_names.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
-    says = "How many labels each label is worth beside this score; 1: the score does not help."
-    yield lines("What a label is worth", says, [PanelQuery(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
+    yield lines(f"{METRIC}, all answers", description, queries, SHARE, floor=None)
+    gain = worst(series_names.PROXY_GAIN, f"{labels}, proxy", PIPELINE, WINDOW)
+    description = "How many labels each label is worth beside this score; 1: the score does not help."
+    yield lines("What a label is worth", description, [PanelQuery(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
     query = PanelQuery(per_minute(series_names.LABELS, "result"), "{{result}}")
     yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
 
 
 def _slices() -> Any:
     """The gated metrics of every slice."""
-    by = "pipeline, metric, source, slice, gold"
+    labels = "pipeline, metric, source, slice, gold"
     score, scored = (
-        grown(name, by, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
+        grown(name, labels, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
     )
     columns: list[LabelColumn | ValueColumn] = [
-        *(LabelColumn(name, name) for name in by.split(", ")),
+        *(LabelColumn(name, name) for name in labels.split(", ")),
         ValueColumn(f"{score} / {scored}", "value", SHARE, 1),
         ValueColumn(f"{scored} > 0", "n", NUMBER, 0),
     ]
-    says = "Every gated metric of every slice over the time shown. Small n says little."
-    return table("Gated metrics by slice", says, columns, empty="no slice has data", height=12)
+    description = "Every gated metric of every slice over the time shown. Small n says little."
+    return table("Gated metrics by slice", description, columns, empty="no slice has data", height=12)

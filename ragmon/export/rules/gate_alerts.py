@@ -173,7 +173,6 @@ def _alarm_alert(name: str, series: str, labels: dict[str, str], texts: Mapping[
     """An alert that fires while an alarm fires in at least one replica.
 
     The label `alarm` has the alarm's full name, and `gate` only the gate's, so that alerts on one gate are grouped.
-
     """
     indented = series.replace("\n", "\n      ")
     expr = (

@@ -210,9 +210,7 @@ def over_replicas() -> list[Rule]:
     """Each gate's value, bounds and samples over all replicas.
 
     Values are weighted with their samples. Squared distances to the bounds are added, as for strata (MOVER: Zou and
-    Donner
-    2008); for one replica the bounds are its own.
-
+    Donner 2008); for one replica the bounds are its own.
     """
     weight = f"sum by (pipeline, gate) ({series_names.GATE_SAMPLES})"
     return [

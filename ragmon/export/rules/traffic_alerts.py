@@ -148,9 +148,7 @@ def _slow(pipeline: PipelineSettings, labels: str, writer: Writer) -> list[Rule]
     """An alert on a p95 above the limit of answered_within.
 
     A quantile between two bucket bounds is interpolated, so the p95 must exceed the next bound above the limit. Above
-    the
-    last bucket bound nothing can be detected.
-
+    the last bucket bound nothing can be detected.
     """
     limit = pipeline.metrics.answered_within
     if limit is None or limit >= LATENCY_BOUNDS[-1]:

@@ -211,17 +211,17 @@ def _windowed(gate: Gate, value: float, lower: float, upper: float, n: int, leng
 
 def _at_risk(gate: Gate) -> Iterator[Case]:
     sign = -1 if gate.at_least else 1
-    near, far = gate.threshold + sign * 0.01, gate.threshold + sign * 0.04
+    unproven, proven_value = gate.threshold + sign * 0.01, gate.threshold + sign * 0.04
     enough, fires = 4 * gate.min_samples, [{**recording.named(gate), "severity": "info"}]
-    name = f"{gate.name} is {near:g}, and could be {gate.threshold:g}"
-    unsure = _windowed(gate, near, near - 0.02, near + 0.02, enough, 30)
+    name = f"{gate.name} is {unproven:g}, and could be {gate.threshold:g}"
+    unsure = _windowed(gate, unproven, unproven - 0.02, unproven + 0.02, enough, 30)
     yield Case("RagmonGateAtRisk", name, unsure, "20m", fires)
-    proven = _windowed(gate, far, far - 0.02, far + 0.02, enough, 30)
+    proven = _windowed(gate, proven_value, proven_value - 0.02, proven_value + 0.02, enough, 30)
     yield Case("RagmonGateAtRisk", f"{gate.name} is proven to fail, which the alarm tells", proven, "20m")
     good = gate.threshold - sign * 0.01
     holds = _windowed(gate, good, good - 0.02, good + 0.02, enough, 30)
     yield Case("RagmonGateAtRisk", f"{gate.name} holds", holds, "20m")
-    few = _windowed(gate, near, 0, 1, gate.min_samples - 1, 30)
+    few = _windowed(gate, unproven, 0, 1, gate.min_samples - 1, 30)
     yield Case("RagmonGateAtRisk", f"{gate.name} has too few requests", few, "20m")
 
 
@@ -271,12 +271,14 @@ def _down() -> Iterator[Case]:
 
 
 def _no_data(pipeline: str) -> Iterator[Case]:
-    here = {"pipeline": label(pipeline)}
-    calls = scraped(f"{series_names.LATENCY}_count", **here, source=constants.LIVE)
-    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here), here)
-    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**here), here)
-    yield Case("RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=here)
-    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=here)
+    labels = {"pipeline": label(pipeline)}
+    calls = scraped(f"{series_names.LATENCY}_count", **labels, source=constants.LIVE)
+    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**labels), labels)
+    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**labels), labels)
+    yield Case(
+        "RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=labels
+    )
+    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=labels)
 
 
 def _stale() -> Iterator[Case]:

@@ -1,5 +1,7 @@
-"""The counts of one release, with its requests grouped into clusters: each gold item, session or question is one
-observation. A release is one build or one index.
+"""The counts of one release, grouped into clusters of requests.
+
+A release is one build or one index. A cluster is the requests of one gold item, session or question, and each cluster
+is one observation.
 
 The requests of a session are correlated, and taken for independent draws they prove too much. Of releases exactly on a
 gate of .80, with an intraclass correlation of .3 among a session's requests, 31 % (sessions of 5) and 67 % (of 10) got
@@ -10,10 +12,10 @@ verdict. With the current mean of a session, one per session, 4 % at most got a 
 and not, 1 to 50 beginning every minute; 500 or 1,500 releases each, checked every minute. The first minute of each
 session alone holds as well, but takes 1.3 to 3 times as many sessions, and never sees later requests.
 
-Two assumptions remain: sessions and questions are independent of each other, and the later requests of a session are
-on average as good as its first ones. A mean that still changes is not a settled bet, so no theorem covers it. With
-many open sessions mostly first requests are counted: where sessions fall from .85 to .75 half-way through ten minutes,
-14 % of the releases on a gate of .80 were passed at ten new sessions a minute, 2 % at one.
+Two assumptions remain: sessions and questions are independent of each other, and the later requests of a session are on
+average as good as its first ones. A mean that still changes is not a settled bet, so no theorem covers it. With many
+open sessions mostly first requests are counted: where sessions fall from .85 to .75 half-way through ten minutes, 14 %
+of the releases on a gate of .80 passed it at ten new sessions a minute, 2 % at one.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ _Counts = dict[Key, int]
 """The requests of a cluster, counted by facts."""
 
 
-class _Key(NamedTuple):
-    """The key of counts."""
+class _Location(NamedTuple):
+    """The series a request is counted in."""
 
     pipeline: str
     source: str
@@ -71,8 +73,8 @@ class Clusters(MinuteBatches):
         self.alone = 0
         self._table = table
         self._measured = {gate.metric for gate in gates} & {m.key for m in table.metrics.values() if m.measured}
-        self._facts: dict[_Key, dict[str, _Counts]] = {}
-        self._sums: dict[tuple[_Key, str], dict[str, list[int]]] = {}
+        self._facts: dict[_Location, dict[str, _Counts]] = {}
+        self._sums: dict[tuple[_Location, str], dict[str, list[int]]] = {}
         self._numbers = count()
         self._empty: _Counts = {}
         self._shared: dict[tuple[int, Key], _Counts] = {}
@@ -105,7 +107,7 @@ class Clusters(MinuteBatches):
         cluster = self._cluster_of(pipeline, record, item)
         gold, key = "" if item is None else item.set_name, self._table.shared(key)
         for where in ("", *(where for where in slices if where in self._slices)):
-            location = _Key(pipeline, source, gold, where)
+            location = _Location(pipeline, source, gold, where)
             clusters = self._facts.setdefault(location, {})
             clusters[cluster] = self._with(clusters.get(cluster, self._empty), key)
             for name in self._measured & measured.keys():
@@ -132,7 +134,7 @@ class Clusters(MinuteBatches):
                     clusters_by_mean[total / (n * MICRO)] += clusters
         return coarse(dict(sorted(clusters_by_mean.items())))
 
-    def _sums_of(self, location: _Key, metric: str) -> Iterator[tuple[int, int, int]]:
+    def _sums_of(self, location: _Location, metric: str) -> Iterator[tuple[int, int, int]]:
         """Requests in the denominator, the sum of their scores, and the number of clusters with equal counts."""
         if metric in self._measured:
             yield from ((n, total, 1) for n, total in self._sums.get((location, metric), {}).values())
@@ -221,7 +223,6 @@ def missing_of_run(snapshot: Snapshot, series: SeriesStats) -> str | None:
     """Why a run through a gold set cannot be judged yet; None where it can.
 
     A run asks the items in some order, often that of the file, so its first answers are no random sample of the set.
-
 
     Args:
         snapshot: All counts of the release.

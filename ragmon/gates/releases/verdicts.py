@@ -27,11 +27,8 @@ def judge(release: Release, table: ScoreTable, policy: Policy, *, golds: Sequenc
 
     Observations are clusters of requests (`ragmon.gates.releases.release`), or gold items where a gold number is about
     questions like these. A run through a gold set is judged when it has asked nearly all items; its value over the set
-    is
-    then exact. Each gate is judged at its own level: among twenty gates exactly on their thresholds one wrong verdict
-    is
-    to be expected. Gates on latency and on indexes are judged as in a whole run.
-
+    is then exact. Each gate is judged at its own level: among twenty gates exactly on their thresholds one wrong
+    verdict is to be expected. Gates on latency and on indexes are judged as in a whole run.
 
     Args:
         release: The build.
@@ -178,15 +175,10 @@ def compare(
     """Compare two releases on the metric of every gate with a threshold.
 
     Gold records are paired by item; all other records are two samples of clusters (`ragmon.gates.releases.release`). A
-    run
-    through a gold set is compared when both releases have asked nearly all items. The probability that any gate is
-    called
-    worse where none is is at most alpha / 2, with alpha being `ragmon.stats.betting.ALPHA`: it is shared among the
-    gates.
-    Not worse must be proven for each gate on its own, so the probability of being wrong about all of them together is
-    no
-    higher than about one: alpha / 2.
-
+    run through a gold set is compared when both releases have asked nearly all items. The probability that any gate is
+    called worse where none is is at most alpha / 2, with alpha being `ragmon.stats.betting.ALPHA`: it is shared among
+    the gates. Not worse must be proven for each gate on its own, so the probability of being wrong about all of them
+    together is no higher than about one: alpha / 2.
 
     Args:
         baseline: The known release.
@@ -220,9 +212,9 @@ def _compare(gate: Gate, baseline: _Side, candidate: _Side, table: ScoreTable, l
     if missing or before.series is None or after.series is None:
         return replace(comparison, reason=f"no data of {' and '.join(missing)}")
     for side, series in ((baseline, before.series), (candidate, after.series)):
-        not_judgeable = missing_of_run(side.snapshot, series)
-        if not_judgeable is not None:
-            return replace(comparison, reason=f"{side.release.name}: {not_judgeable}")
+        reason = missing_of_run(side.snapshot, series)
+        if reason is not None:
+            return replace(comparison, reason=f"{side.release.name}: {reason}")
     if gold and not table.metrics[gate.metric].measured:
         place = GoldLocation(gate.pipeline, after.source, gold, gate.where)
         return _by_item(comparison, baseline.items.get(place, {}), candidate.items.get(place, {}), table, levels)
@@ -260,14 +252,14 @@ def _by_item(
     """The comparison by gold item; items that only one release was asked are two samples."""
     before, after = (_item_means(items, table, comparison.gate.metric) for items in (baseline, candidate))
     shared = sorted(before.keys() & after.keys())
-    both = [Flip(q, a, b) for q in shared if (a := before[q]) is not None and (b := after[q]) is not None]
-    paired_qids = shared if both else None
+    assessed = [Flip(q, a, b) for q in shared if (a := before[q]) is not None and (b := after[q]) is not None]
+    paired_qids = shared if assessed else None
     comparison = replace(
         comparison,
         before=_sample(_mean_counts(before, paired_qids)),
         after=_sample(_mean_counts(after, paired_qids)),
-        items=len(both),
-        flips=tuple(flip for flip in both if flip.before != flip.after),
+        items=len(assessed),
+        flips=tuple(flip for flip in assessed if flip.before != flip.after),
     )
     gate = comparison.gate
     pairs = Counter((_oriented(gate, before[qid]), _oriented(gate, after[qid])) for qid in shared)
