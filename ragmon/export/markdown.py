@@ -299,5 +299,5 @@ def _moved(drop: Drop) -> Iterator[str]:
 
 
 def markdown(report: Report) -> str:
-    """The gates and what changed against the baseline, as Markdown."""
+    """The gates and their changes against the baseline, as Markdown."""
     return render_gates(report)

@@ -135,7 +135,7 @@ class _Versions:
     """Which versions of the gold sets are exported: gauges of the current one, counters of all that a window still has.
 
     Args:
-        snapshot: What was counted.
+        snapshot: The snapshot.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -15,7 +15,7 @@ from ragmon.stats import MICRO
 
 
 class GoldLocation(NamedTuple):
-    """The counters of gold items that a gate reads."""
+    """The pipeline, source, gold set and slice of a gate's gold items."""
 
     pipeline: str
     source: str

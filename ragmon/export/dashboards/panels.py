@@ -72,15 +72,15 @@ class PanelQuery(NamedTuple):
 
 def targets(queries: Sequence[PanelQuery], *, instant: bool = False, table: bool = False) -> list[Builder[Dataquery]]:
     """The queries in Grafana's form."""
-    queries_built: list[Builder[Dataquery]] = []
+    builders: list[Builder[Dataquery]] = []
     for letter, query in zip(ascii_uppercase, queries, strict=False):
         target = (
             prometheus.Dataquery().datasource(DATASOURCE).ref_id(letter).expr(query.expr).legend_format(query.legend)
         )
         target = target.instant() if instant or table else target.range()
         target = target.exemplar(True) if query.exemplar else target
-        queries_built.append(target.format(PromQueryFormat.TABLE if table else PromQueryFormat.TIME_SERIES))
-    return queries_built
+        builders.append(target.format(PromQueryFormat.TABLE if table else PromQueryFormat.TIME_SERIES))
+    return builders
 
 
 def lines(

@@ -108,19 +108,19 @@ def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
     largest_possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
     if chance(largest_possible, places) > ALPHA:
         return _none(f"{total.n} scored requests are too few: no change could be told from chance", places)
-    evidences = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
-    best = max(range(len(evidences)), key=evidences.__getitem__)
-    p = chance(evidences[best], places)
+    gains = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
+    best = max(range(len(gains)), key=gains.__getitem__)
+    p = chance(gains[best], places)
     if p > ALPHA:
         how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
-        return _none(f"nothing became worse: {how}, {places} places looked at", places, p, evidences[best])
-    likely = [i for i, evidence in enumerate(evidences) if evidence > 0 and evidence >= evidences[best] - LIKELY]
+        return _none(f"nothing became worse: {how}, {places} places looked at", places, p, gains[best])
+    likely = [i for i, evidence in enumerate(gains) if evidence > 0 and evidence >= gains[best] - LIKELY]
     return ChangePoint(
         began=float(points[best + 1].start),
         earliest=float(points[likely[0]].start),
         latest=float(points[likely[-1] + 1].end),
         p=p,
-        evidence=evidences[best],
+        evidence=gains[best],
         places=places,
         reason="",
     )

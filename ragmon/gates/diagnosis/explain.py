@@ -185,7 +185,8 @@ def explain(
         table: The metrics.
         outcome: The gate's current outcome.
         now: Seconds since the epoch.
-        since: The length of the time range in seconds; None for two hours before the alarm fired, or two hours.
+        since: The start of the time range, in seconds before `now`; None for two hours before the alarm fired, or
+            before `now`.
         firing: Since when its alarm fires, seconds since the epoch; None while it does not fire.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
@@ -252,7 +253,7 @@ def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect
 def _metrics(
     look: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
 ) -> tuple[Moved, ...]:
-    """The other metrics of the same requests, those that moved most first; over all requests, those without gold."""
+    """The other metrics of the same requests, largest change first; over all requests, those without gold."""
     stats_before, stats_after = ({} if before is None else table.of(before.whole)), table.of(after.whole)
     moved = []
     for name, metric in table.metrics.items():

@@ -213,8 +213,8 @@ class Why:
         before: The requests before the change; None without a change.
         after: The requests after the change; all requests without a change.
         mechanism: The first trait, in the order of the pipeline, that explains the change; "" where none does.
-        traits: Traits of requests, those that moved most first.
-        metrics: The other metrics of the same requests, those that moved most first.
+        traits: Traits of requests, largest change first.
+        metrics: The other metrics of the same requests, largest change first.
         stages: The latency of every stage.
         splits: The requests by build, index, gold version, tag and stratum.
         suspects: Parts and stages that separate good requests from bad ones, best first.

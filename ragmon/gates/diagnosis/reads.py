@@ -247,7 +247,7 @@ class SideReader:
 
     Attributes:
         rows: The counts of each series of audit members.
-        whole: All of them together.
+        whole: The counts of all of them together.
     """
 
     def __init__(self, look: WindowSelection, begin: float, end: float) -> None:
@@ -321,7 +321,7 @@ class SideReader:
         return stat.estimate, REQUESTS, 0
 
     def _calls(self) -> tuple[Mapping[str, int], Mapping[str, WindowBucket]]:
-        """The number of user calls by stratum (empty where a producer sends no totals), and the counts of kept calls."""
+        """The number of user calls by stratum (empty where call totals are incomplete), and the rows of kept calls."""
         rows: dict[str, WindowBucket] = {}
         kept = [key for key in self.look.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
         for key, row in self.look.merged(kept, self.begin, self.end).items():

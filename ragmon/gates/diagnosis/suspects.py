@@ -335,7 +335,7 @@ def causes(groups: Sequence[PartSeries]) -> list[PartSeries]:
 
 
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
-    """Suspects, best first: those new when the change began, of these another gold version first; then by evidence."""
+    """Suspects, best first: new ones, then another gold version, then all but `preceded`, then by evidence."""
 
     def place(suspect: Suspect) -> tuple[bool, bool, bool, float]:
         return (

@@ -92,7 +92,7 @@ def traits_of(key: Key) -> tuple[str, ...]:
 
 
 def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mapping[Key, int]) -> tuple[Moved, ...]:
-    """Every trait that at least one request has, those that moved most first.
+    """Every trait that at least one request has, largest change first.
 
     Args:
         before: The requests before the change, by facts.
