@@ -1,1 +1,1 @@
-"""What leaves ragmon: Prometheus series and reports."""
+"""Exporters: Prometheus series, rules, dashboards, reports, diagnoses and the status page."""

@@ -1,8 +1,6 @@
-"""The report as Markdown: gates, metrics, and the per-question table of seed 002.
+"""The report as Markdown, and gate verdicts as plain text for terminals and as Markdown for a CI step summary.
 
-Whatever came from a trace or a gold file is escaped: questions and ids are untrusted text.
-
-Gate verdicts for people: a plain table for terminals, Markdown for a CI step summary.
+Text from a trace or a gold file is escaped: questions and ids are untrusted.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from ragmon.gates.compare import Drop
 from ragmon.scoring.snapshot import ALL, SeriesStats
 
 QUESTIONS: Final = 200
-"""Rows of the per-question table where nobody asked for more."""
+"""Rows of the per-question table by default."""
 FLIPS: Final = 20
 """Flipped items that are listed for each gate."""
 
 _MARKS: Final = {"pass": "✅ pass", "fail": "❌ fail", "insufficient": "⚪ insufficient"}
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-# Marks that format anywhere, marks that format at the start of a line or a word, and what makes a link of a text.
+# Characters that format anywhere, those that format at the start of a line or a word, and those that make a link.
 _SPECIAL = re.compile(
     r"[\\`*\[\]|~#@&<>]"
     r"|(?<![^\W_])_|_(?![^\W_])"
@@ -43,14 +41,14 @@ def escape(text: str) -> str:
     >>> escape("a|b <script>")
     'a\\|b &lt;script&gt;'
     """
-    return _SPECIAL.sub(lambda found: _ENTITIES.get(found[0], f"\\{found[0]}"), printable(text).strip())
+    return _SPECIAL.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), printable(text).strip())
 
 
 def render(report: Report, questions: int | None = QUESTIONS) -> str:
-    """The whole report.
+    """The whole report as Markdown.
 
     Args:
-        report: What was found.
+        report: The report.
         questions: Rows of the per-question table; None for all.
     """
     about = f"{report.scored} of {report.read} records scored · digest `{report.digest[:16]}`"
@@ -70,28 +68,30 @@ def render(report: Report, questions: int | None = QUESTIONS) -> str:
 
 
 def render_gates(report: Report) -> str:
-    """The verdict, the gates and the comparison with a baseline: what a CI step summary needs."""
+    """The verdict, the gates and the comparison with a baseline, for a CI step summary."""
     notes = _list(escape(note) for note in report.notes)
     parts = [f"# Gates: {_MARKS[report.verdict]}\n", *notes, *_gates(report.outcomes), *_drops(report)]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _labels(report: Report) -> list[str]:
-    """What people said of the answers, and what a proxy adds to it."""
-    told = report.labelled
-    if told is None:
+    """Statistics of the labels, and the estimate from labels and a proxy."""
+    labelled = report.labelled
+    if labelled is None:
         return []
-    here = "" if told.maturity is None else f"; {told.maturity:.0%} of those to come are here"
-    entries = [f"{told.labels} labels by {told.raters} raters on {told.answers} answers{here}"]
-    entries += [f"raters say different things of {told.conflicts} answers: the mean counts"] if told.conflicts else []
-    entries += [f"{told.orphans} labelled answers are not among these records"] if told.orphans else []
-    entries += [f"{told.probes} answers to gold questions were labelled: gold counts"] if told.probes else []
-    for found in report.predictions:
-        proxy, estimate = escape(found.proxy), found.told
+    maturity = "" if labelled.maturity is None else f"; {labelled.maturity:.0%} of those to come are here"
+    entries = [f"{labelled.labels} labels by {labelled.raters} raters on {labelled.answers} answers{maturity}"]
+    entries += (
+        [f"raters say different things of {labelled.conflicts} answers: the mean counts"] if labelled.conflicts else []
+    )
+    entries += [f"{labelled.orphans} labelled answers are not among these records"] if labelled.orphans else []
+    entries += [f"{labelled.probes} answers to gold questions were labelled: gold counts"] if labelled.probes else []
+    for prediction in report.predictions:
+        proxy, estimate = escape(prediction.proxy), prediction.told
         if estimate.value is not None and estimate.gain is not None:
             bounds = f"{estimate.value:.3f} ({estimate.lower:.3f} to {estimate.upper:.3f})"
             worth = f"{estimate.n} labels beside {proxy}, each worth {estimate.gain:.2f}"
-            entries.append(f"{escape(found.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
+            entries.append(f"{escape(prediction.pipeline)}: answers that are correct, with a proxy: {bounds}, {worth}")
     return ["## Labels\n", *_list(entries)]
 
 
@@ -108,7 +108,7 @@ def _list(entries: Iterable[str]) -> list[str]:
 
 
 def _about(report: Report) -> list[str]:
-    """What a reader should know before the figures."""
+    """Notes and counts a reader needs before the figures."""
     entries = [escape(note) for note in report.notes]
     if report.duplicate:
         entries.append(f"{report.duplicate} records repeat a gold question that was already answered")
@@ -120,9 +120,9 @@ def _about(report: Report) -> list[str]:
         missing = gold["items"] - gold["traced"]
         seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
         entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
-    found = coverage.ways(report.snapshot)
-    entries += [f"{escape(pipeline)}: {coverage.sentence(ways)}" for pipeline, ways in sorted(found.items())]
-    if any(set(ways) - {constants.UNMATCHED} for ways in found.values()):
+    ways_by_pipeline = coverage.ways(report.snapshot)
+    entries += [f"{escape(pipeline)}: {coverage.sentence(ways)}" for pipeline, ways in sorted(ways_by_pipeline.items())]
+    if any(set(ways) - {constants.UNMATCHED} for ways in ways_by_pipeline.values()):
         entries.append(coverage.HEAD)
     return _list(entries)
 
@@ -146,19 +146,19 @@ def _gates(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def percent(value: float | None) -> str:
-    """A share as people read it; a dash where there is no data."""
+    """A share in per cent; a dash where there is no data."""
     return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def value(outcome: Outcome) -> str:
-    """A gate's value as people read it: a share, a multiple of the baseline, or a number of index hashes."""
+    """A gate's value: a share, a multiple of the baseline, or a number of index hashes."""
     if outcome.value is None or outcome.gate.kind == "threshold":
         return percent(outcome.value)
     return f"{outcome.value:.2f} x" if outcome.gate.kind == "quantile_ratio" else f"{outcome.value:.0f}"
 
 
 def between(outcome: Outcome) -> str:
-    """An interval as people read it."""
+    """The interval of a gate's value."""
     if outcome.lower is None or outcome.upper is None:
         return "–"
     return _interval((outcome.lower, outcome.upper))
@@ -169,7 +169,7 @@ def _interval(bounds: tuple[float, float] | None) -> str:
 
 
 def why(outcome: Outcome) -> str:
-    """The reason of a verdict, and what it would take to decide."""
+    """The reason of a verdict, and how many more observations a decision needs."""
     if not outcome.needed:
         return outcome.reason
     unit = " gold items" if outcome.estimand == constants.QUESTIONS_LIKE_THESE else ""
@@ -177,7 +177,7 @@ def why(outcome: Outcome) -> str:
 
 
 def _drops(report: Report) -> list[str]:
-    """What changed against the baseline, gate by gate, and the items that flipped."""
+    """The change of each gate against the baseline, and the items that flipped."""
     if not report.drops:
         return []
     rows = [
@@ -204,7 +204,7 @@ def _metrics(report: Report) -> list[str]:
     for series in report.snapshot.series:
         if series.window == ALL:
             shown = {name: stat for name, stat in series.metrics.items() if stat.n or stat.unassessed}
-            if series.gold:  # what needs no gold stands under all requests already
+            if series.gold:  # metrics that need no gold are in the table of all requests
                 shown = {name: stat for name, stat in shown.items() if name in report.snapshot.gold_metrics}
             rows = [_metric(series, name) for name in shown]
             if rows:
@@ -222,22 +222,23 @@ def _title(series: SeriesStats) -> str:
 
 
 def _metric(series: SeriesStats, name: str) -> tuple[str, ...]:
-    stat, found = series.metrics[name], series.estimate(name)
+    stat, estimate = series.metrics[name], series.estimate(name)
     unassessed = ", ".join(f"{n} {escape(reason)}" for reason, n in sorted(stat.unassessed.items()))
-    interval = (found.lower, found.upper) if found.value is not None else None
-    return name, percent(found.value), _interval(interval), str(found.n), unassessed
+    interval = (estimate.lower, estimate.upper) if estimate.value is not None else None
+    return name, percent(estimate.value), _interval(interval), str(estimate.n), unassessed
 
 
 def _latency(report: Report) -> list[str]:
-    found = latency(report.snapshot)
+    stages = latency(report.snapshot)
     rows = [
-        (escape(stage), *(f"{ms:g}" if ms is not None else "–" for ms in of.values())) for stage, of in found.items()
+        (escape(stage), *(f"{ms:g}" if ms is not None else "–" for ms in quantiles.values()))
+        for stage, quantiles in stages.items()
     ]
     return ["## Latency, ms\n", *_table(("stage", "p50", "p95", "p99"), rows)] if rows else []
 
 
 def _reach(report: Report) -> list[str]:
-    lines = _list(escape(f"{found.gate.pipeline}/{found.gate.name}: {describe(found)}") for found in report.reach)
+    lines = _list(escape(f"{each.gate.pipeline}/{each.gate.name}: {describe(each)}") for each in report.reach)
     return ["## What live alarms would find at this rate\n", *lines] if lines else []
 
 
@@ -253,7 +254,7 @@ def _questions(questions: Sequence[QuestionReport], limit: int | None) -> list[s
 
 
 def _question(question: QuestionReport, *, named: bool) -> tuple[str, ...]:
-    """One row; with several pipelines the question is named by its pipeline as well."""
+    """One row; with several pipelines, the question is prefixed with its pipeline."""
     qid = f"{question.pipeline}/{question.qid}" if named else question.qid
     times = f" ×{question.times}" if question.times > 1 else ""
     flags = (str(flag).lower() for flag in (question.answered, question.hit, question.refused))
@@ -266,7 +267,7 @@ _HEAD: Final = ("gate", "value", "95 % interval", "threshold", "n", "verdict", "
 
 
 def text(report: Report) -> str:
-    """One line per gate, readable without colour, and the verdict on the last line."""
+    """The gates as plain text without colour, one line each, with the verdict on the last line."""
     rows = [_HEAD, *map(_row, report.outcomes)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -289,7 +290,7 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _moved(drop: Drop) -> Iterator[str]:
-    """How a gate moved against the baseline, and the first items that flipped."""
+    """How a gate changed against the baseline, and the first items that flipped."""
     flipped = "" if drop.items is None else f", {len(drop.flips)} of {drop.items} items flipped"
     name = printable(f"{drop.gate.pipeline}/{drop.gate.name}")
     yield f"{name}: {percent(drop.before)} -> {percent(drop.after)} against the baseline{flipped}"
@@ -298,5 +299,5 @@ def _moved(drop: Drop) -> Iterator[str]:
 
 
 def markdown(report: Report) -> str:
-    """The gates and what changed against the baseline, as Markdown."""
+    """The gates and their changes against the baseline, as Markdown."""
     return render_gates(report)

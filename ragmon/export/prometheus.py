@@ -1,12 +1,8 @@
-"""The monitor's own books as Prometheus series: what came in, what became of it, and what it knows.
+"""The `/metrics` endpoint: a collector that shows one snapshot of the monitor per scrape.
 
-How a server fares, as Prometheus series.
-
-Gates and alarms as Prometheus series.
-
-`/metrics`: one collector that reads one moment of the monitor whenever Prometheus asks.
-
-Ratios that add up over replicas are the counters; the gauges are for people. A metric without data has no sample.
+The families here are gates, alarms, record counters and server statistics; `ragmon.export.prometheus_quality` has
+metrics, traffic and latency. Ratios over several replicas come from the counters; the gauges are for people. A metric
+without data has no sample.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ from ragmon.scoring.snapshot import ALL
 
 
 def accounting_families(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """Accounting, labels, unassessed requests, gold, builds and the version."""
+    """Record counters, labels, unassessed requests, overflow, gold sets, builds and the version."""
     yield from accounting(reading)
     yield from labels(reading)
     yield from unassessed(reading)
@@ -42,7 +38,7 @@ def accounting_families(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """Received = scored + ignored + dropped + duplicate + pending, per stage, and what is left over."""
+    """Record counters per stage: received = scored + ignored + dropped + duplicate + pending + residual."""
     by_stage, by_reason = ("stage",), ("stage", "reason")
     received = CounterMetricFamily(series_names.RECEIVED, "Records that came in", labels=by_stage)
     scored = CounterMetricFamily(series_names.RECORDS_SCORED, "Records that were counted", labels=by_stage)
@@ -51,13 +47,13 @@ def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
     duplicate = CounterMetricFamily(series_names.DUPLICATE, "Records that were there already", labels=by_stage)
     pending = GaugeMetricFamily(series_names.PENDING, "Records that wait", labels=by_stage)
     residual = GaugeMetricFamily(series_names.RESIDUAL, "Records unaccounted for; 0", labels=by_stage)
-    for stage, books in sorted(reading.books.items()):
-        received.add_metric((stage,), books.received)
-        scored.add_metric((stage,), books.scored)
-        duplicate.add_metric((stage,), books.duplicate)
-        pending.add_metric((stage,), books.pending)
-        residual.add_metric((stage,), books.residual)
-        for family, reasons in ((ignored, books.ignored), (dropped, books.dropped)):
+    for stage, counters in sorted(reading.books.items()):
+        received.add_metric((stage,), counters.received)
+        scored.add_metric((stage,), counters.scored)
+        duplicate.add_metric((stage,), counters.duplicate)
+        pending.add_metric((stage,), counters.pending)
+        residual.add_metric((stage,), counters.residual)
+        for family, reasons in ((ignored, counters.ignored), (dropped, counters.dropped)):
             for reason, n in sorted(reasons.items()):
                 family.add_metric((stage, reason), n)
     orphans = CounterMetricFamily(
@@ -67,15 +63,15 @@ def accounting(reading: MonitorSnapshot) -> Iterator[Metric]:
     for reason, n in sorted(reading.captured.spans.items()):
         spans.add_metric((reason,), n)
     judged = CounterMetricFamily(series_names.JUDGE_CALLS, "Requests before a judge", labels=("judge", "result"))
-    for told, n in sorted(reading.captured.judged.items()):
-        judged.add_metric(told, n)
+    for labels, n in sorted(reading.captured.judged.items()):
+        judged.add_metric(labels, n)
     failures = reading.captured.withheld
     withheld = CounterMetricFamily(series_names.REDACTION_FAILURES, "Records without text: a redactor failed", failures)
     yield from (received, scored, ignored, dropped, duplicate, pending, residual, orphans, spans, judged, withheld)
 
 
 def labels(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """What became of the labels people gave, and how many wait for their answers."""
+    """Received labels by result, and how many wait for the record they rate."""
     given = CounterMetricFamily(series_names.LABELS, "Labels people gave", labels=("result",))
     for result, n in sorted(reading.labels.items()):
         given.add_metric((result,), n)
@@ -87,8 +83,8 @@ def labels(reading: MonitorSnapshot) -> Iterator[Metric]:
 def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Requests a metric could not be assessed on, by reason, over all time.
 
-    What needs gold is counted where there is gold, all else on all traffic; a question that matched a gold item, or
-    whose answer was labelled, is user traffic and a gold draw, and counts for each metric once.
+    A metric that needs gold is counted over series with gold, every other metric over all traffic. A user question that
+    matched a gold item, or whose answer was labelled, is in both kinds of series and counts once for each metric.
     """
     counts: Counter[tuple[str, str]] = Counter()
     for series in (*reading.snapshot.series, *reading.snapshot.gone):
@@ -106,7 +102,7 @@ def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def overflow(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """How often a name came that stands under `__other__`; 0 of every kind as long as there is room."""
+    """How often a name was counted as `__other__`; 0 for every kind while no cardinality limit is reached."""
     family = CounterMetricFamily(
         series_names.NAMES_OVERFLOW, "Names that are not kept apart: they count as __other__", labels=("kind",)
     )
@@ -116,7 +112,7 @@ def overflow(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """How much of the traffic the gold covers, and how much of the gold each source touched."""
+    """How much of the traffic matches a gold item, and how many gold items each source asked."""
     snapshot = reading.snapshot
     matches = CounterMetricFamily(
         series_names.GOLD_MATCH,
@@ -132,13 +128,13 @@ def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
         labels=("pipeline", "source", "gold", "window"),
     )
     for window in dict.fromkeys(series.window for series in snapshot.series if series.window != ALL):
-        for one in gold_coverage.covered(snapshot, window):
-            seen.add_metric((label(one.pipeline), one.source, label(one.gold), label(window)), one.seen)
+        for covered in gold_coverage.covered(snapshot, window):
+            seen.add_metric((label(covered.pipeline), covered.source, label(covered.gold), label(window)), covered.seen)
     yield from (matches, seen)
 
 
 def known(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """Gold sets, builds, the configuration, the newest score and this version."""
+    """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
     info = GaugeMetricFamily(series_names.GOLD_INFO, "Gold sets in use; always 1", labels=("gold", "version"))
     items = GaugeMetricFamily(series_names.GOLD_ITEMS, "Items of a gold set", labels=("gold",))
     for gold in reading.snapshot.golds:
@@ -165,7 +161,7 @@ def known(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def server_families(served: ServerStats) -> Iterator[Metric]:
-    """What a server turned away, lost sight of, and could not do."""
+    """Rejected requests, losses of producers, unknown fields, probes and the journal of a server."""
     yield _counter(series_names.REFUSED, "Requests that were turned away", "reason", served.refused)
     yield _counter(series_names.PRODUCER_DROPPED, "Records that producers lost", "reason", served.lost)
     unknown = CounterMetricFamily(
@@ -182,8 +178,8 @@ def server_families(served: ServerStats) -> Iterator[Metric]:
     for (probe, result), n in sorted(served.probes.items()):
         probes.add_metric((label(probe), result), n)
     yield probes
-    own = "Applications' own records of probes, and whether the reply came too"
-    yield _counter(series_names.PROBE_RECORDS, own, "result", served.probed)
+    help_text = "Applications' own records of probes, and whether the reply came too"
+    yield _counter(series_names.PROBE_RECORDS, help_text, "result", served.probed)
     resets = CounterMetricFamily(series_names.STATE_RESETS, "Damaged journals that were set aside")
     resets.add_metric((), served.resets)
     jumps = CounterMetricFamily(series_names.CLOCK_JUMPS, "Jumps of the system's clock")
@@ -197,26 +193,26 @@ def server_families(served: ServerStats) -> Iterator[Metric]:
     yield from (resets, jumps, missing, size, writable)
 
 
-def _counter(name: str, says: str, by: str, counts: Mapping[str, int]) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, says, labels=(by,))
+def _counter(name: str, help_text: str, by: str, counts: Mapping[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, help_text, labels=(by,))
     for key, n in sorted(counts.items()):
         family.add_metric((label(key),), n)
     return family
 
 
 _GATE: Final = ("pipeline", "gate")
-_WHAT: Final = ("metric", "source", "gold", "direction", "window", "estimand")
+_DETAILS: Final = ("metric", "source", "gold", "direction", "window", "estimand")
 
 
 def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
-    """Whether each alarm fires, and how far it is on its way: gates by their name, baselines as `metric:what`."""
+    """Whether each alarm fires, its evidence and its baseline; alarms are named after their gate, or `metric:kind`."""
     alarm = GaugeMetricFamily(
         series_names.GATE_ALARM, "1 while the alarm fires; it keeps its false-alarm budget", labels=(*_GATE, "severity")
     )
     evidence = GaugeMetricFamily(
         series_names.GATE_EVIDENCE, "How far the alarm is on its way to firing, 0 to 1, logarithmic", labels=_GATE
     )
-    held = GaugeMetricFamily(
+    baseline = GaugeMetricFamily(
         series_names.GATE_BASELINE, "What the alarm holds its metric against; absent while it is learned", labels=_GATE
     )
     info = GaugeMetricFamily(
@@ -229,14 +225,14 @@ def alarms(states: Sequence[AlarmState]) -> Iterator[Metric]:
         if state.baseline:
             info.add_metric((*labels, state.baseline, state.version), 1)
             if state.level is not None:
-                held.add_metric(labels, state.level)
+                baseline.add_metric(labels, state.level)
         alarm.add_metric((*labels, state.severity), float(state.firing is not None))
         evidence.add_metric(labels, state.evidence)
-    yield from (alarm, evidence, held, info)
+    yield from (alarm, evidence, baseline, info)
 
 
 def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
-    """Threshold, value, bounds, samples and status of every gate; what is unknown has no sample."""
+    """Threshold, value, bounds, samples and verdict of every gate; an unknown number has no sample."""
     threshold = GaugeMetricFamily(series_names.GATE_THRESHOLD, "What the gate's value must keep", labels=_GATE)
     value = GaugeMetricFamily(series_names.GATE_VALUE, "The value the gate judges", labels=_GATE)
     lower = GaugeMetricFamily(series_names.GATE_LOWER, "Lower 95 % bound of the gate's value", labels=_GATE)
@@ -245,7 +241,7 @@ def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     status = GaugeMetricFamily(
         series_names.GATE_STATUS, "Verdict of the gate: 1 for the one it has, else 0", labels=(*_GATE, "status")
     )
-    info = GaugeMetricFamily(series_names.GATE_INFO, "What the gate judges; always 1", labels=(*_GATE, *_WHAT))
+    info = GaugeMetricFamily(series_names.GATE_INFO, "What the gate judges; always 1", labels=(*_GATE, *_DETAILS))
     for outcome in outcomes:
         gate = outcome.gate
         labels = (label(gate.pipeline), label(gate.name))
@@ -256,7 +252,7 @@ def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
                 family.add_metric(labels, number)
         for name in sorted(ORDER):
             status.add_metric((*labels, name), float(outcome.verdict == name))
-        judged = (
+        details = (
             gate.metric,
             outcome.source,
             label(outcome.gold),
@@ -264,77 +260,77 @@ def gate_families(outcomes: Sequence[Outcome]) -> Iterator[Metric]:
             label(gate.window),
             outcome.estimand,
         )
-        info.add_metric((*labels, *judged), 1)
+        info.add_metric((*labels, *details), 1)
     yield from (threshold, value, lower, upper, samples, status, info)
 
 
 class Collector:
-    """A prometheus_client collector over readings of the monitor.
+    """A prometheus_client collector over snapshots of the monitor.
 
     Args:
-        read: Takes a reading.
-        moment: What a reading depends on: as long as it is equal, the series of the last reading are given again. None
-            takes a reading each time.
+        read: Takes a snapshot.
+        moment: The version of the data: while it is equal, the series of the last snapshot are returned again. None
+            takes a snapshot each time.
     """
 
     def __init__(self, read: Callable[[], MonitorSnapshot], moment: Callable[[], object] | None = None) -> None:
         self._read = read
         self._moment = moment
-        self._held: tuple[object, list[Metric]] | None = None
+        self._cached: tuple[object, list[Metric]] | None = None
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering the collector must not take a reading."""
+        """Nothing, because registering the collector must not take a snapshot."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """All series of this moment, and how many there are."""
+        """All series of the current snapshot, and how many there are."""
         if self._moment is None:
             return self._collect()
         moment = self._moment()
-        if self._held is None or self._held[0] != moment:
-            self._held = (moment, self._collect())
-        return self._held[1]
+        if self._cached is None or self._cached[0] != moment:
+            self._cached = (moment, self._collect())
+        return self._cached[1]
 
     def _collect(self) -> list[Metric]:
-        found = list(families(self._read()))
+        collected = list(families(self._read()))
         series = GaugeMetricFamily(series_names.SERIES, "Prometheus series of this scrape")
-        series.add_metric((), 1 + sum(len(family.samples) for family in found))
-        return [*found, series]
+        series.add_metric((), 1 + sum(len(family.samples) for family in collected))
+        return [*collected, series]
 
 
 class Exposition:
-    """What `/metrics` answers, made anew when something changed since the last scrape in the same format.
+    """The body of `/metrics`, encoded again only when the data changed since the last scrape in the same format.
 
     Args:
-        read: Takes a reading.
-        moment: What a reading depends on.
+        read: Takes a snapshot.
+        moment: The version of the data.
     """
 
     def __init__(self, read: Callable[[], MonitorSnapshot], moment: Callable[[], object]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(Collector(read, moment))
         self._moment = moment
-        self._held: dict[str, tuple[object, bytes]] = {}
+        self._cached: dict[str, tuple[object, bytes]] = {}
 
     def page(self, accept: str) -> tuple[bytes, str]:
-        """The series of this moment, and their content type.
+        """The series of the current snapshot, and their content type.
 
         Args:
-            accept: The formats that are understood, as the header says; the oldest one where it says nothing.
+            accept: The Accept header; without one, the oldest format is used.
         """
         try:
-            encode, kind = choose_encoder(accept)
-        except (TypeError, ValueError):  # a version that is none
-            encode, kind = choose_encoder("")
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a malformed version in the header
+            encode, content_type = choose_encoder("")
         moment = self._moment()
-        held = self._held.get(kind)
-        if held is None or held[0] != moment:
-            held = self._held[kind] = (moment, encode(self._registry))
-        return held[1], kind
+        cached = self._cached.get(content_type)
+        if cached is None or cached[0] != moment:
+            cached = self._cached[content_type] = (moment, encode(self._registry))
+        return cached[1], content_type
 
 
 def families(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """Every family that has a sample: quality, slices, traffic, gates, the monitor's books."""
+    """Every family with at least one sample: metrics, slices, traffic, gates, alarms and the monitor's own counters."""
     for part in (
         prometheus_quality.quality_families(reading.snapshot),
         prometheus_quality.estimands(reading.snapshot),

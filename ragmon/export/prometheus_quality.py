@@ -1,6 +1,7 @@
-"""The quality metrics as Prometheus series: gauges per window for people, counters that add up over replicas.
+"""The quality metrics and the traffic as Prometheus series.
 
-Requests, errors, latency and what retrieval brought back, as Prometheus series.
+Metrics are gauges per window, for people, and counters, which add up over replicas. Traffic is requests, errors,
+latency and the number of retrieved documents.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 _WINDOWED: Final = ("pipeline", "source", "gold", "window")
 _COUNTED: Final = ("pipeline", "source", "gold", "gold_version")
 _SLICED: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
-_WHICH: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
+_ESTIMAND_NOTE: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
 _BINARY: Final = frozenset(
     {
         "answer_precision",
@@ -51,11 +52,11 @@ _BINARY: Final = frozenset(
         "under_refusal_rate",
     }
 )
-"""Metrics whose scores are 0 or 1, and their own squares."""
+"""Metrics whose scores are 0 or 1: the sum of squares is the sum, so it has no series of its own."""
 
 
 class _Family:
-    """The series of one metric name.
+    """The series of one metric class.
 
     Args:
         family: The metric class.
@@ -63,38 +64,38 @@ class _Family:
 
     def __init__(self, family: type[metrics.Metric]) -> None:
         name, help_ = family.name, family().help
-        shown = f"{series_names.PREFIX}{name}"
+        series_name = f"{series_names.PREFIX}{name}"
         cut = ("k",) if family.at_k else ()
         self._at_k = family.at_k
         windowed, counted = (*_WINDOWED, *cut), (*_COUNTED, *cut)
-        told = {
-            shown: help_,
-            f"{shown}{series_names.LOWER}": f"Lower 95 % bound of {shown}{_WHICH}",
-            f"{shown}{series_names.UPPER}": f"Upper 95 % bound of {shown}{_WHICH}",
-            f"{shown}{series_names.SAMPLES}": f"Scored requests in {shown}",
+        gauges = {
+            series_name: help_,
+            f"{series_name}{series_names.LOWER}": f"Lower 95 % bound of {series_name}{_ESTIMAND_NOTE}",
+            f"{series_name}{series_names.UPPER}": f"Upper 95 % bound of {series_name}{_ESTIMAND_NOTE}",
+            f"{series_name}{series_names.SAMPLES}": f"Scored requests in {series_name}",
         }
         sums = {
-            f"{shown}{series_names.SCORE}": f"Sum of the scores of {shown}",
-            f"{shown}{series_names.SCORED}": f"Requests scored by {shown}",
+            f"{series_name}{series_names.SCORE}": f"Sum of the scores of {series_name}",
+            f"{series_name}{series_names.SCORED}": f"Requests scored by {series_name}",
         }
         if name not in _BINARY:
-            sums[f"{shown}{series_names.SQUARES}"] = f"Sum of the squared scores of {shown}"
-        self._gauges = [GaugeMetricFamily(name, says, labels=windowed) for name, says in told.items()]
-        self._counters = [CounterMetricFamily(name, says, labels=counted) for name, says in sums.items()]
+            sums[f"{series_name}{series_names.SQUARES}"] = f"Sum of the squared scores of {series_name}"
+        self._gauges = [GaugeMetricFamily(name, text, labels=windowed) for name, text in gauges.items()]
+        self._counters = [CounterMetricFamily(name, text, labels=counted) for name, text in sums.items()]
 
     def add(self, series: SeriesStats, k: str, key: str, stat: Stat) -> None:
-        """Add what one series says of the metric, unless it says nothing.
+        """Add the metric's statistics in one series; nothing where it has no value.
 
-        Gauges tell of all calls where they are known; counters count audit members, which add up over replicas.
+        Gauges estimate all calls where their number is known; counters count audit members, which add up over replicas.
 
         Args:
             series: The series.
-            k: The metric's cut; "" where it has none.
-            key: The metric.
-            stat: What the series says of it.
+            k: The metric's cut-off; "" where it has none.
+            key: The metric's key.
+            stat: The metric's sums in the series.
         """
-        found = series.estimate(key)
-        if found.value is None:
+        estimate = series.estimate(key)
+        if estimate.value is None:
             return
         labels = [label(series.pipeline), series.source, label(series.gold)]
         cut = [k] if self._at_k else []
@@ -105,7 +106,9 @@ class _Family:
             for counter, number in zip(self._counters, sums, strict=False):
                 counter.add_metric([*labels, series.gold_version, *cut], number)
         else:
-            for gauge, number in zip(self._gauges, (found.value, found.lower, found.upper, found.n), strict=True):
+            for gauge, number in zip(
+                self._gauges, (estimate.value, estimate.lower, estimate.upper, estimate.n), strict=True
+            ):
                 gauge.add_metric([*labels, label(series.window), *cut], number)
 
     def __iter__(self) -> Iterator[Metric]:
@@ -116,45 +119,45 @@ class _Family:
 def quality_families(snapshot: Snapshot) -> Iterator[Metric]:
     """Every metric: gauges per window, counters over all time."""
     seen = {key for series in snapshot.series for key in series.metrics if key.startswith(JUDGE_PREFIX)}
-    judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # a name in ragmon.toml makes a metric
-    found = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
+    judges = {name: judged(name.removeprefix(JUDGE_PREFIX)) for name in seen}  # each judge in ragmon.toml is a metric
+    by_name = {name: _Family(family) for name, family in sorted({**judges, **metrics.families()}.items())}
     versions = _Versions(snapshot)
     for series in snapshot.series:
         if not series.slice and versions.show(series):
             for key, stat in _own(series, snapshot):
                 name, _, k = key.partition("@")
-                found[name].add(series, k, key, stat)
-    for family in found.values():
+                by_name[name].add(series, k, key, stat)
+    for family in by_name.values():
         yield from family
 
 
 class _Versions:
-    """Which versions of the gold sets are shown: gauges of the one in force, counters as long as a window has it.
+    """Which versions of the gold sets are exported: gauges of the current one, counters of all that a window still has.
 
     Args:
-        snapshot: What was counted.
+        snapshot: The snapshot.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._present = {(gold.name, gold.version) for gold in snapshot.golds}
-        self._windowed = {(one.gold, one.gold_version) for one in snapshot.series if one.window != ALL}
+        self._windowed = {(series.gold, series.gold_version) for series in snapshot.series if series.window != ALL}
 
     def show(self, series: SeriesStats) -> bool:
         """Whether a series is exported."""
         version = (series.gold, series.gold_version)
-        if not series.gold_version:  # no gold, or labels, which have no versions
+        if not series.gold_version:  # no gold set, or labels, which have no version
             return True
         return version in self._present or (series.window == ALL and version in self._windowed)
 
 
 def estimands(snapshot: Snapshot) -> Iterator[Metric]:
-    """Both intervals of every gated metric over the gold sets in force, each under the name of what it is about."""
-    labels = ("pipeline", "metric", "source", "gold", "window", "estimand")
+    """Both intervals of every gated metric over the current gold sets, labelled with their estimand."""
+    label_names = ("pipeline", "metric", "source", "gold", "window", "estimand")
     about = "gold_set: these very items; questions_like_these: what they stand for, items as observations"
     families = (
-        GaugeMetricFamily(series_names.GOLD_LOWER, f"Lower 95 % bound of a gold metric ({about})", labels=labels),
-        GaugeMetricFamily(series_names.GOLD_UPPER, f"Upper 95 % bound of a gold metric ({about})", labels=labels),
-        GaugeMetricFamily(series_names.GOLD_N_EFF, f"How many plain samples it is worth ({about})", labels=labels),
+        GaugeMetricFamily(series_names.GOLD_LOWER, f"Lower 95 % bound of a gold metric ({about})", labels=label_names),
+        GaugeMetricFamily(series_names.GOLD_UPPER, f"Upper 95 % bound of a gold metric ({about})", labels=label_names),
+        GaugeMetricFamily(series_names.GOLD_N_EFF, f"How many plain samples it is worth ({about})", labels=label_names),
     )
     present = {(gold.name, gold.version) for gold in snapshot.golds}
     for series in snapshot.series:
@@ -162,43 +165,43 @@ def estimands(snapshot: Snapshot) -> Iterator[Metric]:
         if series.slice or series.window == ALL or replaced:
             continue
         for metric in series.clusters:
-            where = (label(series.pipeline), metric, series.source, label(series.gold), label(series.window))
-            for estimand, found in bounds(series, metric).items():
-                for family, number in zip(families, found, strict=True):
-                    family.add_metric((*where, estimand), number)
+            labels_of_series = (label(series.pipeline), metric, series.source, label(series.gold), label(series.window))
+            for estimand, interval in bounds(series, metric).items():
+                for family, number in zip(families, interval, strict=True):
+                    family.add_metric((*labels_of_series, estimand), number)
     yield from families
 
 
 def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
-    """The metrics a series speaks for: with gold those that need it, without gold all others.
+    """The metrics a series is exported for: with gold those that need it, without gold all others.
 
-    Labels without gold speak of what people said alone: of which answers they did so is no sample of anything else.
+    Series of labels without gold have the label metrics only: labelled answers are no sample for other metrics.
     """
     for key, stat in series.metrics.items():
-        spoken = series.source != LABEL or series.gold or key in LABELLED
-        if spoken and (key in snapshot.gold_metrics) == bool(series.gold):
+        covered = series.source != LABEL or series.gold or key in LABELLED
+        if covered and (key in snapshot.gold_metrics) == bool(series.gold):
             yield key, stat
 
 
 def predicted(told: Sequence[Prediction]) -> Iterator[Metric]:
-    """What labels and a proxy say together: the estimate with its interval, and how much the proxy helps."""
-    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
-    says = f"of {series_names.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
-    value = GaugeMetricFamily(shown, f"Estimate {says}", labels=_WINDOWED)
-    lower = GaugeMetricFamily(f"{shown}{series_names.LOWER}", f"Lower 95 % bound {says}", labels=_WINDOWED)
-    upper = GaugeMetricFamily(f"{shown}{series_names.UPPER}", f"Upper 95 % bound {says}", labels=_WINDOWED)
+    """Estimates from labels and a proxy: values with their intervals, and how much the proxy helps."""
+    series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    about = f"of {series_names.PREFIX}{METRIC} from labels and a proxy (prediction-powered)"
+    value = GaugeMetricFamily(series_name, f"Estimate {about}", labels=_WINDOWED)
+    lower = GaugeMetricFamily(f"{series_name}{series_names.LOWER}", f"Lower 95 % bound {about}", labels=_WINDOWED)
+    upper = GaugeMetricFamily(f"{series_name}{series_names.UPPER}", f"Upper 95 % bound {about}", labels=_WINDOWED)
     gain = GaugeMetricFamily(
         series_names.PROXY_GAIN,
         "How many labels each label is worth beside this proxy",
         labels=("pipeline", "window", "proxy"),
     )
-    for one in told:
-        here = (label(one.pipeline), LABEL, "", label(one.window))
-        found = one.told
-        if found.value is not None and found.gain is not None:
-            for family, number in ((value, found.value), (lower, found.lower), (upper, found.upper)):
-                family.add_metric(here, number)
-            gain.add_metric((label(one.pipeline), label(one.window), one.proxy), found.gain)
+    for prediction in told:
+        labels = (label(prediction.pipeline), LABEL, "", label(prediction.window))
+        estimate = prediction.told
+        if estimate.value is not None and estimate.gain is not None:
+            for family, number in ((value, estimate.value), (lower, estimate.lower), (upper, estimate.upper)):
+                family.add_metric(labels, number)
+            gain.add_metric((label(prediction.pipeline), label(prediction.window), prediction.proxy), estimate.gain)
     yield from (value, lower, upper, gain)
 
 
@@ -210,11 +213,17 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
     for series in snapshot.series:
         if not series.slice or series.window != ALL or not versions.show(series):
             continue
-        golden = (label(series.gold), series.gold_version)
+        gold_labels = (label(series.gold), series.gold_version)
         for key, stat in _own(series, snapshot):
             if stat.n and (series.pipeline, key) in gated:
-                labels: tuple[str, ...] = (label(series.pipeline), key, series.source, label(series.slice), *golden)
-                total, n = sums.get(labels, (0, 0))  # labels of long names are cut, and may be the same
+                labels: tuple[str, ...] = (
+                    label(series.pipeline),
+                    key,
+                    series.source,
+                    label(series.slice),
+                    *gold_labels,
+                )
+                total, n = sums.get(labels, (0, 0))  # long label values are cut, so two series may have the same labels
                 sums[labels] = (total + stat.sum, n + stat.n)
     score = CounterMetricFamily(series_names.SLICE_SCORE, "Sum of a metric's scores in a slice", labels=_SLICED)
     scored = CounterMetricFamily(series_names.SLICE_SCORED, "Requests a metric scored in a slice", labels=_SLICED)
@@ -227,14 +236,14 @@ def slices(snapshot: Snapshot, outcomes: Sequence[Outcome]) -> Iterator[Metric]:
 LATENCY_BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Upper bounds in seconds of the exported latency buckets."""
 DOCUMENT_BOUNDS: Final = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-"""The same for how many documents came back."""
+"""Upper bounds of the buckets of retrieved documents."""
 _MILLISECONDS: Final = 1000
 Bucket = tuple[str, float]
-"""An upper bound, and how many lie below."""
+"""An upper bound, and the cumulative count."""
 
 
 def traffic_families(reading: MonitorSnapshot) -> Iterator[Metric]:
-    """Requests, errors and latency of all calls where they were captured; stages and documents of the sampled ones."""
+    """Requests, errors and latency of all calls where they were captured; stages and documents of sampled calls."""
     yield from requests(reading.captured)
     yield from latency(reading.snapshot, reading.captured.latency, reading.exemplars)
     documents = HistogramMetricFamily(
@@ -247,7 +256,7 @@ def traffic_families(reading: MonitorSnapshot) -> Iterator[Metric]:
 
 
 def requests(captured: SdkStats) -> Iterator[Metric]:
-    """All calls, sampled or not."""
+    """Requests and errors of all calls, sampled or not."""
     calls = CounterMetricFamily(
         series_names.REQUESTS, "All calls, sampled or not", labels=("pipeline", "source", "stratum")
     )
@@ -264,20 +273,22 @@ def latency(
     timed: Mapping[tuple[str, str], Mapping[int, int]],
     exemplars: Mapping[tuple[str, str], Exemplar],
 ) -> Iterator[Metric]:
-    """Latency from end to end and per stage. A question that matched a gold item counts as user traffic, once.
+    """Latency end to end and per stage. A user question that matched a gold item counts once, as user traffic.
 
     Args:
-        snapshot: What was sampled.
-        timed: All calls in log buckets of milliseconds, by pipeline and source; empty where nobody timed them.
-        exemplars: A trace for the latency from end to end, by pipeline and source; scraped as OpenMetrics alone.
+        snapshot: Statistics of the sampled calls.
+        timed: All calls in log buckets of milliseconds, by pipeline and source; empty where calls were not timed.
+        exemplars: A trace for the end-to-end latency, by pipeline and source; exported in OpenMetrics only.
     """
-    whole = HistogramMetricFamily(series_names.LATENCY, "Latency of calls", labels=("pipeline", "source"))
+    end_to_end = HistogramMetricFamily(series_names.LATENCY, "Latency of calls", labels=("pipeline", "source"))
     by_stage = HistogramMetricFamily(
         series_names.STAGE_LATENCY, "Latency of a stage of a call", labels=("pipeline", "source", "stage")
     )
     for (pipeline, source), histogram in sorted(timed.items()):
         buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
-        whole.add_metric((label(pipeline), source), _marked(buckets, exemplars.get((pipeline, source))), total)
+        end_to_end.add_metric(
+            (label(pipeline), source), _with_exemplar(buckets, exemplars.get((pipeline, source))), total
+        )
     for series in snapshot.series:
         if series.window != ALL or series.slice or series.gold or series.source in constants.AGAIN:
             continue
@@ -287,16 +298,18 @@ def latency(
                 by_stage.add_metric((*labels, stage), *_histogram(_seconds(histogram), LATENCY_BOUNDS))
             elif not timed:
                 buckets, total = _histogram(_seconds(histogram), LATENCY_BOUNDS)
-                whole.add_metric(labels, _marked(buckets, exemplars.get((series.pipeline, series.source))), total)
-    yield from (whole, by_stage)
+                end_to_end.add_metric(
+                    labels, _with_exemplar(buckets, exemplars.get((series.pipeline, series.source))), total
+                )
+    yield from (end_to_end, by_stage)
 
 
-def _marked(buckets: Sequence[Bucket], found: Exemplar | None) -> list[Bucket | tuple[str, float, Marked]]:
-    """Buckets, that of the exemplar's time with the exemplar."""
-    if found is None:
+def _with_exemplar(buckets: Sequence[Bucket], exemplar: Exemplar | None) -> list[Bucket | tuple[str, float, Marked]]:
+    """The buckets, with the exemplar on the bucket of its latency."""
+    if exemplar is None:
         return list(buckets)
-    place = next(place for place, (bound, _) in enumerate(buckets) if found.seconds <= float(bound))
-    marked = Marked({"trace_id": found.trace_id}, found.seconds, found.ts)
+    place = next(place for place, (bound, _) in enumerate(buckets) if exemplar.seconds <= float(bound))
+    marked = Marked({"trace_id": exemplar.trace_id}, exemplar.seconds, exemplar.ts)
     return [*buckets[:place], (*buckets[place], marked), *buckets[place + 1 :]]
 
 
@@ -305,10 +318,10 @@ def _seconds(histogram: Mapping[int, int]) -> dict[float, int]:
 
 
 def _histogram(counts: Mapping[int, int] | Mapping[float, int], bounds: Sequence[float]) -> tuple[list[Bucket], float]:
-    """Cumulative Prometheus buckets, and the sum, of counts by value."""
-    held = [0] * (len(bounds) + 1)
+    """Cumulative Prometheus buckets and the sum of values, from counts by value."""
+    counts_by_bucket = [0] * (len(bounds) + 1)
     for value, n in counts.items():
-        held[next((place for place, bound in enumerate(bounds) if value <= bound), len(bounds))] += n
+        counts_by_bucket[next((place for place, bound in enumerate(bounds) if value <= bound), len(bounds))] += n
     limits = [*map(str, map(float, bounds)), "+Inf"]
-    buckets = [(limit, float(n)) for limit, n in zip(limits, accumulate(held), strict=True)]
+    buckets = [(limit, float(n)) for limit, n in zip(limits, accumulate(counts_by_bucket), strict=True)]
     return buckets, sum(value * n for value, n in counts.items())

@@ -1,11 +1,7 @@
-"""Matchers of PromQL for label values as the exporter writes them; rules and dashboards select with them.
+"""PromQL for rules and dashboards: matchers, selectors, bounds, and queries over several replicas.
 
-Parts of PromQL expressions: selectors, sums of counters, bounds.
-
-The PromQL of panels: which series, and how those of several replicas are put together.
-
-Ratios are never averaged. A value of a window weighs as many requests as it was computed on, and its interval is put
-together square by square, which is exact for one replica. Counters are summed, then divided.
+Ratios are never averaged. A value of a window is weighted with its number of requests, and its interval is computed
+from the squared distances to the bounds, which is exact for one replica. Counters are summed, then divided.
 """
 
 from __future__ import annotations
@@ -19,11 +15,11 @@ from ragmon.core import series_names
 from ragmon.core.series_names import label
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""What means something in Prometheus' regular expressions."""
+"""Characters with a meaning in Prometheus' regular expressions."""
 
 
 def quoted(text: str) -> str:
-    """A PromQL string: JSON's escapes are among those it has."""
+    """A PromQL string literal; PromQL knows all of JSON's escapes."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -67,7 +63,7 @@ def selector(name: str, matchers: Mapping[str, str] | None = None, *more: str) -
 
 
 def exact(value: float) -> str:
-    """A number with all its digits, as the exporter writes it: it is compared for equality.
+    """A number with all its digits, as the exporter writes it, because rules compare it for equality.
 
     >>> exact(1.0), exact(0.333333333333)
     ('1', '0.333333333333')
@@ -76,7 +72,7 @@ def exact(value: float) -> str:
 
 
 def increase(series: str, window: str) -> str:
-    """What a counter grew by over all replicas.
+    """The increase of a counter, summed over replicas.
 
     >>> increase("a_total", "6h")
     'sum(increase(a_total[6h]))'
@@ -89,7 +85,7 @@ def wilson(ratio: str, samples: str, z: float, *, upper: bool = False) -> str:
 
     Args:
         ratio: The share.
-        samples: Of how many.
+        samples: The number of observations.
         z: The normal quantile of the interval.
         upper: The upper bound; else the lower one.
     """
@@ -109,12 +105,12 @@ WINDOW: Final = 'window="$window"'
 EVERY: Final = "$__rate_interval"
 SHOWN: Final = "$__range"
 FIRES: Final = 'ALERTS{alertname=~"Ragmon.*",alertname!="RagmonWatchdog",alertstate="firing"}'
-"""Alerts of ragmon's rules that fire; their labels are the rules', so that no job or instance is asked for."""
+"""Firing alerts of ragmon's rules. Their labels come from the rules, so job and instance are not matched."""
 _TARGET: Final = ('job=~"$job"', 'instance=~"$instance"')
 
 
 def at(name: str, *matchers: str) -> str:
-    """A selector, of the jobs and instances that are chosen.
+    """A selector for the jobs and instances chosen in the dashboard.
 
     >>> at("ragmon_series")
     'ragmon_series{job=~"$job",instance=~"$instance"}'
@@ -123,11 +119,11 @@ def at(name: str, *matchers: str) -> str:
 
 
 class EstimateQuery(NamedTuple):
-    """A value with its bounds over replicas.
+    """The queries of a value, its bounds and its sample count over replicas.
 
     Attributes:
         value, lower, upper: Expressions.
-        samples: How many requests are behind it.
+        samples: The number of requests in the value.
     """
 
     value: str
@@ -137,50 +133,50 @@ class EstimateQuery(NamedTuple):
 
 
 def pooled(series: tuple[str, str, str, str], by: str, *matchers: str) -> EstimateQuery:
-    """What all replicas say together.
+    """A value over all replicas.
 
     Args:
         series: The names of value, lower bound, upper bound and samples.
-        by: The labels that are kept.
-        matchers: Which of them.
+        by: The labels to keep.
+        matchers: Which series.
     """
     value, lower, upper, samples = (at(name, *matchers) for name in series)
     total = f"sum by ({by}) ({samples})"
     mean = f"sum by ({by}) ({value} * {samples}) / {total}"
 
-    def away(edge: str) -> str:
-        return f"sqrt(sum by ({by}) (({samples} * ({value} - {edge})) ^ 2)) / {total}"
+    def distance(bound: str) -> str:
+        return f"sqrt(sum by ({by}) (({samples} * ({value} - {bound})) ^ 2)) / {total}"
 
-    return EstimateQuery(mean, f"{mean} - {away(lower)}", f"{mean} + {away(upper)}", total)
+    return EstimateQuery(mean, f"{mean} - {distance(lower)}", f"{mean} + {distance(upper)}", total)
 
 
 def windowed(metric: str) -> tuple[str, str, str, str]:
-    """The series of a metric over windows."""
-    shown = f"{series_names.PREFIX}{metric}"
-    return shown, f"{shown}{series_names.LOWER}", f"{shown}{series_names.UPPER}", f"{shown}{series_names.SAMPLES}"
+    """The names of a metric's series over windows: value, bounds and samples."""
+    name = f"{series_names.PREFIX}{metric}"
+    return name, f"{name}{series_names.LOWER}", f"{name}{series_names.UPPER}", f"{name}{series_names.SAMPLES}"
 
 
 GATE: Final = (series_names.GATE_VALUE, series_names.GATE_LOWER, series_names.GATE_UPPER, series_names.GATE_SAMPLES)
-"""The series of a gate."""
+"""The names of a gate's series: value, bounds and samples."""
 
 
 def worst(name: str, by: str, *matchers: str) -> str:
-    """The largest any replica says."""
+    """The largest value over replicas."""
     return f"max by ({by}) ({at(name, *matchers)})"
 
 
 def rate(name: str, by: str, *matchers: str) -> str:
-    """How much a counter grows a second, summed over replicas; by "": over everything."""
+    """The increase of a counter per second, summed over replicas; `by=""` sums over all labels."""
     return f"sum{f' by ({by})' if by else ''} (rate({at(name, *matchers)}[{EVERY}]))"
 
 
 def per_minute(name: str, by: str, *matchers: str) -> str:
-    """The same a minute, for what happens now and then."""
+    """The increase of a counter per minute, for rare events."""
     return f"60 * {rate(name, by, *matchers)}"
 
 
 def grown(name: str, by: str, *matchers: str) -> str:
-    """How much a counter grew in the time that is shown, summed over replicas."""
+    """The increase of a counter over the dashboard's time range, summed over replicas."""
     return f"sum by ({by}) (increase({at(name, *matchers)}[{SHOWN}]))"
 
 
@@ -190,16 +186,16 @@ def quantile(q: float, histogram: str, by: str, *matchers: str) -> str:
 
 
 def status(*matchers: str) -> str:
-    """A gate's verdict over replicas: 2 where one fails, else 0 where one passes, else 1."""
+    """A gate's verdict over replicas: 2 if one fails, else 0 if one passes, else 1."""
     failed = worst(series_names.GATE_STATUS, "pipeline, gate", *matchers, equals("status", "fail"))
     unknown = at(series_names.GATE_STATUS, *matchers, equals("status", "insufficient"))
     return f"2 * {failed} > 0 or min by (pipeline, gate) ({unknown})"
 
 
 def of_gate(expression: str) -> str:
-    """The largest over all alarms of a gate: `answer_precision:look` is one of `answer_precision`.
+    """The largest value over all alarms of a gate: `answer_precision:look` belongs to `answer_precision`.
 
-    The part before the colon first stands under a name of its own: two alarms must not become one series.
+    The part before the colon is first written into a label of its own, so that two alarms do not become one series.
     """
-    parted = f'max by (pipeline, of) (label_replace({expression}, "of", "$1", "gate", "([^:]+).*"))'
-    return f'max by (pipeline, gate) (label_replace({parted}, "gate", "$1", "of", "(.+)"))'
+    with_gate = f'max by (pipeline, of) (label_replace({expression}, "of", "$1", "gate", "([^:]+).*"))'
+    return f'max by (pipeline, gate) (label_replace({with_gate}, "gate", "$1", "of", "(.+)"))'

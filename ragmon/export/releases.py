@@ -1,7 +1,4 @@
-"""One release against another, for people and for programs.
-
-A comparison of two releases on its way from a monitor to whoever asked it.
-"""
+"""The comparison of two releases: as text, as Markdown, and as JSON that a client can read back."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ class Canary:
     """A comparison of two releases.
 
     Attributes:
-        by: What tells them apart.
-        baseline: The release that is known.
-        candidate: The release in question.
+        by: The record field that tells the releases apart.
+        baseline: The known release.
+        candidate: The release under test.
         max_drop: How much worse a metric may be.
         comparisons: One per gate.
-        notes: What a reader should know, one line each.
+        notes: Notes for the reader, one line each.
     """
 
     by: By
@@ -48,8 +45,8 @@ class Canary:
 
     @property
     def verdict(self) -> Verdict:
-        """Worse in one metric is worse; not worse has to be proven of every one."""
-        return min((found.verdict for found in self.comparisons), key=ORDER.index, default="insufficient")
+        """Worse if one metric is worse; not worse only if that is proven for every metric."""
+        return min((comparison.verdict for comparison in self.comparisons), key=ORDER.index, default="insufficient")
 
     def data(self) -> dict[str, Any]:
         """The comparison as plain JSON data."""
@@ -60,7 +57,7 @@ class Canary:
             "candidate": self.candidate,
             "max_drop": self.max_drop,
             "alpha": ALPHA,
-            "gates": [_gate(found) for found in self.comparisons],
+            "gates": [_gate(comparison) for comparison in self.comparisons],
         }
 
     def json(self) -> str:
@@ -69,8 +66,8 @@ class Canary:
         return printable_json(text)
 
     def text(self) -> str:
-        """One line per gate, readable without colour, and the verdict on the last line."""
-        rows = [_HEAD, *([printable(cell) for cell in _row(found)] for found in self.comparisons)]
+        """The comparison as plain text without colour, one line per gate, with the verdict on the last line."""
+        rows = [_HEAD, *([printable(cell) for cell in _row(comparison)] for comparison in self.comparisons)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [printable(self._title())]
         lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -78,10 +75,10 @@ class Canary:
         return "\n".join([*lines, f"verdict: {WORDS[self.verdict]}"]) + "\n"
 
     def markdown(self) -> str:
-        """The same as Markdown, for a CI step summary."""
-        rows = [[escape(cell) for cell in _row(found)] for found in self.comparisons]
-        for row, found in zip(rows, self.comparisons, strict=True):
-            row[4] = f"{_MARKS[found.verdict]} {row[4]}"
+        """The comparison as Markdown, for a CI step summary."""
+        rows = [[escape(cell) for cell in _row(comparison)] for comparison in self.comparisons]
+        for row, comparison in zip(rows, self.comparisons, strict=True):
+            row[4] = f"{_MARKS[comparison.verdict]} {row[4]}"
         head = f"# {_MARKS[self.verdict]} {WORDS[self.verdict]}: {escape(self._title())}\n"
         table = [_HEAD, ["---"] * len(_HEAD), *rows]
         lines = [f"| {' | '.join(row)} |" for row in table]
@@ -95,53 +92,60 @@ class Canary:
         shared = f", shared by {n} gates" if n > 1 else ""
         worse = f"a false `worse` at all: {error} at most{shared}"
         not_worse = f"a false `not worse` of a gate (a drop of {100 * self.max_drop:g} points): {error} at most"
-        found = [f"{worse}; {not_worse}; at all looks together"]
-        if any(one.items is None for one in self.comparisons):
-            found.append("where no items are paired, a cluster of requests is one observation ([metrics] cluster)")
-        return [*found, *self.notes]
+        notes = [f"{worse}; {not_worse}; at all looks together"]
+        if any(comparison.items is None for comparison in self.comparisons):
+            notes.append("where no items are paired, a cluster of requests is one observation ([metrics] cluster)")
+        return [*notes, *self.notes]
 
 
-def _row(found: Comparison) -> tuple[str, ...]:
-    name = f"{found.gate.pipeline}/{found.gate.name}"
-    return name, _sample(found.before), _sample(found.after), _items(found), WORDS[found.verdict], _why(found)
+def _row(comparison: Comparison) -> tuple[str, ...]:
+    name = f"{comparison.gate.pipeline}/{comparison.gate.name}"
+    return (
+        name,
+        _sample(comparison.before),
+        _sample(comparison.after),
+        _items(comparison),
+        WORDS[comparison.verdict],
+        _why(comparison),
+    )
 
 
 def _sample(sample: ReleaseSample) -> str:
     return percent(sample.value) if sample.value is None else f"{percent(sample.value)} of {sample.n}"
 
 
-def _items(found: Comparison) -> str:
-    """How many gold items were assessed in both, and how many of them changed."""
-    if found.items is None:
+def _items(comparison: Comparison) -> str:
+    """How many gold items were assessed in both releases, and how many of them changed."""
+    if comparison.items is None:
         return "–"
-    flips = f"{len(found.flips)} flipped, {found.worse} for the worse" if found.flips else "none flipped"
-    return f"{found.items}: {flips}" if found.items else "none"
+    flips = f"{len(comparison.flips)} flipped, {comparison.worse} for the worse" if comparison.flips else "none flipped"
+    return f"{comparison.items}: {flips}" if comparison.items else "none"
 
 
-def _why(found: Comparison) -> str:
-    """The reason, and where the candidate stands."""
-    if found.drop is None:
-        return found.reason
-    points = f"{100 * abs(found.drop):.1f} points"
-    moved = "equal" if not found.drop else f"{points} {'worse' if found.drop > 0 else 'better'}"
-    return f"{moved}; {found.reason}"
+def _why(comparison: Comparison) -> str:
+    """How the candidate compares, and the reason of the verdict."""
+    if comparison.drop is None:
+        return comparison.reason
+    points = f"{100 * abs(comparison.drop):.1f} points"
+    change = "equal" if not comparison.drop else f"{points} {'worse' if comparison.drop > 0 else 'better'}"
+    return f"{change}; {comparison.reason}"
 
 
-def _gate(found: Comparison) -> dict[str, Any]:
+def _gate(comparison: Comparison) -> dict[str, Any]:
     return {
-        "pipeline": found.gate.pipeline,
-        "gate": found.gate.name,
-        "metric": found.gate.metric,
-        "source": found.source,
-        "gold": found.gold,
-        "direction": found.gate.direction,
-        "baseline": {"value": rounded(found.before.value), "n": found.before.n},
-        "candidate": {"value": rounded(found.after.value), "n": found.after.n},
-        "drop": rounded(found.drop),
-        "items": found.items,
-        "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in found.flips],
-        "verdict": found.verdict,
-        "reason": found.reason,
+        "pipeline": comparison.gate.pipeline,
+        "gate": comparison.gate.name,
+        "metric": comparison.gate.metric,
+        "source": comparison.source,
+        "gold": comparison.gold,
+        "direction": comparison.gate.direction,
+        "baseline": {"value": rounded(comparison.before.value), "n": comparison.before.n},
+        "candidate": {"value": rounded(comparison.after.value), "n": comparison.after.n},
+        "drop": rounded(comparison.drop),
+        "items": comparison.items,
+        "flips": [{"qid": f.qid, "before": rounded(f.before), "after": rounded(f.after)} for f in comparison.flips],
+        "verdict": comparison.verdict,
+        "reason": comparison.reason,
     }
 
 
@@ -171,7 +175,7 @@ class _Compared(msgspec.Struct):
     flips: list[_Flip] = []
 
 
-class _Answer(msgspec.Struct):
+class _Document(msgspec.Struct):
     by: By
     baseline: str
     candidate: str
@@ -181,48 +185,48 @@ class _Answer(msgspec.Struct):
 
 
 def answer(found: Canary) -> dict[str, Any]:
-    """A comparison as plain JSON data, with the notes that stand beside it."""
+    """A comparison as plain JSON data, including its notes."""
     return {**found.data(), "notes": list(found.notes)}
 
 
 def load(data: Any) -> Canary:
-    """The comparison `answer` wrote.
+    """The comparison that `answer` wrote.
 
     Args:
-        data: Plain JSON data; fields that are not known are passed over.
+        data: Plain JSON data; unknown fields are ignored.
 
     Raises:
-        RagmonError: It is none.
+        RagmonError: The data is no comparison of releases.
     """
     try:
-        told = msgspec.convert(data, _Answer)
+        document = msgspec.convert(data, _Document)
     except msgspec.ValidationError as error:
         hint = "is the monitor of this version?"
         raise RagmonError(f"this is no comparison of releases: {error}", hint=hint) from error
-    found = [_comparison(one) for one in told.gates]
-    return Canary(told.by, told.baseline, told.candidate, told.max_drop, found, told.notes)
+    comparisons = [_comparison(gate) for gate in document.gates]
+    return Canary(document.by, document.baseline, document.candidate, document.max_drop, comparisons, document.notes)
 
 
-def _comparison(told: _Compared) -> Comparison:
-    """A gate's part; its threshold is not told, since releases are held against each other and not against it."""
+def _comparison(gate: _Compared) -> Comparison:
+    """The comparison of one gate. The threshold is not transmitted, because releases are compared with each other."""
     return Comparison(
-        Gate(told.gate, told.metric, 0.0, told.direction, pipeline=told.pipeline),
-        told.source,
-        told.gold,
-        ReleaseSample(told.baseline.value, told.baseline.n),
-        ReleaseSample(told.candidate.value, told.candidate.n),
-        told.verdict,
-        told.reason,
-        told.items,
-        tuple(Flip(one.qid, one.before, one.after) for one in told.flips),
+        Gate(gate.gate, gate.metric, 0.0, gate.direction, pipeline=gate.pipeline),
+        gate.source,
+        gate.gold,
+        ReleaseSample(gate.baseline.value, gate.baseline.n),
+        ReleaseSample(gate.candidate.value, gate.candidate.n),
+        gate.verdict,
+        gate.reason,
+        gate.items,
+        tuple(Flip(flip.qid, flip.before, flip.after) for flip in gate.flips),
     )
 
 
 def uncompared_gates(policy: Policy) -> list[str]:
-    """What is said of gates that compare something else than a mean.
+    """A note about gates that compare something else than a mean, for which releases are not compared.
 
     Raises:
-        RagmonError: There are no others.
+        RagmonError: No gate compares a mean.
     """
     others = [gate.name for gate in policy.gates if gate.kind != "threshold"]
     if len(others) == len(policy.gates):

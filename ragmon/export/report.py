@@ -1,7 +1,4 @@
-"""The report of a run: JSON for programs, Markdown for people.
-
-How the questions of gold sets fared in a run, one by one.
-"""
+"""The report of a run: metrics, gates, gold items and drops against a baseline, as JSON data."""
 
 from __future__ import annotations
 
@@ -33,16 +30,16 @@ QUANTILES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 
 @dataclass(frozen=True)
 class QuestionReport:
-    """How one gold question fared, in the words of seed 002's report.
+    """The outcome of one gold question, in the terms of seed 002's report.
 
     Attributes:
-        qid: The question.
-        answered: It was shipped.
+        qid: The id of the question.
+        answered: It was answered.
         hit: A gold id was cited.
         refused: It was refused.
         label: OK, REFUSAL_OK, OVER_REFUSAL, HALLUCINATION, ANS_NO_HIT or NO_ANSWER.
-        times: How often this happened to it.
-        pipeline: Who answered.
+        times: How often the question had this outcome.
+        pipeline: The pipeline that answered.
     """
 
     qid: str
@@ -56,24 +53,24 @@ class QuestionReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a run found.
+    """The results of a run.
 
     Attributes:
-        version: The ragmon that wrote it.
+        version: The version of ragmon that wrote the report.
         snapshot: The metrics.
         outcomes: The gates.
-        verdict: The verdict of the whole.
+        verdict: The verdict of the whole run.
         digest: Fingerprint of the counts; equal runs have equal digests.
-        read, scored, unmatched, duplicate: Records.
-        rejected: Lines that were no record, and records that were dropped, by reason.
-        unknown: Records of which a field is unknown because of what they hold, by `field: reason`.
-        unscorable: Per gold set, items that were traced but had no answer in any trace.
+        read, scored, unmatched, duplicate: Numbers of records.
+        rejected: Lines that were no record, and dropped records, by reason.
+        unknown: Records with an unknown field, by `field: reason`.
+        unscorable: Items that were traced but had no answer in any trace, by gold set.
         questions: One entry per gold item and outcome.
-        drops: Against a baseline.
-        notes: What a reader should know, one line each.
-        reach: What live alarms on the gates would find in what time, where the run has times.
-        labelled: What people said of its answers; None where nobody did.
-        predictions: What labels and proxies say together.
+        drops: Comparisons with a baseline.
+        notes: Notes for the reader, one line each.
+        reach: What live alarms on the gates would detect, and how soon, where the run has times.
+        labelled: Statistics of the labels on the run's answers; None where there are no labels.
+        predictions: Estimates from labels and a proxy together.
     """
 
     version: str
@@ -98,23 +95,23 @@ class Report:
     def metric(
         self, name: str, *, pipeline: str | None = None, source: str | None = None, gold: str | None = None
     ) -> Stat:
-        """A metric of the whole run; an empty one where no series has it.
+        """A metric over the whole run, from the series with most requests; an empty one where no series has it.
 
         Args:
             name: Its key, such as `recall@5`.
-            pipeline: Which; None takes any.
-            source: Which; None takes any.
-            gold: Which gold set's requests; None takes all requests, or the gold set that was used.
+            pipeline: The pipeline; None takes any.
+            source: The source; None takes any.
+            gold: The gold set of the requests; None takes all requests, or any gold set.
         """
-        found = [
+        candidates = [
             series.metrics[name]
-            for series in _whole(self.snapshot)
+            for series in _whole_run(self.snapshot)
             if name in series.metrics
             and pipeline in (None, series.pipeline)
             and source in (None, series.source)
             and gold in (None, series.gold)
         ]
-        return max(found, key=lambda stat: (stat.n, sum(stat.unassessed.values())), default=Stat())
+        return max(candidates, key=lambda stat: (stat.n, sum(stat.unassessed.values())), default=Stat())
 
     def data(self) -> dict[str, Any]:
         """The report as plain JSON data, by the documented schema."""
@@ -133,18 +130,18 @@ class Report:
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
             **({"matches": ways(self.snapshot)} if ways(self.snapshot) else {}),
-            **({"baseline": [drop(found) for found in self.drops]} if self.drops else {}),
+            **({"baseline": [drop(each) for each in self.drops]} if self.drops else {}),
             **({"labels": self.labelled._asdict()} if self.labelled else {}),
-            **({"predicted": [_predicted(found) for found in self.predictions]} if self.predictions else {}),
-            **({"detectable": [detectable(found) for found in self.reach]} if self.reach else {}),
+            **({"predicted": [_predicted(prediction) for prediction in self.predictions]} if self.predictions else {}),
+            **({"detectable": [detectable(each) for each in self.reach]} if self.reach else {}),
             "verdict": self.verdict,
             "digest": self.digest,
         }
 
     def golds(self) -> list[dict[str, Any]]:
-        """How far each gold set was covered, as plain JSON data; of several pipelines, the one that saw most of it."""
+        """The coverage of each gold set as plain JSON data; of several pipelines, the highest."""
         traced: dict[tuple[str, str], int] = {}
-        for series in _whole(self.snapshot):
+        for series in _whole_run(self.snapshot):
             key = (series.gold, series.gold_version)
             traced[key] = max(traced.get(key, 0), series.traced)
         return [
@@ -164,37 +161,41 @@ class Report:
         return printable_json(text)
 
 
-def _whole(snapshot: Snapshot) -> Iterator[SeriesStats]:
-    """The series over the whole run, without slices."""
+def _whole_run(snapshot: Snapshot) -> Iterator[SeriesStats]:
+    """The series over the whole run, slices excluded."""
     return (series for series in snapshot.series if series.window == ALL and not series.slice)
 
 
 def rounded(value: float | None) -> float | None:
-    """A number as reports print it: at most six places."""
+    """A number rounded to the six decimal places reports print."""
     return None if value is None else round(value, 6)
 
 
 def metric(series: SeriesStats, name: str) -> dict[str, Any]:
-    """One metric of a series as plain JSON data: value and bounds over all calls where they are known."""
-    stat, found = series.metrics[name], series.estimate(name)
-    known = found.value is not None
+    """One metric of a series as plain JSON data; value and bounds estimate all calls where their number is known."""
+    stat, estimate = series.metrics[name], series.estimate(name)
+    has_value = estimate.value is not None
     return {
-        "value": rounded(found.value),
-        "lower": rounded(found.lower) if known else None,
-        "upper": rounded(found.upper) if known else None,
+        "value": rounded(estimate.value),
+        "lower": rounded(estimate.lower) if has_value else None,
+        "upper": rounded(estimate.upper) if has_value else None,
         "n": stat.n,
         "sum": rounded(stat.sum / stats.MICRO),
         "unassessed": dict(sorted(stat.unassessed.items())),
         **({"estimands": _estimands(series, name)} if name in series.clusters else {}),
-        **({"weighted": {"n": found.n, "n_eff": round(found.n_eff, 1)}} if name in series.estimates else {}),
+        **({"weighted": {"n": estimate.n, "n_eff": round(estimate.n_eff, 1)}} if name in series.estimates else {}),
     }
 
 
 def _estimands(series: SeriesStats, name: str) -> dict[str, dict[str, float | None]]:
-    """The intervals of a gold metric by what they are about."""
+    """The intervals of a gold metric, by estimand."""
     return {
-        estimand: {"lower": rounded(found.lower), "upper": rounded(found.upper), "n_eff": round(found.n_eff, 1)}
-        for estimand, found in bounds(series, name).items()
+        estimand: {
+            "lower": rounded(interval.lower),
+            "upper": rounded(interval.upper),
+            "n_eff": round(interval.n_eff, 1),
+        }
+        for estimand, interval in bounds(series, name).items()
     }
 
 
@@ -213,7 +214,7 @@ def _series(series: SeriesStats) -> dict[str, Any]:
 
 
 def gate(outcome: Outcome) -> dict[str, Any]:
-    """One gate's outcome as plain JSON data."""
+    """The outcome of one gate as plain JSON data."""
     return {
         "pipeline": outcome.gate.pipeline,
         "gate": outcome.gate.name,
@@ -249,7 +250,7 @@ def drop(found: Drop) -> dict[str, Any]:
 
 
 def detectable(found: Detectability) -> dict[str, Any]:
-    """What one gate's alarm finds in what time, as plain JSON data."""
+    """What the alarm of one gate can detect, and how soon, as plain JSON data."""
     return {
         "pipeline": found.gate.pipeline,
         "gate": found.gate.name,
@@ -261,10 +262,10 @@ def detectable(found: Detectability) -> dict[str, Any]:
 
 
 def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[str, float | None]]:
-    """Latency quantiles in milliseconds per stage, over the whole run, of one pipeline or of all."""
+    """Latency quantiles in milliseconds per stage over the whole run, of one pipeline or of all."""
     merged: dict[str, Counter[int]] = {}
-    for series in _whole(snapshot):
-        # What matched a gold item or was labelled stands under `live` as well.
+    for series in _whole_run(snapshot):
+        # Requests that matched a gold item or were labelled are counted under `live` as well.
         if not series.gold and series.source not in constants.AGAIN and pipeline in (None, series.pipeline):
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
@@ -278,15 +279,15 @@ def _ms(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-def _predicted(found: Prediction) -> dict[str, Any]:
-    """What labels and a proxy say together, as plain JSON data."""
-    told = found.told
-    numbers = {name: rounded(getattr(told, name)) for name in ("value", "lower", "upper", "n_eff", "gain")}
-    return {"pipeline": found.pipeline, "metric": METRIC, "proxy": found.proxy, "n": told.n, **numbers}
+def _predicted(prediction: Prediction) -> dict[str, Any]:
+    """An estimate from labels and a proxy as plain JSON data."""
+    estimate = prediction.told
+    numbers = {name: rounded(getattr(estimate, name)) for name in ("value", "lower", "upper", "n_eff", "gain")}
+    return {"pipeline": prediction.pipeline, "metric": METRIC, "proxy": prediction.proxy, "n": estimate.n, **numbers}
 
 
 class TracedItem(NamedTuple):
-    """A gold item that was traced, in one series."""
+    """A gold item with at least one trace, in one series."""
 
     pipeline: str
     source: str
@@ -295,49 +296,49 @@ class TracedItem(NamedTuple):
 
 
 def traced_items(scorer: Scorer) -> Iterator[tuple[TracedItem, Mapping[facts.Key, int]]]:
-    """Every gold item that was traced, with the facts seen of it; what people said of an answer is no item of a set."""
+    """Every traced gold item with its counts by facts. Label series are left out: they have no items of a gold set."""
     for key, series in scorer.state.series.items():
         if key.audit and not key.slice and key.source != LABEL:
             for table in series.items.all():
-                for qid, seen in table.items():
-                    yield TracedItem(key.pipeline, key.source, key.gold, qid), seen
+                for qid, counts in table.items():
+                    yield TracedItem(key.pipeline, key.source, key.gold, qid), counts
 
 
 def repeated(scorer: Scorer) -> int:
-    """How many records repeat a question the same pipeline had answered under the same source."""
+    """How many records repeat a question that the same pipeline already answered under the same source."""
     counts: Counter[TracedItem] = Counter()
-    for item, seen in traced_items(scorer):
-        counts[item] += sum(seen.values())
+    for item, counts_by_facts in traced_items(scorer):
+        counts[item] += sum(counts_by_facts.values())
     return sum(n - 1 for n in counts.values())
 
 
 def unscorable(scorer: Scorer) -> dict[str, int]:
-    """Per gold set, how many traced items never had an answer."""
+    """How many traced items never had an answer, by gold set."""
     answered: dict[tuple[str, str], bool] = {}
-    for item, seen in traced_items(scorer):
-        has = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in seen)
-        answered[(item.gold, item.qid)] = answered.get((item.gold, item.qid), False) or has
-    return dict(Counter(gold for (gold, _), has in answered.items() if not has))
+    for item, counts in traced_items(scorer):
+        has_answer = any(Facts._make(key).flags & (facts.SHIPPED | facts.REFUSED) for key in counts)
+        answered[(item.gold, item.qid)] = answered.get((item.gold, item.qid), False) or has_answer
+    return dict(Counter(gold for (gold, _), has_answer in answered.items() if not has_answer))
 
 
 def questions_of(scorer: Scorer) -> list[QuestionReport]:
-    """The per-question table, in the order of the gold sets; how often each thing happened to a question."""
-    known = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
-    places = {key: place for place, key in enumerate(known)}
+    """The per-question table in the order of the gold sets, with the number of times each question had each outcome."""
+    item_keys = ((gold.name, item.qid) for gold in scorer.gold.sets for item in gold)
+    places = {key: place for place, key in enumerate(item_keys)}
     times: Counter[tuple[int, QuestionReport]] = Counter()
-    for item, seen in traced_items(scorer):
+    for item, counts in traced_items(scorer):
         place = places.get((item.gold, item.qid), len(places))
-        for key, n in seen.items():
+        for key, n in counts.items():
             times[(place, _question(item, Facts._make(key)))] += n
     ordered = sorted(times.items(), key=lambda entry: (entry[0][0], entry[0][1].pipeline, entry[0][1].label))
     return [replace(question, times=n) for (_, question), n in ordered]
 
 
-def _question(item: TracedItem, seen: Facts) -> QuestionReport:
-    shipped, refused, hit = seen.has(facts.SHIPPED), seen.has(facts.REFUSED), seen.has(facts.HITS)
+def _question(item: TracedItem, observed: Facts) -> QuestionReport:
+    shipped, refused, hit = observed.has(facts.SHIPPED), observed.has(facts.REFUSED), observed.has(facts.HITS)
     if not (shipped or refused):
         label = "NO_ANSWER"
-    elif seen.answerable:
+    elif observed.answerable:
         label = "OVER_REFUSAL" if refused else "OK" if hit else "ANS_NO_HIT"
     else:
         label = "REFUSAL_OK" if refused else "HALLUCINATION"

@@ -1,4 +1,4 @@
-"""One moment of a running monitor: metrics, verdicts and the monitor's own books, for whoever exports them."""
+"""Snapshots of a running monitor for exporters: metrics, gate outcomes, alarms and the monitor's own counters."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ragmon.scoring.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class StageCounters:
-    """What one stage received and what became of it.
+    """The record counters of one processing stage.
 
     Attributes:
         received: Records that came in.
-        scored: Records that were counted.
+        scored: Records that were scored.
         ignored: Records that are not RAG, by reason.
         dropped: Records lost, by reason.
-        duplicate: Records that were there already.
-        pending: Records that wait.
+        duplicate: Records that had been received before.
+        pending: Records that wait to be processed.
     """
 
     received: int = 0
@@ -34,25 +34,25 @@ class StageCounters:
 
     @property
     def residual(self) -> int:
-        """Records nobody can account for; anything but 0 is a bug in ragmon."""
+        """Received records minus all other counters; anything but 0 is a bug in ragmon."""
         lost = sum(self.ignored.values()) + sum(self.dropped.values())
         return self.received - self.scored - lost - self.duplicate - self.pending
 
 
 @dataclass(frozen=True)
 class SdkStats:
-    """What capture counted in this process.
+    """The statistics of capture in this process.
 
     Attributes:
-        books: What it took in and what became of it.
+        books: The record counters of capture.
         calls: All calls, sampled or not, by pipeline, source and stratum.
-        latency: How long they took, in log buckets of milliseconds, by pipeline and source; empty where nobody timed.
-        errors: Calls of users that ended in an error, by pipeline and kind.
-        orphans: What was said outside a traced call.
-        withheld: Records that went without their text because a redactor failed.
+        latency: Latency histograms: log buckets of milliseconds, by pipeline and source; empty where nothing was timed.
+        errors: User calls that ended in an error, by pipeline and kind.
+        orphans: Values that were recorded outside a traced call.
+        withheld: Records exported without text because a redactor failed.
         spans: Spans of the application's tracer that belong to no record, by reason.
-        labels: Labels that were lost on their way, by reason.
-        judged: What became of requests that judges were to look at, by judge and result.
+        labels: Labels that were lost before they were stored, by reason.
+        judged: Requests selected for judges, by judge and result.
     """
 
     books: StageCounters = field(default_factory=StageCounters)
@@ -67,35 +67,35 @@ class SdkStats:
 
     @property
     def pipelines(self) -> set[str]:
-        """Whose calls were counted."""
+        """The pipelines whose calls were counted."""
         return {key[0] for part in (self.calls, self.latency, self.errors) for key in part}
 
     def of(self, pipelines: Collection[str]) -> SdkStats:
-        """What was counted, with the calls of some pipelines alone."""
+        """The same statistics with the calls of some pipelines only."""
         return replace(
             self,
             calls={key: n for key, n in self.calls.items() if key[0] in pipelines},
-            latency={key: held for key, held in self.latency.items() if key[0] in pipelines},
+            latency={key: histogram for key, histogram in self.latency.items() if key[0] in pipelines},
             errors={key: n for key, n in self.errors.items() if key[0] in pipelines},
         )
 
 
 @dataclass(frozen=True)
 class ServerStats:
-    """How a server fares.
+    """The statistics of a server.
 
     Attributes:
-        refused: Requests that were turned away, by reason.
-        size: Bytes its journal takes.
-        trouble: Why nothing can be written; "" where it can.
-        resets: How often a damaged journal was set aside.
+        refused: Requests that were rejected, by reason.
+        size: Bytes of the journal.
+        trouble: Why the journal cannot be written; "" where it can.
+        resets: How often a damaged journal was quarantined.
         jumps: How often the system's clock jumped.
-        reloaded: The configuration on disk is the one in force.
-        missing: Records that producers sent and that have not come.
-        lost: Records that producers lost and know of, by reason.
-        unknown: How often a field is unknown because spans do not tell it, by field and reason.
-        probes: Gold questions that were due, by probe and what became of them.
-        probed: Applications' own records of probes, by what became of them.
+        reloaded: Whether the configuration in force is the one on disk.
+        missing: Records that producers sent and the server has not received.
+        lost: Records that producers report as lost, by reason.
+        unknown: How often spans do not carry a field, by field and reason.
+        probes: Gold questions that were due, by probe and result.
+        probed: Applications' own records of probes, by result.
     """
 
     refused: Mapping[str, int] = field(default_factory=dict)
@@ -113,23 +113,23 @@ class ServerStats:
 
 @dataclass(frozen=True)
 class MonitorSnapshot:
-    """Everything an exporter shows.
+    """Everything an exporter needs, at one moment.
 
     Attributes:
         snapshot: The metrics, in every window and over all time.
-        outcomes: The gates.
-        books: By stage.
-        captured: What capture counted; empty where records come from elsewhere.
+        outcomes: The outcomes of the gates.
+        books: The record counters by stage.
+        captured: The statistics of capture; empty where records come from elsewhere.
         retrieved: How many records retrieved how many documents, by pipeline and source.
-        builds: `(pipeline, build, index_hash)` seen last.
+        builds: The `(pipeline, build, index_hash)` that were seen last.
         exemplars: The newest trace that can be opened, by pipeline and source.
-        last_scored: When a record was scored last, seconds since the epoch; None before the first.
-        alarms: Every alarm, firing or not.
-        served: How the server fares; None where there is none.
-        labels: What became of labels.
-        labels_waiting: Labels that wait for their answers.
-        predictions: What labels and proxies say together.
-        overflow: How often a name came that is not kept apart from others, by kind.
+        last_scored: When the last record was scored, seconds since the epoch; None before the first.
+        alarms: The state of every alarm, firing or not.
+        served: The statistics of the server; None where there is none.
+        labels: Received labels, by result.
+        labels_waiting: Labels that wait for the record they rate.
+        predictions: Estimates from labels and a proxy together.
+        overflow: How often a name was counted as `__other__` because of a cardinality limit, by kind.
     """
 
     snapshot: Snapshot

@@ -1,7 +1,7 @@
-"""The status page: what is wrong, gates and books at a glance, without a script and without anything from elsewhere.
+"""The HTML status page: problems, gates and record counters at a glance, without scripts or external resources.
 
-It is XHTML as well as HTML, so that any parser of either holds it against the rules. Names of pipelines, gates and
-builds come from requests: they are escaped, and what no line of text may hold is replaced.
+The page is valid XHTML as well as HTML, so that any parser of either can check it. Names of pipelines, gates and builds
+come from requests: they are escaped, and characters that are not printable are replaced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ragmon.core.series_names import label
 from ragmon.gates.coverage import sentence
 
 REFRESH: Final = 10
-"""Seconds after which a browser asks again."""
+"""Seconds after which a browser reloads the page."""
 _STYLE: Final = """
 body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;color:#1b1f24;background:#fff}
 table{border-collapse:collapse;width:100%;margin:.5rem 0 1.5rem}
@@ -32,36 +32,36 @@ th,td{text-align:left;padding:.3rem .6rem;border-bottom:1px solid #d8dee4;vertic
 .wrong{background:#3c1618}.doubt{background:#3a2d00}.fail{color:#ff7b72}.pass{color:#56d364}}
 """
 STYLE_HASH: Final = f"sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}"
-"""What a Content-Security-Policy calls the one style that is meant (W3C CSP3, 2.3.1)."""
+"""The hash of the page's style sheet for its Content-Security-Policy (W3C CSP3, 2.3.1)."""
 _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
 
 _ABOUT: Final = {GOLD_SET: "of this gold set", QUESTIONS_LIKE_THESE: "of questions like these"}
 Cell = tuple[str, str]
-"""A cell as HTML, and its class."""
+"""The HTML of a table cell, and its CSS class."""
 
 
 def page(status: Mapping[str, Any]) -> str:
-    """The page.
+    """The status page as HTML.
 
     Args:
-        status: What `/api/status` says.
+        status: The data of `/api/status`.
     """
     now, title = status["now"], _escape(_title(status))
     parts = [
         '<!DOCTYPE html>\n<html lang="en" xmlns="http://www.w3.org/1999/xhtml"><head><meta charset="utf-8"/>',
         f'<meta http-equiv="refresh" content="{REFRESH}"/><title>{title}</title><style>{_STYLE}</style></head><body>',
         f"<h1>{title}</h1>",
-        *(_finding("wrong", found, now) for found in status["wrong"]),
+        *(_finding("wrong", finding, now) for finding in status["wrong"]),
         "<h2>Can it be trusted?</h2>",
-        *(_finding("doubt", found, now) for found in status["doubts"]),
+        *(_finding("doubt", finding, now) for finding in status["doubts"]),
         f"<p>{_escape(_trust(status))}</p>",
         "<h2>Gates</h2>",
         _gates(status["gates"], now),
         *_gold(status["gold"]),
         "<h2>Books</h2>",
-        _books(status["books"]),
+        _stage_counters(status["books"]),
         f"<p>{_escape(_producers(status))}</p>",
         f"<p>ragmon {_escape(status['version'])}, {_time(now)}, started {_ago(status['started'], now)}. ",
         "More: <code>ragmon why PIPELINE/GATE</code>, ",
@@ -72,7 +72,7 @@ def page(status: Mapping[str, Any]) -> str:
 
 
 def _title(status: Mapping[str, Any]) -> str:
-    """The state in a line: it is what a browser's tab shows."""
+    """The state in one line, which a browser shows as the title of the tab."""
     verdicts, alarms = status["verdicts"], len(status["alarms"])
     fires = f"{alarms} {'alarm fires' if alarms == 1 else 'alarms fire'}" if alarms else "nothing fires"
     fails = f"{verdicts['fail']} of {sum(verdicts.values())} gates fail" if verdicts["fail"] else "no gate fails"
@@ -80,14 +80,14 @@ def _title(status: Mapping[str, Any]) -> str:
     return f"ragmon: {stuck}{fires}, {fails}"
 
 
-def _finding(kind: str, found: Mapping[str, Any], now: float) -> str:
-    since = "" if found["since"] is None else f", since {_time(found['since'])} ({_ago(found['since'], now)})"
-    hint = f" <small>{_escape(found['hint'])}</small>" if found["hint"] else ""
-    return f'<p class="{kind}">{_escape(found["what"])}{since}{hint}</p>'
+def _finding(kind: str, finding: Mapping[str, Any], now: float) -> str:
+    since = "" if finding["since"] is None else f", since {_time(finding['since'])} ({_ago(finding['since'], now)})"
+    hint = f" <small>{_escape(finding['hint'])}</small>" if finding["hint"] else ""
+    return f'<p class="{kind}">{_escape(finding["what"])}{since}{hint}</p>'
 
 
 def _trust(status: Mapping[str, Any]) -> str:
-    """When a record was scored last, and how the journal fares."""
+    """When the last record was scored, and the state of the journal and the configuration."""
     now, journal = status["now"], status["journal"]
     size = f"{journal['bytes'] / 2**20:.1f} of {journal['limit'] / 2**20:.0f} MiB"
     residual = sum(books["residual"] for books in status["books"].values())
@@ -101,55 +101,55 @@ def _trust(status: Mapping[str, Any]) -> str:
 
 
 def _producers(status: Mapping[str, Any]) -> str:
-    """What never came as far as the books."""
-    told = [f"sent and not come: {status['producers']['missing']}"]
-    for what, key in (("lost by producers", status["producers"]["dropped"]), ("turned away", status["refused"])):
-        if key:
-            told.append(f"{what}: {_by_reason(key)}")
-    return f"Producers: {'; '.join(told)}."
+    """What producers lost, and which requests were rejected."""
+    parts = [f"sent and not come: {status['producers']['missing']}"]
+    for title, counts in (("lost by producers", status["producers"]["dropped"]), ("turned away", status["refused"])):
+        if counts:
+            parts.append(f"{title}: {_by_reason(counts)}")
+    return f"Producers: {'; '.join(parts)}."
 
 
 def _gates(gates: Iterable[Mapping[str, Any]], now: float) -> str:
     head = ("pipeline", "gate", "verdict", "fires", "value", "95 % interval", "threshold", "n", "source", "why", "open")
-    return _table(head, [_gate(one, now) for one in gates])
+    return _table(head, [_gate(gate, now) for gate in gates])
 
 
-def _gate(one: Mapping[str, Any], now: float) -> list[Cell]:
-    between = "–" if one["lower"] is None else f"{one['lower']:.3f} to {one['upper']:.3f}"
-    limit = f"{'≥' if one['direction'] == 'at_least' else '≤'} {one['threshold']:g}"
-    value = "–" if one["value"] is None else f"{one['value']:.3f}"
-    fires = "" if one["firing"] is None else f"since {_time(one['firing'])}, {_ago(one['firing'], now)}"
-    asked = escape(urlencode({"pipeline": label(one["pipeline"]), "gate": one["gate"]}))
-    links = f'<a href="api/why?{asked}">why</a> <a href="api/records?{asked}">requests</a>'
-    source = f"{one['source']}, {_ABOUT[one['estimand']]}" if one["estimand"] else one["source"]
-    plain = [value, between, limit, one["n"], source, one["reason"]]
-    told = [_text(one["pipeline"]), _text(one["gate"]), (_escape(one["verdict"]), _escape(one["verdict"]))]
-    return [*told, (fires, "fail"), *map(_text, plain), (links, "")]
+def _gate(gate: Mapping[str, Any], now: float) -> list[Cell]:
+    interval = "–" if gate["lower"] is None else f"{gate['lower']:.3f} to {gate['upper']:.3f}"
+    threshold = f"{'≥' if gate['direction'] == 'at_least' else '≤'} {gate['threshold']:g}"
+    value = "–" if gate["value"] is None else f"{gate['value']:.3f}"
+    fires = "" if gate["firing"] is None else f"since {_time(gate['firing'])}, {_ago(gate['firing'], now)}"
+    query = escape(urlencode({"pipeline": label(gate["pipeline"]), "gate": gate["gate"]}))
+    links = f'<a href="api/why?{query}">why</a> <a href="api/records?{query}">requests</a>'
+    source = f"{gate['source']}, {_ABOUT[gate['estimand']]}" if gate["estimand"] else gate["source"]
+    figures = [value, interval, threshold, gate["n"], source, gate["reason"]]
+    names = [_text(gate["pipeline"]), _text(gate["gate"]), (_escape(gate["verdict"]), _escape(gate["verdict"]))]
+    return [*names, (fires, "fail"), *map(_text, figures), (links, "")]
 
 
 def _gold(gold: Mapping[str, Any]) -> list[str]:
-    """How much of the gold was asked, and how much of the traffic it covers; nothing where there is none."""
+    """How many gold items were asked, and how much of the traffic matches one; nothing where there is no gold set."""
     head = ("pipeline", "gold", "version", "source", "window", "items asked")
-    told = ("pipeline", "gold", "version", "source", "window")
-    rows = [[*(_text(one[key]) for key in told), _text(f"{one['seen']} of {one['items']}")] for one in gold["sets"]]
-    lines = [f"{one['pipeline']}, {one['window']}: {_matched(one)}" for one in gold["traffic"]]
+    keys = ("pipeline", "gold", "version", "source", "window")
+    rows = [[*(_text(row[key]) for key in keys), _text(f"{row['seen']} of {row['items']}")] for row in gold["sets"]]
+    lines = [f"{row['pipeline']}, {row['window']}: {_matched(row)}" for row in gold["traffic"]]
     lines += [f"{pipeline}, since it began: {sentence(ways)}" for pipeline, ways in gold["ways"].items()]
     parts = [_table(head, rows)] if rows else []
     parts += [f"<p>{_escape(line)}.</p>" for line in [*lines, gold["note"]] if lines]
     return ["<h2>Gold</h2>", *parts] if parts else []
 
 
-def _matched(one: Mapping[str, Any]) -> str:
-    return f"{one['matched']} of {one['records']} audit records of users match a gold item"
+def _matched(traffic: Mapping[str, Any]) -> str:
+    return f"{traffic['matched']} of {traffic['records']} audit records of users match a gold item"
 
 
-def _books(books: Mapping[str, Mapping[str, Any]]) -> str:
-    counted = ("received", "scored", "duplicate", "pending", "residual")
+def _stage_counters(books: Mapping[str, Mapping[str, Any]]) -> str:
+    columns = ("received", "scored", "duplicate", "pending", "residual")
     rows = []
-    for stage, found in books.items():
-        lost = _by_reason({**found["ignored"], **found["dropped"]})
-        rows.append([_text(cell) for cell in (stage, *(found[name] for name in counted), lost)])
-    return _table(("stage", *counted, "ignored or dropped"), rows)
+    for stage, counters in books.items():
+        lost = _by_reason({**counters["ignored"], **counters["dropped"]})
+        rows.append([_text(cell) for cell in (stage, *(counters[name] for name in columns), lost)])
+    return _table(("stage", *columns, "ignored or dropped"), rows)
 
 
 def _by_reason(counts: Mapping[str, int]) -> str:
@@ -167,8 +167,8 @@ def _cell(cell: Cell) -> str:
     return f'<td class="{kind}">{html}</td>' if kind else f"<td>{html}</td>"
 
 
-def _text(told: object) -> Cell:
-    return _escape(str(told)), ""
+def _text(value: object) -> Cell:
+    return _escape(str(value)), ""
 
 
 def _escape(text: str) -> str:
@@ -180,11 +180,11 @@ def _time(seconds: float | None) -> str:
 
 
 def _ago(seconds: float | None, now: float) -> str:
-    """How long ago a moment is."""
+    """How long ago a time was."""
     if seconds is None:
         return "never"
-    past = max(0.0, now - seconds)
+    age = max(0.0, now - seconds)
     for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if past >= 2 * unit:
-            return f"{past / unit:.0f} {name} ago"
-    return f"{past:.0f} s ago"
+        if age >= 2 * unit:
+            return f"{age / unit:.0f} {name} ago"
+    return f"{age:.0f} s ago"

@@ -1,4 +1,4 @@
-"""Two runs over the same gold items, paired item by item."""
+"""The comparison of a run with a baseline, paired by gold item."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ragmon.stats import MICRO
 
 
 class GoldLocation(NamedTuple):
-    """Where a gate found its gold items."""
+    """The pipeline, source, gold set and slice of a gate's gold items."""
 
     pipeline: str
     source: str
@@ -25,11 +25,11 @@ class GoldLocation(NamedTuple):
 
 @dataclass(frozen=True)
 class EvaluatedRun:
-    """A run and what its gates came to.
+    """A run and the outcomes of its gates.
 
     Attributes:
-        items: What its gold items did.
-        outcomes: Its gates.
+        items: The counts of its gold items.
+        outcomes: The outcomes of its gates.
     """
 
     items: Mapping[GoldLocation, Table]
@@ -38,11 +38,11 @@ class EvaluatedRun:
 
 @dataclass(frozen=True)
 class Flip:
-    """A gold item that scores differently from the baseline.
+    """A gold item whose score differs from the baseline's.
 
     Attributes:
         qid: The item.
-        before, after: Its mean score then and now.
+        before, after: Its mean score in the baseline and in the run.
     """
 
     qid: str
@@ -52,13 +52,13 @@ class Flip:
 
 @dataclass(frozen=True)
 class Drop:
-    """How a gate's metric moved against the baseline.
+    """The change of a gate's metric against the baseline.
 
     Attributes:
         gate: The gate.
-        before, after: The metric then and now; over the items both runs hold where `items` is known.
-        items: Items both runs assessed; None where the values were compared as they stand.
-        flips: Those of them that changed.
+        before, after: The metric in the baseline and in the run; over the items of both runs where `items` is not None.
+        items: Items that both runs assessed; None where the gate's values were compared.
+        flips: Those of them whose scores differ.
     """
 
     gate: Gate
@@ -69,46 +69,46 @@ class Drop:
 
     @property
     def drop(self) -> float:
-        """How much worse it became; negative when it became better."""
+        """How much worse the metric became; negative if it became better."""
         return self.before - self.after if self.gate.at_least else self.after - self.before
 
 
 def items_of(state: State) -> dict[GoldLocation, Table]:
-    """What every gold item of a state did, over all builds and gold versions."""
-    found: dict[GoldLocation, Table] = {}
+    """The counts of every gold item, over all builds and gold versions."""
+    tables: dict[GoldLocation, Table] = {}
     for key, series in state.series.items():
         if key.gold and key.drawn:
-            held = found.setdefault(GoldLocation(key.pipeline, key.source, key.gold, key.slice), {})
+            merged = tables.setdefault(GoldLocation(key.pipeline, key.source, key.gold, key.slice), {})
             for table in series.items.all():
-                add_table(held, table)
-    return found
+                add_table(merged, table)
+    return tables
 
 
 def compare(before: EvaluatedRun, after: EvaluatedRun, table: ScoreTable) -> list[Drop]:
-    """How every gate moved: item by item where both runs judged it on a gold set, else by its values.
+    """Compare the metric of every gate: by item where both runs judged it on a gold set, else by its value.
 
     Args:
         before: The baseline.
-        after: The run in question.
+        after: The run to compare.
         table: The metrics.
 
     Returns:
         One entry per gate that has a value in both runs.
     """
-    then = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in before.outcomes}
-    found = []
-    for now in after.outcomes:
-        earlier = then.get((now.gate.pipeline, now.gate.name))
-        if earlier is not None:
-            drop = _paired(before.items.get(_place(earlier)), after.items.get(_place(now)), now.gate, table)
-            drop = drop or by_value(now, earlier.value)
+    baseline = {(outcome.gate.pipeline, outcome.gate.name): outcome for outcome in before.outcomes}
+    drops = []
+    for outcome in after.outcomes:
+        previous = baseline.get((outcome.gate.pipeline, outcome.gate.name))
+        if previous is not None:
+            drop = _paired(before.items.get(_place(previous)), after.items.get(_place(outcome)), outcome.gate, table)
+            drop = drop or by_value(outcome, previous.value)
             if drop is not None:
-                found.append(drop)
-    return found
+                drops.append(drop)
+    return drops
 
 
 def by_value(now: Outcome, before: float | None) -> Drop | None:
-    """The gate's value against an earlier one; None where one of them is unknown, or is no share."""
+    """The change of a gate's value; None where a value is unknown or the gate is not on a share."""
     if before is None or now.value is None or now.gate.kind != "threshold":
         return None
     return Drop(now.gate, before, now.value)
@@ -118,19 +118,19 @@ def _place(outcome: Outcome) -> GoldLocation:
     return GoldLocation(outcome.gate.pipeline, outcome.source, outcome.gold, outcome.gate.where)
 
 
-def _paired(then: Table | None, now: Table | None, gate: Gate, table: ScoreTable) -> Drop | None:
-    """The gate's metric over the items of both runs; None where it is not known item by item."""
+def _paired(baseline: Table | None, run: Table | None, gate: Gate, table: ScoreTable) -> Drop | None:
+    """The gate's metric over the items of both runs; None where scores are not kept by item."""
     metric = table.metrics.get(gate.metric)
-    if then is None or now is None or metric is None or metric.measured:
+    if baseline is None or run is None or metric is None or metric.measured:
         return None
     place = list(table.metrics).index(gate.metric)
-    shared = sorted(then.keys() & now.keys())
-    olds = [item_sums(table, then[qid], place) for qid in shared]
-    news = [item_sums(table, now[qid], place) for qid in shared]
-    before, after = _mean(olds), _mean(news)
+    shared = sorted(baseline.keys() & run.keys())
+    sums_before = [item_sums(table, baseline[qid], place) for qid in shared]
+    sums_after = [item_sums(table, run[qid], place) for qid in shared]
+    before, after = _mean(sums_before), _mean(sums_after)
     if before is None or after is None:
         return None
-    means = [(qid, _mean([old]), _mean([new])) for qid, old, new in zip(shared, olds, news, strict=True)]
+    means = [(qid, _mean([old]), _mean([new])) for qid, old, new in zip(shared, sums_before, sums_after, strict=True)]
     assessed = [Flip(qid, old, new) for qid, old, new in means if old is not None and new is not None]
     flips = tuple(flip for flip in assessed if flip.before != flip.after)
     return Drop(gate, before, after, len(assessed), flips)

@@ -1,4 +1,4 @@
-"""How much of the traffic the gold covers, and how much of the gold the traffic: what a gold number may be said of."""
+"""Coverage: how much of the traffic matches a gold item, and how many gold items were asked."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ HEAD: Final = (
     "questions of users that match a gold item are those many people ask: a number on them is of head questions, "
     "not of all traffic"
 )
-"""What stands beside every number on matched questions."""
+"""The note beside every number on matched questions."""
 
 
 class Covered(NamedTuple):
-    """How much of a gold set one source touched.
+    """How many items of a gold set were asked by one source.
 
     Attributes:
-        pipeline, source: Whose requests.
-        gold, version: The set.
-        window: Over which time.
-        seen: Distinct items that were asked.
-        items: How many there are.
+        pipeline, source: The pipeline and the source of the requests.
+        gold, version: The gold set and its version.
+        window: The window.
+        seen: The number of distinct items that were asked.
+        items: The number of items in the set.
     """
 
     pipeline: str
@@ -36,12 +36,12 @@ class Covered(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """How much of a pipeline's user traffic has a gold item.
+    """How much of a pipeline's user traffic matches a gold item.
 
     Attributes:
-        pipeline: Whose requests.
-        window: Over which time.
-        matched: Audit members that have one.
+        pipeline: The pipeline.
+        window: The window.
+        matched: Audit members that match an item.
         records: All audit members.
     """
 
@@ -52,33 +52,36 @@ class Matched(NamedTuple):
 
 
 def ways(snapshot: Snapshot) -> dict[str, dict[str, int]]:
-    """How the gold items of user traffic were found, over all time, by pipeline; nothing where there is no gold.
+    """How user traffic matched gold items, over all time, by pipeline; nothing where there is no gold set.
 
-    Together they are all audit members of user traffic: those that have no item are `none`. Of the records of one build
-    nobody knows how theirs were found, so nothing is said.
+    The counts of a pipeline add up to all audit members of its user traffic; those without an item are `none`. In
+    records of one build the way of matching is not known, so such a pipeline is left out.
     """
-    found: dict[str, dict[str, int]] = {}
-    for one in matched(snapshot, ALL):
-        told = {way: n for way in WAYS if (n := snapshot.matched.get((one.pipeline, way), 0))}
-        if told or not one.matched:
-            found[one.pipeline] = {**told, UNMATCHED: one.records - one.matched}
-    return found
+    by_pipeline: dict[str, dict[str, int]] = {}
+    for traffic in matched(snapshot, ALL):
+        counts = {way: n for way in WAYS if (n := snapshot.matched.get((traffic.pipeline, way), 0))}
+        if counts or not traffic.matched:
+            by_pipeline[traffic.pipeline] = {**counts, UNMATCHED: traffic.records - traffic.matched}
+    return by_pipeline
 
 
 def matched(snapshot: Snapshot, window: str) -> list[Matched]:
-    """How much of each pipeline's user traffic has a gold item; nothing where there is no gold."""
+    """How much of each pipeline's user traffic matches a gold item; nothing where there is no gold set."""
     if not snapshot.golds:
         return []
-    found: dict[str, int] = {}
-    for series in _golden(snapshot, window):
+    records_by_pipeline: dict[str, int] = {}
+    for series in _gold_series(snapshot, window):
         if series.source == MATCH:
-            found[series.pipeline] = found.get(series.pipeline, 0) + series.records
+            records_by_pipeline[series.pipeline] = records_by_pipeline.get(series.pipeline, 0) + series.records
     traffic = _traffic(snapshot, LIVE, window)
-    return [Matched(one.pipeline, window, found.get(one.pipeline, 0), one.records) for one in traffic]
+    return [
+        Matched(series.pipeline, window, records_by_pipeline.get(series.pipeline, 0), series.records)
+        for series in traffic
+    ]
 
 
 def sentence(ways: dict[str, int]) -> str:
-    """How user traffic was matched, in one line for people.
+    """How user traffic matched gold items, in one line for people.
 
     >>> sentence({"question": 3, "none": 9})
     '3 of 12 audit records of users match a gold item (25.0 %): 3 by question'
@@ -91,21 +94,21 @@ def sentence(ways: dict[str, int]) -> str:
 
 
 def covered(snapshot: Snapshot, window: str) -> list[Covered]:
-    """How much of every gold set in force each source touched."""
+    """How many items of every current gold set each source asked."""
     sizes = {(gold.name, gold.version): gold.items for gold in snapshot.golds}
     return [
-        Covered(one.pipeline, one.source, one.gold, one.gold_version, window, one.traced, sizes[key])
-        for one in _golden(snapshot, window)
-        if (key := (one.gold, one.gold_version)) in sizes
+        Covered(series.pipeline, series.source, series.gold, series.gold_version, window, series.traced, sizes[key])
+        for series in _gold_series(snapshot, window)
+        if (key := (series.gold, series.gold_version)) in sizes
     ]
 
 
 def _traffic(snapshot: Snapshot, source: str, window: str) -> Iterator[SeriesStats]:
-    """The series over all requests of a source."""
-    where = (source, window, "", "")
-    return (one for one in snapshot.series if (one.source, one.window, one.slice, one.gold) == where)
+    """The series of a source without a gold set or a slice."""
+    key = (source, window, "", "")
+    return (series for series in snapshot.series if (series.source, series.window, series.slice, series.gold) == key)
 
 
-def _golden(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
-    """The series over gold sets."""
-    return (one for one in snapshot.series if one.gold and (one.window, one.slice) == (window, ""))
+def _gold_series(snapshot: Snapshot, window: str) -> Iterator[SeriesStats]:
+    """The series over gold sets, slices excluded."""
+    return (series for series in snapshot.series if series.gold and (series.window, series.slice) == (window, ""))

@@ -1,6 +1,6 @@
-"""What a gold number is a number of: this gold set, or questions like these. Two intervals around one value.
+"""The evaluation of gates: a snapshot in, verdicts out. Pure functions, the same for live windows and whole runs.
 
-Judging gates: a snapshot in, verdicts out; pure, and the same for live windows and whole runs.
+A number on a gold set has two intervals, one for each estimand: this gold set, or questions like these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ragmon.stats.strata import Estimate
 
 
 class Bounds(NamedTuple):
-    """A 95 % interval, and how many plain observations it is worth."""
+    """A 95 % interval and its effective sample size."""
 
     lower: float
     upper: float
@@ -29,45 +29,46 @@ class Bounds(NamedTuple):
 def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     """The intervals of a metric over a gold set, by estimand.
 
-    `gold_set` is about these very items: every answer tells something of it. `questions_like_these` is about the
+    `gold_set` is about these very items, and every answer is an observation. `questions_like_these` is about the
     questions the items stand for: the items are the observations, however often each one was asked.
 
     Args:
         series: The metrics over a gold set.
-        metric: Which.
+        metric: The key of the metric.
 
     Returns:
-        Nothing where the metric was not assessed or the series is of no gold set; of metrics whose scores are not kept
-        item by item, the first alone.
+        Nothing where the metric was not assessed or the series has no gold set; only `gold_set` where scores are not
+        kept by item.
     """
     stat = series.metrics.get(metric)
     if not series.gold or stat is None or not stat.n:
         return {}
     plain = stat.estimate
-    found = {GOLD_SET: Bounds(plain.lower, plain.upper, plain.n_eff)}
+    intervals = {GOLD_SET: Bounds(plain.lower, plain.upper, plain.n_eff)}
     if clusters := series.clusters.get(metric):
-        found[QUESTIONS_LIKE_THESE] = Bounds(*stats.clustered(clusters))
-    return found
+        intervals[QUESTIONS_LIKE_THESE] = Bounds(*stats.clustered(clusters))
+    return intervals
 
 
 UNOBSERVED: Final = 0.02
-"""Share of all calls that may lie in strata of which nothing was scored."""
+"""Largest share of all calls that may lie in strata without a scored request."""
 LIKE_PLAIN: Final = 0.9
-"""From this share of its size on, a weighted sample is as good as a plain one, and nothing is said of it."""
+"""Effective size per request from which on the reason does not mention that a sample is weighted."""
 MISSING: Final = 0.02
-"""Share of a gold set that may be missing from a run before nothing can be said about the set."""
+"""Largest share of a gold set that may be missing from a run that is judged on the set."""
 MATURE: Final = 0.80
-"""Share of the labels on a run's answers that must have come before anything is judged by them."""
+"""Share of the expected labels that must have arrived before gates are judged by them."""
 
 
 def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> list[Outcome]:
     """Judge every gate of a policy.
 
     Args:
-        snapshot: What has been counted.
+        snapshot: The counts.
         policy: The gates.
-        whole_run: The snapshot is one whole run over a gold set (CI): every gate is judged on all of it, and a value
-            over the gold set is exact. Where every request belongs to the set, so is that of a metric without gold.
+        whole_run: Whether the snapshot is one whole run over a gold set (CI). Then every gate is judged on the whole
+            run, and a value over the gold set is exact; so is a metric without gold if every request belongs to the
+            set.
 
     Returns:
         One outcome per gate, in the policy's order.
@@ -77,15 +78,15 @@ def evaluate(snapshot: Snapshot, policy: Policy, *, whole_run: bool = False) -> 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a gate is judged on.
+    """The data a gate is judged on.
 
     Attributes:
         gate: The gate.
-        source: Which source it came from, after defaults.
-        series: The series; None where there is none.
-        stat: The gate's metric over the series.
-        estimand: What the number stands for; "" where it is no gold number.
-        weighted: The metric over all calls, where those are known; then it is what is judged.
+        source: The source of the data, after defaults.
+        series: The series; None where there is no data.
+        stat: The gate's metric in the series.
+        estimand: What the number estimates; "" without a gold set.
+        weighted: The estimate over all calls where their number is known; then this is judged.
     """
 
     gate: Gate
@@ -97,12 +98,12 @@ class Evidence:
 
     @property
     def value(self) -> float | None:
-        """The value that is judged."""
+        """The value to judge."""
         return self.stat.value if self.weighted is None else self.weighted.value
 
     @property
     def n(self) -> int:
-        """Requests in the denominator that were scored."""
+        """Scored requests in the denominator."""
         return self.stat.n if self.weighted is None else self.weighted.n
 
     def outcome(
@@ -145,9 +146,9 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     value = evidence.value
     if evidence.series is None or value is None:
         return without_data(evidence)
-    here = snapshot.maturity.get(evidence.series.pipeline, 1.0)
-    if evidence.source == constants.LABEL and here < MATURE:
-        reason = f"{here:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
+    maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
+    if evidence.source == constants.LABEL and maturity < MATURE:
+        reason = f"{maturity:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
@@ -155,21 +156,23 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
         return _judge_exact(evidence, evidence.series, value, snapshot)
     if evidence.estimand == constants.QUESTIONS_LIKE_THESE:
         return _judge_clustered(evidence, evidence.series)
-    found = evidence.weighted or evidence.stat.estimate
-    if found.unobserved > UNOBSERVED:
-        reason = f"nothing of stratum {' and '.join(found.missing)} was scored, {found.unobserved:.0%} of the calls"
-        return evidence.outcome("insufficient", reason, interval=(found.lower, found.upper), n_eff=found.n_eff)
-    return _judge_interval(evidence, value, (found.lower, found.upper), found.n_eff)
+    estimate = evidence.weighted or evidence.stat.estimate
+    if estimate.unobserved > UNOBSERVED:
+        reason = (
+            f"nothing of stratum {' and '.join(estimate.missing)} was scored, {estimate.unobserved:.0%} of the calls"
+        )
+        return evidence.outcome("insufficient", reason, interval=(estimate.lower, estimate.upper), n_eff=estimate.n_eff)
+    return _judge_interval(evidence, value, (estimate.lower, estimate.upper), estimate.n_eff)
 
 
 def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: bool) -> Evidence:
-    """What a gate is judged on. A gate that names no source takes the first that has data, in a fixed order.
+    """The data to judge a gate on. A gate without a source takes the first source with data, in a fixed order.
 
     Args:
         gate: The gate.
-        snapshot: What has been counted.
-        window: Over which window.
-        whole_run: Prefer a gold set to all requests, where all belong to it.
+        snapshot: The counts.
+        window: The window.
+        whole_run: Prefer a gold set to all requests if all requests belong to it.
     """
     sources = sources_of(gate, snapshot)
     for source in sources:
@@ -177,8 +180,8 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
             series = snapshot.find(gate.pipeline, source, window=window, gold=gold, where=gate.where)
             stat = series.metrics.get(gate.metric) if series is not None else None
             weighted = series.estimates.get(gate.metric) if series is not None else None
-            known = stat is not None and (stat.n or stat.unassessed or (weighted is not None and weighted.n))
-            if series is not None and stat is not None and known:
+            has_data = stat is not None and (stat.n or stat.unassessed or (weighted is not None and weighted.n))
+            if series is not None and stat is not None and has_data:
                 if whole_run and not series.gold:
                     series = _gold_run(series, snapshot, gate.where)
                 return Evidence(gate, source, series, stat, _estimand(gate, series, source), weighted)
@@ -187,14 +190,14 @@ def find_evidence(gate: Gate, snapshot: Snapshot, window: str, *, whole_run: boo
 
 
 def sources_of(gate: Gate, snapshot: Snapshot) -> tuple[str, ...]:
-    """The sources a gate may be judged on, in the order in which they are looked at."""
+    """The sources a gate may be judged on, in order of preference."""
     if gate.source:
         return (gate.source,)
     return GOLD_SOURCES if gate.metric in snapshot.gold_metrics else FREE_SOURCES
 
 
 def _gold_run(series: SeriesStats, snapshot: Snapshot, where: str) -> SeriesStats:
-    """The series over a gold set where it holds the same requests as the one over all, else that one."""
+    """The gold set's series if it has the same requests as the series over all requests, else the latter."""
     gold = snapshot.find(series.pipeline, series.source, window=series.window, gold=None, where=where)
     return gold if gold is not None and gold.records == series.records else series
 
@@ -208,7 +211,7 @@ def _estimand(gate: Gate, series: SeriesStats, source: str) -> str:
 
 
 def without_data(evidence: Evidence) -> Outcome:
-    """The outcome where the denominator is empty, and why it is."""
+    """The outcome for an empty denominator, with the reason."""
     if evidence.stat.unassessed:
         reason = f"no request could be assessed: {_unassessed(evidence.stat)}"
     else:
@@ -221,22 +224,22 @@ def _unassessed(stat: Stat) -> str:
 
 
 def _needed_to_pass(gate: Gate) -> int:
-    """The fewest observations that could pass the gate."""
+    """The smallest number of observations that can pass the gate."""
     return max(gate.min_samples, stats.needed_for_pass(gate.threshold, at_least=gate.at_least) or 0)
 
 
 def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot: Snapshot) -> Outcome:
-    """A run of a whole gold set: the value is the value, unless too much of the set is missing.
+    """Judge a run of a whole gold set: the value is exact, unless too many items are missing.
 
-    What the set says about other questions stands beside it as an interval.
+    The interval beside it is for questions like these.
     """
     gate = evidence.gate
     clusters = series.clusters.get(gate.metric, ())
     interval = stats.clustered(clusters)[:2] if clusters else None
     size = next((g.items for g in snapshot.golds if (g.name, g.version) == (series.gold, series.gold_version)), 0)
-    # How many items a slice has is not known here: the run holds the slice if it holds the set.
-    whole = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
-    missing = size - whole.traced
+    # The number of items in a slice is not known here, so the check is that the run covers the set.
+    all_requests = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
+    missing = size - all_requests.traced
     if size and missing > MISSING * size:
         reason = f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MISSING:.0%} may miss)"
         return evidence.outcome("insufficient", reason, interval=interval)
@@ -249,18 +252,18 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot
 
 
 def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
-    """Asking one item a hundred times says little about other questions: items are the observations.
+    """Judge with gold items as observations: a hundred answers to one item say little about other questions.
 
-    Value and interval both come from the items, whose tables are by the hour beyond the last hour.
+    Value and interval both come from the items, whose tables have a resolution of an hour beyond the last hour.
     """
     metric, stat = evidence.gate.metric, evidence.stat
     if metric not in series.clusters:
         return evidence.outcome("insufficient", "its scores are not kept item by item")
     clusters = series.clusters[metric]
     total = round(sum(y for _, y in clusters) * stats.MICRO)
-    seen = Stat(sum(n for n, _ in clusters), total, 0, stat.unassessed)
-    by_item = Evidence(evidence.gate, evidence.source, series, seen, evidence.estimand)
-    value = seen.value
+    item_stat = Stat(sum(n for n, _ in clusters), total, 0, stat.unassessed)
+    by_item = Evidence(evidence.gate, evidence.source, series, item_stat, evidence.estimand)
+    value = item_stat.value
     if value is None:
         return without_data(by_item)
     lower, upper, n_eff = stats.clustered(clusters)
@@ -268,7 +271,7 @@ def _judge_clustered(evidence: Evidence, series: SeriesStats) -> Outcome:
 
 
 def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, float], n_eff: float) -> Outcome:
-    """Proven on the good side passes, proven on the bad side fails, anything else is insufficient."""
+    """Pass if the whole interval is on the good side, fail if it is on the bad side, else insufficient."""
     gate, (lower, upper) = evidence.gate, interval
 
     def outcome(verdict: Verdict, reason: str, needed: int | None = None) -> Outcome:
@@ -284,8 +287,8 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if not (gate.holds(lower) or gate.holds(upper)):
         return outcome("fail", f"the whole interval breaks the gate{worth}")
     side = "keeps" if gate.holds(value) else "breaks"
-    by = 100 * abs(value - gate.threshold)
-    reason = f"the interval straddles the gate; the value {side} it by {by:.1f} points"
+    points = 100 * abs(value - gate.threshold)
+    reason = f"the interval straddles the gate; the value {side} it by {points:.1f} points"
     if n_eff < _needed_to_pass(gate):
         reason += f"; no pass is possible with less than {_needed_to_pass(gate)} {_observations(evidence)}"
     needed = stats.needed_to_decide(value, gate.threshold)
@@ -293,7 +296,7 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
 
 
 def _in_samples(plain: int, evidence: Evidence, n_eff: float) -> int:
-    """How many samples of this kind tell as much as so many plain ones."""
+    """The number of weighted samples that carry as much information as `plain` unweighted ones."""
     return plain if evidence.weighted is None or not n_eff else math.ceil(plain * evidence.n / n_eff)
 
 
@@ -302,7 +305,7 @@ def _observations(evidence: Evidence) -> str:
 
 
 def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float | None) -> Outcome:
-    """The p95 of the total latency as a multiple of the baseline's."""
+    """Judge the p95 of the total latency as a multiple of the baseline's p95."""
     histogram: dict[int, int] = {}
     sources = (gate.source,) if gate.source else FREE_SOURCES
     source = sources[0]
@@ -323,7 +326,7 @@ def _judge_latency(gate: Gate, snapshot: Snapshot, window: str, baseline: float 
 
 
 def _judge_distinct(gate: Gate, snapshot: Snapshot) -> Outcome:
-    """At most so many index hashes under one build; the build with the most is judged."""
+    """Judge the number of index hashes under one build, taking the build with the most."""
     by_build: dict[str, set[str]] = {}
     for pipeline, build, index_hash in snapshot.builds:
         if pipeline == gate.pipeline and index_hash:

@@ -1,6 +1,6 @@
 """Grafana dashboards of a configuration: its gates, its metrics, its judges.
 
-They need `ragmon[dashboard]`; series are called as `ragmon.core.series_names` says, and everything shown is a series.
+They need `ragmon[dashboard]`. Series have the names of `ragmon.core.series_names`, and every panel shows series only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DASHBOARDS: Final[Mapping[str, Callable[[Settings], DashboardBuilder]]] = {
     "traffic": traffic,
     "health": health,
 }
-"""What makes each, by the end of its uid."""
+"""The function that builds each dashboard, by the end of its uid."""
 
 
 def generate(settings: Settings) -> dict[str, str]:

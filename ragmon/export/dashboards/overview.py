@@ -1,7 +1,4 @@
-"""How the monitor itself fares: is every record accounted for, and can its numbers be trusted?
-
-What somebody needs to know at three in the morning: which gates hold, what fires, what answers.
-"""
+"""The overview dashboard (gates, alarms, builds in use) and the health dashboard of the monitor itself."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ _BYTES = "bytes"
 
 
 def health(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The dashboard on the health of the monitor."""
     frame = DashboardBuilder(
         "health",
         "ragmon: health",
@@ -60,22 +57,24 @@ def health(settings: Settings) -> DashboardBuilder:
     frame.row("Now", [*_health_numbers()])
     frame.row("Accounting", [*_accounting()])
     frame.row("What could not be judged", [*_losses()])
-    frame.row("Probes, judges, labels", [*_asked()])
+    frame.row("Probes, judges, labels", [*_probes_judges_labels()])
     frame.row("The server", [*_server()])
     return frame
 
 
 def _health_numbers() -> Iterator[Any]:
     residual = f"sum(abs({at(series_names.RESIDUAL)}))"
-    says = "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
-    yield number("Unaccounted records", says, PanelQuery(residual, ""), NUMBER, limit=1)
+    description = (
+        "Records nobody can account for: received less scored, ignored, dropped, duplicate and pending. 0, or a bug."
+    )
+    yield number("Unaccounted records", description, PanelQuery(residual, ""), NUMBER, limit=1)
     age = f"time() - min by (instance) ({at(series_names.LAST_SCORED)})"
     yield number(
         "Last scored", "How long ago a record was scored last.", PanelQuery(age, "{{instance}}"), SECONDS, limit=STALE
     )
     reloaded = PanelQuery(f"min({at(series_names.RELOADED)})", "")
-    says = "Whether the configuration in force is the one on disk, everywhere."
-    yield number("Configuration loaded", says, reloaded, NUMBER, look=_YES)
+    description = "Whether the configuration in force is the one on disk, everywhere."
+    yield number("Configuration loaded", description, reloaded, NUMBER, look=_YES)
     writable = PanelQuery(f"min({at(series_names.JOURNAL_WRITABLE)})", "")
     yield number("Journal writable", "Records are refused where it is not.", writable, NUMBER, look=_YES)
     series = PanelQuery(f"sum({at(series_names.SERIES)})", "")
@@ -89,12 +88,12 @@ def _accounting() -> Iterator[Any]:
         (series_names.RECORDS_SCORED, "scored"),
         (series_names.DUPLICATE, "duplicate"),
     )
-    queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {told}") for name, told in flows]
-    says = "Records that came in, were counted, or were there already, a second, by stage."
-    yield lines("Records", says, queries, PER_SECOND, many=True)
+    queries = [PanelQuery(rate(name, "stage"), f"{{{{stage}}}} {outcome}") for name, outcome in flows]
+    description = "Records that came in, were counted, or were there already, a second, by stage."
+    yield lines("Records", description, queries, PER_SECOND, many=True)
     queries = [
-        PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {told}: {{{{reason}}}}")
-        for name, told in ((series_names.IGNORED, "ignored"), (series_names.DROPPED, "dropped"))
+        PanelQuery(rate(name, "stage, reason"), f"{{{{stage}}}} {outcome}: {{{{reason}}}}")
+        for name, outcome in ((series_names.IGNORED, "ignored"), (series_names.DROPPED, "dropped"))
     ]
     yield lines(
         "Ignored and dropped", "Records that are not RAG, and that were lost.", queries, PER_SECOND, stacked=True
@@ -109,11 +108,11 @@ def _losses() -> Iterator[Any]:
     query = PanelQuery(
         per_minute(series_names.UNASSESSED, "metric, reason", 'metric!~".+@.+"'), "{{metric}}: {{reason}}"
     )
-    says = (
+    description = (
         "Requests a metric is about that lack something it needs, by the reason, a minute. They are in no number. "
         "Metrics with a cut lack what they lack without it."
     )
-    yield lines("Unassessed", says, [query], PER_MINUTE, width=24, many=True)
+    yield lines("Unassessed", description, [query], PER_MINUTE, width=24, many=True)
     queries = [
         PanelQuery(per_minute(series_names.PRODUCER_DROPPED, "reason"), "lost by producers: {{reason}}"),
         PanelQuery(per_minute(series_names.REFUSED, "reason"), "refused: {{reason}}"),
@@ -121,14 +120,14 @@ def _losses() -> Iterator[Any]:
         PanelQuery(per_minute(series_names.ORPHANS, ""), "said outside of a call"),
         PanelQuery(per_minute(series_names.REDACTION_FAILURES, ""), "text withheld: a redactor failed"),
     ]
-    says = "What never became a record, or came without its text, a minute."
-    yield lines("Lost on the way", says, queries, PER_MINUTE)
+    description = "What never became a record, or came without its text, a minute."
+    yield lines("Lost on the way", description, queries, PER_MINUTE)
     fields = PanelQuery(per_minute(series_names.FIELDS_UNKNOWN, "field, reason"), "{{field}}: {{reason}}")
-    says = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
-    yield lines("Fields unknown", says, [fields], PER_MINUTE)
+    description = "Fields that spans of other instrumentations do not tell; `ragmon doctor` names the switch. A minute."
+    yield lines("Fields unknown", description, [fields], PER_MINUTE)
 
 
-def _asked() -> Iterator[Any]:
+def _probes_judges_labels() -> Iterator[Any]:
     probes = PanelQuery(per_minute(series_names.PROBES, "probe, result"), "{{probe}}: {{result}}")
     yield lines(
         "Probes", "Gold questions that were due, by what became of them, a minute.", [probes], PER_MINUTE, stacked=True
@@ -168,7 +167,7 @@ _BY = "pipeline, gate"
 
 
 def overview(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The overview dashboard."""
     frame = DashboardBuilder(
         "overview",
         "ragmon: overview",
@@ -179,54 +178,56 @@ def overview(settings: Settings) -> DashboardBuilder:
     frame.row("Now", [*_overview_numbers(), *_gates(settings)])
     frame.row("Alarms", [*_alarms(), *_seen()])
     for severity, title in ((constants.PAGE, "Gates worth a page"), (constants.TICKET, "Gates worth a ticket")):
-        found = [(name, some) for name, some in gates(settings).items() if some[0].severity == severity]
-        frame.row(title, [gate_panel(name, some, settings) for name, some in found])
+        by_name = [
+            (name, same_name) for name, same_name in gates(settings).items() if same_name[0].severity == severity
+        ]
+        frame.row(title, [gate_panel(name, same_name, settings) for name, same_name in by_name])
     return frame
 
 
 def _overview_numbers() -> Iterator[Any]:
-    """How many gates fail, how many alarms fire, how fresh it all is."""
-    of = {
+    """How many gates fail, how many alarms fire, and when a record was scored last."""
+    panels = {
         "fail": ("Gates that fail", f"sum({worst(series_names.GATE_STATUS, _BY, PIPELINE, equals('status', 'fail'))})"),
         "insufficient": (
             "Gates undecided",
             f"sum(min by ({_BY}) ({at(series_names.GATE_STATUS, PIPELINE, equals('status', 'insufficient'))}))",
         ),
     }
-    title, expr = of["fail"]
+    title, expr = panels["fail"]
     yield number(
         title, "A gate fails where a replica proves that it does not hold.", PanelQuery(expr, ""), NUMBER, limit=1
     )
-    title, expr = of["insufficient"]
+    title, expr = panels["insufficient"]
     yield number(title, "Gates for whose verdict no replica has enough data.", PanelQuery(expr, ""), NUMBER)
     for severity, name in ((constants.PAGE, "Pages"), (constants.TICKET, "Tickets"), (constants.LOOK, "Looks")):
         alarm = worst(series_names.GATE_ALARM, _BY, PIPELINE, equals("severity", severity))
-        says = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
-        yield number(f"{name} firing", says, PanelQuery(f"sum({alarm})", ""), NUMBER, limit=1)
+        description = f"Alarms of severity {severity} that fire; each keeps the false-alarm budget of `[alarms]`."
+        yield number(f"{name} firing", description, PanelQuery(f"sum({alarm})", ""), NUMBER, limit=1)
     age = f"time() - max({at(series_names.LAST_SCORED)})"
-    says = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
-    yield number("Last scored", says, PanelQuery(age, ""), SECONDS, limit=STALE)
+    description = "How long ago a record was scored last. Quiet is no data: gates keep what they know of their window."
+    yield number("Last scored", description, PanelQuery(age, ""), SECONDS, limit=STALE)
 
 
 def _gates(settings: Settings) -> Iterator[Any]:
-    """Every gate with all that its verdict rests on."""
-    others = [name for name, found in gates(settings).items() if not plain(found)]
+    """Every gate with the numbers its verdict rests on."""
+    others = [name for name, same_name in gates(settings).items() if not plain(same_name)]
     matchers = (PIPELINE, among("gate", others, others=True)) if others else (PIPELINE,)
-    told = pooled(GATE, _BY, *matchers)
-    says = (
+    estimate = pooled(GATE, _BY, *matchers)
+    description = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
         "all replicas, the threshold, requests behind it, and how far the gate's alarms are on their way to firing."
     )
     figures = (
-        ValueColumn(told.value, "value", SHARE, 1, width=85),
-        ValueColumn(told.lower, "lower", SHARE, 1, width=85),
-        ValueColumn(told.upper, "upper", SHARE, 1, width=85),
+        ValueColumn(estimate.value, "value", SHARE, 1, width=85),
+        ValueColumn(estimate.lower, "lower", SHARE, 1, width=85),
+        ValueColumn(estimate.upper, "upper", SHARE, 1, width=85),
     )
-    height = 2 + sum(plain(found) for found in gates(settings).values())
+    height = 2 + sum(plain(same_name) for same_name in gates(settings).values())
     yield table(
         "Gates",
-        says,
-        _columns(figures, told.samples, SHARE, matchers),
+        description,
+        _columns(figures, estimate.samples, SHARE, matchers),
         height=height,
         empty="no gates yet",
         first="verdict",
@@ -235,9 +236,9 @@ def _gates(settings: Settings) -> Iterator[Any]:
         matchers = (PIPELINE, among("gate", others))
         value = (ValueColumn(worst(series_names.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
         samples = worst(series_names.GATE_SAMPLES, _BY, *matchers)
-        says = "Counts and ratios of times do not add up: of several replicas the largest is shown."
+        description = "Counts and ratios of times do not add up: of several replicas the largest is shown."
         columns = _columns(value, samples, NUMBER, matchers)
-        yield table("Gates on counts and times", says, columns, height=3 + len(others), empty="no gates yet")
+        yield table("Gates on counts and times", description, columns, height=3 + len(others), empty="no gates yet")
 
 
 def _columns(
@@ -270,19 +271,19 @@ def _columns(
 
 
 def _only(matchers: tuple[str, ...]) -> str:
-    """Alarms are called after gates, and after metrics without one: those alone that are in this table."""
+    """A condition that keeps only alarms of gates in this table; other alarms are named after metrics."""
     return f" and on ({_BY}) {at(series_names.GATE_THRESHOLD, *matchers)}"
 
 
 def _alarms() -> Iterator[Any]:
-    """What fires, since when, and what is on its way."""
+    """Which alarms fire, since when, and which are close to firing."""
     firing = f"max by (pipeline, gate, severity) ({at(series_names.GATE_ALARM, PIPELINE)} == 1)"
-    says = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
+    description = "When which alarm fired: gates by their name, a metric against its own past as `metric:what`."
     legend = "{{pipeline}} {{gate}} ({{severity}})"
-    yield timeline("Alarms that fired", says, PanelQuery(firing, legend), {"1": ("firing", "red")})
+    yield timeline("Alarms that fired", description, PanelQuery(firing, legend), {"1": ("firing", "red")})
     near = f"{worst(series_names.GATE_EVIDENCE, _BY, PIPELINE)} > 0.2"
-    says = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
-    yield lines("Evidence", says, [PanelQuery(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
+    description = "How far alarms are on their way to firing, 0 to 1, logarithmic; those above 0.2."
+    yield lines("Evidence", description, [PanelQuery(near, "{{pipeline}} {{gate}}")], SHARE, ceiling=1, many=True)
     columns: list[LabelColumn | ValueColumn] = [
         ValueColumn(f"max by (alertname, severity, pipeline, gate, alarm) ({FIRES})", ""),
         *(LabelColumn(name, name) for name in ("alertname", "severity", "pipeline", "gate", "alarm")),
@@ -291,7 +292,7 @@ def _alarms() -> Iterator[Any]:
 
 
 def _seen() -> Iterator[Any]:
-    """Which builds, indexes and gold sets are in use."""
+    """The builds, indexes and gold sets in use."""
     columns: list[LabelColumn | ValueColumn] = [
         ValueColumn(worst(series_names.BUILD_SEEN, "pipeline, build, index_hash", PIPELINE), ""),
         *(LabelColumn(name, name) for name in ("pipeline", "build", "index_hash")),

@@ -1,9 +1,4 @@
-"""The kinds of panels every dashboard is made of.
-
-What every dashboard has around its panels: variables, annotations, links, time.
-
-Tables of panels: queries side by side, one row for each combination of their labels.
-"""
+"""Panels, tables, and the frame of every dashboard: variables, annotations, links and time range."""
 
 from __future__ import annotations
 
@@ -52,11 +47,11 @@ PER_MINUTE: Final = "cpm"
 SECONDS: Final = "s"
 GREY: Final = "rgba(120, 120, 120, 0.8)"
 STALE: Final = 900
-"""Seconds without a scored record that are worth a look, as in the alert on it."""
+"""Seconds without a scored record after which the panel turns red, as in the alert on it."""
 NEVER: Final = "nothing here in this time"
-"""What a panel says that has no data."""
+"""The text of a panel without data."""
 Look = Mapping[str, tuple[str, str]]
-"""A text and a colour for a number."""
+"""The text and the colour of each number."""
 VERDICTS: Final[Look] = {"0": ("pass", "green"), "1": ("insufficient", "#8e8e8e"), "2": ("fail", "red")}
 FIRING: Final[Look] = {"0": ("no", "transparent"), "1": ("firing", "red")}
 
@@ -66,8 +61,8 @@ class PanelQuery(NamedTuple):
 
     Attributes:
         expr: PromQL.
-        legend: What its series are called.
-        exemplar: Ask for exemplars as well.
+        legend: The legend of its series.
+        exemplar: Whether to query exemplars as well.
     """
 
     expr: str
@@ -76,14 +71,16 @@ class PanelQuery(NamedTuple):
 
 
 def targets(queries: Sequence[PanelQuery], *, instant: bool = False, table: bool = False) -> list[Builder[Dataquery]]:
-    """The queries as Grafana sends them."""
-    found: list[Builder[Dataquery]] = []
+    """The queries in Grafana's form."""
+    builders: list[Builder[Dataquery]] = []
     for letter, query in zip(ascii_uppercase, queries, strict=False):
-        one = prometheus.Dataquery().datasource(DATASOURCE).ref_id(letter).expr(query.expr).legend_format(query.legend)
-        one = one.instant() if instant or table else one.range()
-        one = one.exemplar(True) if query.exemplar else one
-        found.append(one.format(PromQueryFormat.TABLE if table else PromQueryFormat.TIME_SERIES))
-    return found
+        target = (
+            prometheus.Dataquery().datasource(DATASOURCE).ref_id(letter).expr(query.expr).legend_format(query.legend)
+        )
+        target = target.instant() if instant or table else target.range()
+        target = target.exemplar(True) if query.exemplar else target
+        builders.append(target.format(PromQueryFormat.TABLE if table else PromQueryFormat.TIME_SERIES))
+    return builders
 
 
 def lines(
@@ -99,20 +96,20 @@ def lines(
     many: bool = False,
     bands: Iterable[tuple[str, str]] = (),
 ) -> timeseries.Panel:
-    """Lines over time.
+    """A time series panel.
 
     Args:
-        title: Of the panel.
-        says: What it shows.
-        queries: Names that end in `lower`, `upper` are drawn as faint dots, those that begin with `threshold` as
+        title: The panel's title.
+        says: The panel's description.
+        queries: Series named `... lower` and `... upper` are drawn as faint dots, those named `threshold ...` as
             dashes.
-        unit: Grafana's id of it.
-        stacked: On top of one another.
-        floor: Where the axis begins, as long as nothing lies below.
-        ceiling: Where it ends.
-        width: Of 24.
-        many: There may be more lines than fit below: their names stand on the right, where they can be scrolled.
-        bands: Names of series between which is shaded: the upper, the lower.
+        unit: Grafana's id of the unit.
+        stacked: Whether the series are stacked.
+        floor: The start of the axis, unless a value lies below.
+        ceiling: The end of the axis, unless a value lies above.
+        width: The width, of 24 columns.
+        many: Whether there may be more series than fit into a legend below; then it is on the right and scrolls.
+        bands: Names of series between which the panel is shaded: the upper, the lower.
     """
     panel = timeseries.Panel().title(title).description(says).datasource(DATASOURCE).unit(unit).span(width).height(8)
     panel = panel.targets(targets(queries)).no_value(NEVER).line_width(1.5).fill_opacity(25 if stacked else 0)
@@ -124,11 +121,11 @@ def lines(
         panel = panel.axis_soft_min(floor)
     if ceiling is not None:
         panel = panel.axis_soft_max(ceiling)
-    return _thresholds(_bounds(_names(panel, many=many), bands))
+    return _with_thresholds(_with_bounds(_with_legend(panel, many=many), bands))
 
 
-def _names(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
-    """Where the names of the lines stand: in a legend, and at the cursor."""
+def _with_legend(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
+    """The panel with its legend and tooltip."""
     panel = panel.tooltip(
         common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING)
     )
@@ -136,8 +133,8 @@ def _names(panel: timeseries.Panel, *, many: bool) -> timeseries.Panel:
     return panel.legend(legend.placement(kinds.LegendPlacement.RIGHT if many else kinds.LegendPlacement.BOTTOM))
 
 
-def _bounds(panel: timeseries.Panel, bands: Iterable[tuple[str, str]]) -> timeseries.Panel:
-    """Bounds are seen where they are looked for, and do not fill the legend."""
+def _with_bounds(panel: timeseries.Panel, bands: Iterable[tuple[str, str]]) -> timeseries.Panel:
+    """The panel with faint bounds that are not in the legend, and with shaded bands."""
     faint = [
         DynamicConfigValue("color", {"mode": "fixed", "fixedColor": GREY}),
         DynamicConfigValue("custom.lineWidth", 1),
@@ -151,7 +148,7 @@ def _bounds(panel: timeseries.Panel, bands: Iterable[tuple[str, str]]) -> timese
     return panel
 
 
-def _thresholds(panel: timeseries.Panel) -> timeseries.Panel:
+def _with_thresholds(panel: timeseries.Panel) -> timeseries.Panel:
     dashed = [
         DynamicConfigValue("color", {"mode": "fixed", "fixedColor": "red"}),
         DynamicConfigValue("custom.lineWidth", 1),
@@ -171,16 +168,16 @@ def number(
     look: Look | None = None,
     width: int = 4,
 ) -> stat.Panel:
-    """One number for each series.
+    """A panel with one number for each series.
 
     Args:
-        title: Of the panel.
-        says: What it shows.
-        query: What is asked, as of now.
-        unit: Grafana's id of it.
-        limit: From here on it is red; None: it has no colour.
+        title: The panel's title.
+        says: The panel's description.
+        query: The query, evaluated at the end of the time range.
+        unit: Grafana's id of the unit.
+        limit: The number from which on it is red; None for no colour.
         look: Texts and colours of numbers.
-        width: Of 24.
+        width: The width, of 24 columns.
     """
     steps = [Threshold(None, "text" if limit is None else "green")]
     steps += [] if limit is None else [Threshold(limit, "red")]
@@ -192,7 +189,7 @@ def number(
 
 
 def timeline(title: str, says: str, query: PanelQuery, look: Look, *, width: int = 12) -> statetimeline.Panel:
-    """States over time, one line for each series."""
+    """A panel of states over time, one line for each series."""
     panel = statetimeline.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
     panel = panel.targets(targets([query])).no_value(NEVER).unit(NUMBER).mappings([mapping(look)])
     panel = panel.show_value(kinds.VisibilityMode.NEVER).row_height(0.8).fill_opacity(80).line_width(0)
@@ -201,24 +198,24 @@ def timeline(title: str, says: str, query: PanelQuery, look: Look, *, width: int
 
 
 def bars(title: str, says: str, query: PanelQuery, unit: str, *, width: int = 12) -> bargauge.Panel:
-    """One bar for each bucket of a histogram, over the time that is shown."""
-    asked = prometheus.Dataquery().datasource(DATASOURCE).ref_id("A").expr(query.expr).legend_format(query.legend)
+    """A panel with one bar for each bucket of a histogram, over the dashboard's time range."""
+    target = prometheus.Dataquery().datasource(DATASOURCE).ref_id("A").expr(query.expr).legend_format(query.legend)
     panel = bargauge.Panel().title(title).description(says).datasource(DATASOURCE).span(width).height(8)
-    panel = panel.targets([asked.instant().format(PromQueryFormat.HEATMAP)]).no_value(NEVER).unit(unit)
+    panel = panel.targets([target.instant().format(PromQueryFormat.HEATMAP)]).no_value(NEVER).unit(unit)
     panel = panel.orientation(kinds.VizOrientation.HORIZONTAL).display_mode(kinds.BarGaugeDisplayMode.BASIC).min(0)
     panel = panel.color_scheme(dashboard_builder.FieldColor().mode(FieldColorModeId.FIXED).fixed_color("blue"))
     return panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"])).decimals(0)
 
 
 def mapping(look: Look) -> ValueMap:
-    """Texts and colours in place of numbers."""
+    """Grafana's mapping from numbers to texts and colours."""
     return ValueMap(
         {key: ValueMappingResult(text, colour, index=n) for n, (key, (text, colour)) in enumerate(look.items())}
     )
 
 
 def named(title: str) -> MatcherConfig:
-    """The field of this name."""
+    """A matcher for the field of this name."""
     return MatcherConfig("byName", title)
 
 
@@ -234,11 +231,11 @@ _OPTIONS: Final = {
     "window": f'label_values({{__name__=~"{_SAMPLES}",job=~"$job",instance=~"$instance"}}, window)',
 }
 _BEFORE: Final = "1h"
-"""What was not seen for so long is new."""
+"""A series that was absent for this long is new."""
 
 
 def _new(name: str, by: str, *matchers: str) -> str:
-    """Series that nobody saw in the time before."""
+    """A query for series that were absent during the last hour."""
     series = at(name, *matchers)
     return f"max by ({by}) ({series}) unless max by ({by}) (max_over_time({series}[{_BEFORE}] offset 1m))"
 
@@ -260,44 +257,46 @@ _ANNOTATIONS: Final = {
         {"titleFormat": "gold set {{gold}}", "textFormat": "version {{version}}", "tagKeys": ""},
     ),
 }
-"""Query, colour, and what Grafana's Prometheus shows of it: keys the SDK does not know."""
+"""Query, colour, and further keys of Grafana's Prometheus annotations that the SDK does not know."""
 
 
 class DashboardBuilder:
     """A dashboard under construction.
 
     Args:
-        name: What its uid ends with.
-        title: Of the dashboard.
-        says: What it answers.
+        name: The end of the dashboard's uid.
+        title: The dashboard's title.
+        says: The dashboard's description.
         settings: The configuration.
-        variables: What can be chosen, beside the data source, the job and the instance.
+        variables: Its variables, besides data source, job and instance.
     """
 
     def __init__(self, name: str, title: str, says: str, settings: Settings, variables: Sequence[str]) -> None:
-        found = dashboard_builder.Dashboard(title).uid(f"{TAG}-{name}").description(says).tags([TAG]).readonly()
-        found = found.tooltip(DashboardCursorSync.CROSSHAIR).time("now-6h", "now").refresh("1m").timezone("browser")
-        found = found.with_variable(_datasource())
+        dashboard = dashboard_builder.Dashboard(title).uid(f"{TAG}-{name}").description(says).tags([TAG]).readonly()
+        dashboard = (
+            dashboard.tooltip(DashboardCursorSync.CROSSHAIR).time("now-6h", "now").refresh("1m").timezone("browser")
+        )
+        dashboard = dashboard.with_variable(_datasource())
         for variable in ("job", "instance", *variables):
-            found = found.with_variable(_window(settings) if variable == "window" else _several(variable))
+            dashboard = dashboard.with_variable(_window(settings) if variable == "window" else _several(variable))
         for title_, (expr, colour, _) in _ANNOTATIONS.items():
-            asked = dashboard_builder.AnnotationQuery().name(title_).datasource(DATASOURCE).enable(True).hide(False)
-            found = found.annotation(asked.icon_color(colour).expr(expr))
+            query = dashboard_builder.AnnotationQuery().name(title_).datasource(DATASOURCE).enable(True).hide(False)
+            dashboard = dashboard.annotation(query.icon_color(colour).expr(expr))
         link = (
             dashboard_builder.DashboardLink("ragmon").type(DashboardLinkType.DASHBOARDS).tags([TAG]).as_dropdown(False)
         )
-        self._built = found.link(link.include_vars(True).keep_time(True))
+        self._dashboard = dashboard.link(link.include_vars(True).keep_time(True))
 
     def row(self, title: str, panels: Sequence[Any]) -> None:
-        """A heading, and its panels from left to right; nothing where there are none."""
+        """Add a heading and its panels from left to right; nothing without panels."""
         if panels:
-            self._built = self._built.with_row(dashboard_builder.Row(title))
+            self._dashboard = self._dashboard.with_row(dashboard_builder.Row(title))
             for panel in panels:
-                self._built = self._built.with_panel(panel)
+                self._dashboard = self._dashboard.with_panel(panel)
 
     def json(self) -> str:
-        """The dashboard as Grafana provisions it; panels are numbered in their order."""
-        document = json.loads(json.dumps(self._built.build(), cls=JSONEncoder))
+        """The dashboard as JSON for Grafana's provisioning; panels are numbered in their order."""
+        document = json.loads(json.dumps(self._dashboard.build(), cls=JSONEncoder))
         for place, panel in enumerate(document["panels"], start=1):
             panel["id"] = place
         for annotation in document["annotations"]["list"]:
@@ -309,21 +308,23 @@ def _datasource() -> dashboard_builder.DatasourceVariable:
     return dashboard_builder.DatasourceVariable("datasource").label("Data source").type("prometheus")
 
 
-def _asked(name: str) -> dashboard_builder.QueryVariable:
-    found = dashboard_builder.QueryVariable(name).label(name.capitalize()).datasource(DATASOURCE).query(_OPTIONS[name])
-    return found.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
+def _query_variable(name: str) -> dashboard_builder.QueryVariable:
+    variable = (
+        dashboard_builder.QueryVariable(name).label(name.capitalize()).datasource(DATASOURCE).query(_OPTIONS[name])
+    )
+    return variable.refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
 
 
 def _several(name: str) -> dashboard_builder.QueryVariable:
-    """A variable of which several values may be chosen; all at first."""
-    every = VariableOption(selected=True, text=["All"], value=["$__all"])
-    return _asked(name).multi(True).include_all(True).all_value(_EVERYTHING).current(every)
+    """A variable with multiple choice; all values at first."""
+    all_values = VariableOption(selected=True, text=["All"], value=["$__all"])
+    return _query_variable(name).multi(True).include_all(True).all_value(_EVERYTHING).current(all_values)
 
 
 def _window(settings: Settings) -> dashboard_builder.QueryVariable:
-    """One window: numbers of several would be told as one."""
+    """The variable of the window, with a single choice: values of several windows must not be mixed."""
     first = USUAL_WINDOW if USUAL_WINDOW in settings.windows else next(iter(settings.windows))
-    return _asked("window").multi(False).include_all(False).current(VariableOption(True, first, first))
+    return _query_variable("window").multi(False).include_all(False).current(VariableOption(True, first, first))
 
 
 _TIME: Final = "Time"
@@ -331,12 +332,12 @@ _TIME: Final = "Time"
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """A column that is a label.
+    """A table column with a label.
 
     Attributes:
         name: The label.
-        title: Of the column.
-        width: In pixels; None: what is left.
+        title: The title of the column.
+        width: The width in pixels; None for the remaining width.
     """
 
     name: str
@@ -346,16 +347,16 @@ class LabelColumn:
 
 @dataclass(frozen=True)
 class ValueColumn:
-    """A column that is what a query says.
+    """A table column with the value of a query.
 
     Attributes:
         expr: The query.
-        title: Of the column; "" for a query that is asked for its labels alone.
-        unit: Grafana's id of it.
-        decimals: How many are shown.
+        title: The title of the column; "" for a query of which only the labels are used.
+        unit: Grafana's id of the unit.
+        decimals: The number of decimal places.
         look: Texts and colours of numbers.
-        gauge: A bar from 0 to 1 behind the number.
-        width: In pixels; None: what is left.
+        gauge: Whether to draw a bar from 0 to 1 behind the number.
+        width: The width in pixels; None for the remaining width.
     """
 
     expr: str
@@ -377,41 +378,41 @@ def table(
     empty: str = "none",
     first: str = "",
 ) -> table_builder.Panel:
-    """A table of what holds now.
+    """A table of current values.
 
     Args:
-        title: Of the panel.
-        says: What it shows.
+        title: The panel's title.
+        says: The panel's description.
         columns: From left to right.
-        width: Of 24.
-        height: In steps of 30 pixels.
-        empty: What is said where there is no row.
-        first: The column whose largest numbers come first.
+        width: The width, of 24 columns.
+        height: The height in steps of 30 pixels.
+        empty: The text of a table without rows.
+        first: The column to sort by, largest numbers first.
     """
-    asked = [column for column in columns if isinstance(column, ValueColumn)]
+    values = [column for column in columns if isinstance(column, ValueColumn)]
     panel = table_builder.Panel().title(title).description(says).datasource(DATASOURCE).unit(NUMBER).no_value(empty)
     panel = panel.span(width).height(height).cell_height(TableCellHeight.SM).show_header(True).filterable(False)
-    panel = panel.targets(targets([PanelQuery(column.expr, "") for column in asked], table=True))
+    panel = panel.targets(targets([PanelQuery(column.expr, "") for column in values], table=True))
     if first:
         panel = panel.sort_by([common.TableSortByFieldState().display_name(first).desc(True)])
-    if len(asked) > 1:
+    if len(values) > 1:
         panel = panel.with_transformation(DataTransformerConfig("merge", options={}))
-    panel = panel.with_transformation(DataTransformerConfig("organize", options=_order(columns, _fields(asked))))
+    panel = panel.with_transformation(DataTransformerConfig("organize", options=_order(columns, _fields(values))))
     for column in columns:
         if properties := _properties(column):
             panel = panel.with_override(named(column.title), properties)
     return panel
 
 
-def _fields(asked: Sequence[ValueColumn]) -> dict[str, str]:
-    """What Grafana calls the value of each query."""
-    if len(asked) == 1:
-        return {asked[0].expr: "Value"}
-    return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(asked)}
+def _fields(columns: Sequence[ValueColumn]) -> dict[str, str]:
+    """Grafana's name of each query's value."""
+    if len(columns) == 1:
+        return {columns[0].expr: "Value"}
+    return {column.expr: f"Value #{chr(ord('A') + place)}" for place, column in enumerate(columns)}
 
 
 def _order(columns: Sequence[LabelColumn | ValueColumn], fields: dict[str, str]) -> dict[str, object]:
-    """Which fields are shown, where, and under which name."""
+    """The shown fields with their positions and titles, and the hidden fields."""
     names = [column.name if isinstance(column, LabelColumn) else fields[column.expr] for column in columns]
     shown = {name: column.title for name, column in zip(names, columns, strict=True) if column.title}
     hidden = [name for name in (_TIME, *names) if name not in shown]
@@ -423,18 +424,18 @@ def _order(columns: Sequence[LabelColumn | ValueColumn], fields: dict[str, str])
 
 
 def _properties(column: LabelColumn | ValueColumn) -> list[DynamicConfigValue]:
-    found = [] if column.width is None else [DynamicConfigValue("custom.width", column.width)]
+    properties = [] if column.width is None else [DynamicConfigValue("custom.width", column.width)]
     if isinstance(column, LabelColumn) or not column.title:
-        return found if column.title else []
-    found.append(DynamicConfigValue("unit", column.unit))
+        return properties if column.title else []
+    properties.append(DynamicConfigValue("unit", column.unit))
     if column.decimals is not None:
-        found.append(DynamicConfigValue("decimals", column.decimals))
+        properties.append(DynamicConfigValue("decimals", column.decimals))
     if column.look:
-        found.append(DynamicConfigValue("mappings", [mapping(column.look)]))
-        found.append(DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}))
-        found.append(DynamicConfigValue("custom.align", "center"))
+        properties.append(DynamicConfigValue("mappings", [mapping(column.look)]))
+        properties.append(DynamicConfigValue("custom.cellOptions", {"type": "color-background", "mode": "basic"}))
+        properties.append(DynamicConfigValue("custom.align", "center"))
     if column.gauge:
         cell = {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}
-        found += [DynamicConfigValue("min", 0), DynamicConfigValue("max", 1)]
-        found.append(DynamicConfigValue("custom.cellOptions", cell))
-    return found
+        properties += [DynamicConfigValue("min", 0), DynamicConfigValue("max", 1)]
+        properties.append(DynamicConfigValue("custom.cellOptions", cell))
+    return properties

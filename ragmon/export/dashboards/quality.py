@@ -1,10 +1,8 @@
-"""Panels of quality: one for each gate, one for each metric, in the metrics' own words.
+"""The dashboards on quality and traffic, and the panels of gates and metrics.
 
-Does retrieval bring the right documents?
-
-How many requests there are, how many fail, how long they take.
-
-Are the answers right, cited and grounded, and does the pipeline refuse what it should?
+Three dashboards answer one question each: does retrieval find the right documents; are the answers right, cited and
+grounded, and does the pipeline refuse what it should; how many requests are there, how many fail, how long do they
+take.
 """
 
 from __future__ import annotations
@@ -58,19 +56,19 @@ _POOLED = "Replicas are put together by their requests; dots: 95 % interval."
 
 
 def families(settings: Settings) -> dict[str, type[metrics.Metric]]:
-    """Every metric class that is counted: registered ones, those of plugins, and the judges', by name."""
-    shared = (settings.common, *settings.pipelines.values())
-    judges = (judged(name) for name in sorted({name for one in shared for name in one.judges}))
+    """Every metric class that is counted, by name: registered ones, those of plugins, and those of judges."""
+    sections = (settings.common, *settings.pipelines.values())
+    judges = (judged(name) for name in sorted({name for section in sections for name in section.judges}))
     return {**metrics.families(), **{family.name: family for family in judges}}
 
 
 def gates(settings: Settings) -> dict[str, list[Gate]]:
-    """The gates of all pipelines by their name, in the order they are reported."""
-    found: dict[str, list[Gate]] = {}
+    """The gates of all pipelines by name, in the order they are reported."""
+    by_name: dict[str, list[Gate]] = {}
     for pipeline in settings.pipelines.values():
         for gate in pipeline.gates:
-            found.setdefault(gate.name, []).append(gate)
-    return found
+            by_name.setdefault(gate.name, []).append(gate)
+    return by_name
 
 
 def plain(found: Sequence[Gate]) -> bool:
@@ -82,8 +80,8 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
     """The value of a gate, its interval and its threshold.
 
     Args:
-        name: The gate's.
-        found: The gates of this name, of every pipeline.
+        name: The name of the gates.
+        found: The gates of this name in all pipelines.
         settings: The configuration.
     """
     matchers = (PIPELINE, equals("gate", name))
@@ -91,54 +89,56 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
     metric = found[0].metric
     title = name if name == metric else f"{name} ({metric})"
     if not plain(found):
-        says = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
+        description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
         value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
-        return lines(title, says, [value, threshold], NUMBER, width=12)
-    says = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
-    told = pooled(GATE, "pipeline", *matchers)
+        return lines(title, description, [value, threshold], NUMBER, width=12)
+    description = f"{_help(metric, settings)} Over the gate's window. {_POOLED} Dashes: what the gate must keep."
+    estimate = pooled(GATE, "pipeline", *matchers)
     queries = [
-        PanelQuery(told.value, "{{pipeline}}"),
-        PanelQuery(told.lower, "{{pipeline}} lower"),
-        PanelQuery(told.upper, "{{pipeline}} upper"),
+        PanelQuery(estimate.value, "{{pipeline}}"),
+        PanelQuery(estimate.lower, "{{pipeline}} lower"),
+        PanelQuery(estimate.upper, "{{pipeline}} upper"),
         threshold,
     ]
     bands = [(f"{name} upper", f"{name} lower") for name in (label(gate.pipeline) for gate in found)]
-    return lines(title, says, queries, SHARE, floor=None, bands=bands)
+    return lines(title, description, queries, SHARE, floor=None, bands=bands)
 
 
 def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries.Panel:
-    """A metric over the chosen window, by what makes its denominators; a metric with cuts has one line for each."""
-    by = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
-    told = pooled(windowed(family.name), ", ".join(by), PIPELINE, SOURCE, WINDOW)
-    told_apart = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
-    legend = " ".join(f"{{{{{part}}}}}" for part in by if part in told_apart)
+    """A metric over the chosen window, one line for each pipeline, source, gold set and cut-off."""
+    labels = ["pipeline", "source", *(["gold"] if family.needs_gold else []), *(["k"] if family.at_k else [])]
+    estimate = pooled(windowed(family.name), ", ".join(labels), PIPELINE, SOURCE, WINDOW)
+    legend_labels = ("pipeline", "source", "gold") if len(settings.gold) > 1 else ("pipeline", "source")
+    legend = " ".join(f"{{{{{part}}}}}" for part in labels if part in legend_labels)
     better = "More is better." if family.better == "higher" else "Less is better."
-    says = f"{family().help} {better} Over the window chosen above. {_POOLED}"
+    description = f"{family().help} {better} Over the window chosen above. {_POOLED}"
     if family.at_k:
-        cut = f'label_replace({told.value}, "k", "all", "k", "")'
-        says = (
+        with_cutoff = f'label_replace({estimate.value}, "k", "all", "k", "")'
+        description = (
             f"{family().help} {better} One line for each cut, `all` for the whole list. Over the window chosen above."
         )
-        return lines(family.name, says, [PanelQuery(cut, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True)
+        return lines(
+            family.name, description, [PanelQuery(with_cutoff, f"{legend} @{{{{k}}}}")], SHARE, ceiling=1, many=True
+        )
     queries = [
-        PanelQuery(told.value, legend),
-        PanelQuery(told.lower, f"{legend} lower"),
-        PanelQuery(told.upper, f"{legend} upper"),
+        PanelQuery(estimate.value, legend),
+        PanelQuery(estimate.lower, f"{legend} lower"),
+        PanelQuery(estimate.upper, f"{legend} upper"),
         *_thresholds(family.name, settings),
     ]
-    return lines(family.name, says, queries, SHARE, floor=None)
+    return lines(family.name, description, queries, SHARE, floor=None)
 
 
 def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
-    """What the gates on a metric must keep."""
-    for name, found in gates(settings).items():
-        if plain(found) and found[0].metric == metric:
+    """The thresholds of the gates on a metric."""
+    for name, same_name in gates(settings).items():
+        if plain(same_name) and same_name[0].metric == metric:
             expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
             yield PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
 
 
 def _help(key: str, settings: Settings) -> str:
-    """What a metric says of itself."""
+    """The help text of a metric."""
     family = families(settings).get(key.partition("@")[0])
     return key if family is None else family().help
 
@@ -149,7 +149,7 @@ def is_retrieval(family: type[Metric]) -> bool:
 
 
 def retrieval(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The dashboard on retrieval."""
     frame = DashboardBuilder(
         "retrieval",
         "ragmon: retrieval",
@@ -157,62 +157,66 @@ def retrieval(settings: Settings) -> DashboardBuilder:
         settings,
         ("pipeline", "source", "window"),
     )
-    found = [family for family in families(settings).values() if is_retrieval(family)]
-    golden = [metric_panel(family, settings) for family in found if family.needs_gold]
-    frame.row("Against gold documents", golden)
-    free = [metric_panel(family, settings) for family in found if not family.needs_gold]
-    frame.row("Without gold", [*free, *_documents()])
+    retrieval_metrics = [family for family in families(settings).values() if is_retrieval(family)]
+    with_gold = [metric_panel(family, settings) for family in retrieval_metrics if family.needs_gold]
+    frame.row("Against gold documents", with_gold)
+    without_gold = [metric_panel(family, settings) for family in retrieval_metrics if not family.needs_gold]
+    frame.row("Without gold", [*without_gold, *_documents()])
     frame.row("Index and gold", [*_index(), *_coverage()])
     return frame
 
 
 def _documents() -> Iterator[Any]:
-    """How many documents came back."""
-    by, where = "pipeline, source", (PIPELINE, SOURCE)
-    count, total = (rate(f"{series_names.DOCUMENTS}_{end}", by, *where) for end in ("count", "sum"))
+    """The number of retrieved documents."""
+    labels, matchers = "pipeline, source", (PIPELINE, SOURCE)
+    count, total = (rate(f"{series_names.DOCUMENTS}_{end}", labels, *matchers) for end in ("count", "sum"))
     queries = [
         PanelQuery(f"{total} / {count}", "{{pipeline}} {{source}} mean"),
-        PanelQuery(f"ceil({quantile(0.5, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p50"),
-        PanelQuery(f"ceil({quantile(0.95, series_names.DOCUMENTS, by, *where)})", "{{pipeline}} {{source}} p95"),
+        PanelQuery(f"ceil({quantile(0.5, series_names.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p50"),
+        PanelQuery(f"ceil({quantile(0.95, series_names.DOCUMENTS, labels, *matchers)})", "{{pipeline}} {{source}} p95"),
     ]
-    says = (
+    description = (
         "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
     )
-    yield lines("Documents retrieved", says, queries, NUMBER)
-    query = PanelQuery(grown(f"{series_names.DOCUMENTS}_bucket", "le", *where), "{{le}}")
-    says = (
+    yield lines("Documents retrieved", description, queries, NUMBER)
+    query = PanelQuery(grown(f"{series_names.DOCUMENTS}_bucket", "le", *matchers), "{{le}}")
+    description = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
     )
-    yield bars("Documents retrieved, distribution", says, query, NUMBER)
+    yield bars("Documents retrieved, distribution", description, query, NUMBER)
 
 
 def _index() -> Iterator[Any]:
     hashes = f"count by (pipeline) (count by (pipeline, index_hash) ({at(series_names.BUILD_SEEN, PIPELINE)}))"
-    says = "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
-    yield lines("Indexes that answer", says, [PanelQuery(hashes, "{{pipeline}}")], NUMBER)
+    description = (
+        "How many indexes answered lately, over all builds. More than one outside of a release is worth a look."
+    )
+    yield lines("Indexes that answer", description, [PanelQuery(hashes, "{{pipeline}}")], NUMBER)
 
 
 def _coverage() -> Iterator[Any]:
-    """How much of the traffic the gold covers, and how much of the gold was asked."""
+    """How much of the traffic matches a gold item, and how many gold items were asked."""
     ways = rate(series_names.GOLD_MATCH, "pipeline, how", PIPELINE)
-    says = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
-    yield lines("Gold matches", says, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
+    description = "How the gold items of users' questions were found, requests a second; `none`: there is no gold item."
+    yield lines("Gold matches", description, [PanelQuery(ways, "{{pipeline}} {{how}}")], REQUESTS, stacked=True)
     seen = worst(series_names.GOLD_ITEMS_SEEN, "pipeline, source, gold", PIPELINE, SOURCE, WINDOW)
     share = f"{seen} / on (gold) group_left () {worst(series_names.GOLD_ITEMS, 'gold')}"
-    says = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
-    yield lines("Gold items seen", says, [PanelQuery(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1)
+    description = "Share of the gold set that was asked in the window; of several replicas the one that saw most."
+    yield lines(
+        "Gold items seen", description, [PanelQuery(share, "{{pipeline}} {{source}} {{gold}}")], SHARE, ceiling=1
+    )
 
 
 _QUANTILES = (0.5, 0.95, 0.99)
 
 
 def is_traffic(family: type[Metric]) -> bool:
-    """Whether a metric is about errors and time."""
+    """Whether a metric is about errors or latency."""
     return family in (AnsweredWithin, ErrorRate)
 
 
 def traffic(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The dashboard on traffic."""
     frame = DashboardBuilder(
         "traffic",
         "ragmon: traffic",
@@ -222,54 +226,56 @@ def traffic(settings: Settings) -> DashboardBuilder:
     )
     frame.row("Requests", [*_requests()])
     frame.row("Latency", [*_latency()])
-    found = [family for family in families(settings).values() if is_traffic(family)]
-    frame.row("As gates see it", [metric_panel(family, settings) for family in found])
+    traffic_metrics = [family for family in families(settings).values() if is_traffic(family)]
+    frame.row("As gates see it", [metric_panel(family, settings) for family in traffic_metrics])
     return frame
 
 
 def _requests() -> Iterator[Any]:
-    where = (PIPELINE, SOURCE)
-    calls = rate(series_names.REQUESTS, "pipeline, source", *where)
+    matchers = (PIPELINE, SOURCE)
+    calls = rate(series_names.REQUESTS, "pipeline, source", *matchers)
     yield lines(
         "Requests", "All calls, sampled or not, a second.", [PanelQuery(calls, "{{pipeline}} {{source}}")], REQUESTS
     )
-    strata = rate(series_names.REQUESTS, "stratum", *where)
-    says = "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
-    yield lines("Requests by stratum", says, [PanelQuery(strata, "{{stratum}}")], REQUESTS, stacked=True)
+    strata = rate(series_names.REQUESTS, "stratum", *matchers)
+    description = (
+        "All calls by what they were kept for: errors, refusals and slow ones are kept more often than the rest."
+    )
+    yield lines("Requests by stratum", description, [PanelQuery(strata, "{{stratum}}")], REQUESTS, stacked=True)
     errors = rate(series_names.ERRORS, "pipeline, code", PIPELINE)
-    says = "Calls of users that ended in an error, by its kind, a second."
-    yield lines("Errors by kind", says, [PanelQuery(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
+    description = "Calls of users that ended in an error, by its kind, a second."
+    yield lines("Errors by kind", description, [PanelQuery(errors, "{{pipeline}} {{code}}")], REQUESTS, stacked=True)
     failed = rate(series_names.ERRORS, "pipeline", PIPELINE)
     of_users = rate(series_names.REQUESTS, "pipeline", PIPELINE, equals("source", constants.LIVE))
-    says = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
-    yield lines("Share of errors", says, [PanelQuery(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
+    description = "Share of users' calls that ended in an error: all errors over all calls, not a mean of replicas."
+    yield lines("Share of errors", description, [PanelQuery(f"{failed} / {of_users}", "{{pipeline}}")], SHARE)
 
 
 def _latency() -> Iterator[Any]:
-    where = (PIPELINE, SOURCE)
-    by = "pipeline, source"
+    matchers = (PIPELINE, SOURCE)
+    labels = "pipeline, source"
     queries = [
         PanelQuery(
-            quantile(q, series_names.LATENCY, by, *where),
+            quantile(q, series_names.LATENCY, labels, *matchers),
             f"{{{{pipeline}}}} {{{{source}}}} p{100 * q:g}",
             exemplar=True,
         )
         for q in _QUANTILES
     ]
-    says = "How long calls take from end to end. Points are traces, where the data source has exemplars."
-    yield lines("Latency", says, queries, SECONDS)
+    description = "How long calls take from end to end. Points are traces, where the data source has exemplars."
+    yield lines("Latency", description, queries, SECONDS)
     queries = [
-        PanelQuery(quantile(q, series_names.STAGE_LATENCY, "stage", *where), f"{{{{stage}}}} p{100 * q:g}")
+        PanelQuery(quantile(q, series_names.STAGE_LATENCY, "stage", *matchers), f"{{{{stage}}}} p{100 * q:g}")
         for q in _QUANTILES
     ]
     yield lines("Latency by stage", "How long the stages of sampled calls take.", queries, SECONDS)
 
 
-_OWN = "ragmon.metrics."
+_BUILT_IN = "ragmon.metrics."
 
 
 def answers(settings: Settings) -> DashboardBuilder:
-    """The dashboard."""
+    """The dashboard on answers."""
     frame = DashboardBuilder(
         "answers",
         "ragmon: answers",
@@ -284,7 +290,7 @@ def answers(settings: Settings) -> DashboardBuilder:
     for title, panels in rows.items():
         frame.row(title, panels)
     frame.row("Labels people gave", [metric_panel(families(settings)[METRIC], settings), *_labels()])
-    if any(one.slices for one in (settings.common, *settings.pipelines.values())):
+    if any(section.slices for section in (settings.common, *settings.pipelines.values())):
         frame.row("Slices", [_slices()])
     return frame
 
@@ -292,41 +298,41 @@ def answers(settings: Settings) -> DashboardBuilder:
 def _heading(family: type[Metric]) -> str:
     if issubclass(family, JudgeMetric):
         return "Judges"
-    if not family.__module__.startswith(_OWN):
+    if not family.__module__.startswith(_BUILT_IN):
         return "Metrics of your own"
     return "Against gold" if family.needs_gold else "Without gold"
 
 
 def _labels() -> Iterator[Any]:
-    """What labels say, alone and with a score every answer has."""
-    shown = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
-    by = "pipeline, instance"
+    """Metrics on labels, alone and together with a proxy score that every answer has."""
+    series_name = f"{series_names.PREFIX}{METRIC}{series_names.PPI}"
+    labels = "pipeline, instance"
     queries = [
-        PanelQuery(worst(shown + ending, by, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{told}")
-        for ending, told in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
+        PanelQuery(worst(series_name + ending, labels, PIPELINE, WINDOW), f"{{{{pipeline}}}} {{{{instance}}}}{suffix}")
+        for ending, suffix in (("", ""), (series_names.LOWER, " lower"), (series_names.UPPER, " upper"))
     ]
-    says = (
+    description = (
         f"{METRIC} of all answers, from the labels of some and a score of all (prediction-powered); dots: 95 % "
         "interval. Labels come to one server, so replicas stand side by side."
     )
-    yield lines(f"{METRIC}, all answers", says, queries, SHARE, floor=None)
-    gain = worst(series_names.PROXY_GAIN, f"{by}, proxy", PIPELINE, WINDOW)
-    says = "How many labels each label is worth beside this score; 1: the score does not help."
-    yield lines("What a label is worth", says, [PanelQuery(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
+    yield lines(f"{METRIC}, all answers", description, queries, SHARE, floor=None)
+    gain = worst(series_names.PROXY_GAIN, f"{labels}, proxy", PIPELINE, WINDOW)
+    description = "How many labels each label is worth beside this score; 1: the score does not help."
+    yield lines("What a label is worth", description, [PanelQuery(gain, "{{pipeline}} {{instance}} {{proxy}}")], NUMBER)
     query = PanelQuery(per_minute(series_names.LABELS, "result"), "{{result}}")
     yield lines("Labels", "What became of the labels people gave, labels a minute.", [query], PER_MINUTE, stacked=True)
 
 
 def _slices() -> Any:
     """The gated metrics of every slice."""
-    by = "pipeline, metric, source, slice, gold"
+    labels = "pipeline, metric, source, slice, gold"
     score, scored = (
-        grown(name, by, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
+        grown(name, labels, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
     )
     columns: list[LabelColumn | ValueColumn] = [
-        *(LabelColumn(name, name) for name in by.split(", ")),
+        *(LabelColumn(name, name) for name in labels.split(", ")),
         ValueColumn(f"{score} / {scored}", "value", SHARE, 1),
         ValueColumn(f"{scored} > 0", "n", NUMBER, 0),
     ]
-    says = "Every gated metric of every slice over the time shown. Small n says little."
-    return table("Gated metrics by slice", says, columns, empty="no slice has data", height=12)
+    description = "Every gated metric of every slice over the time shown. Small n says little."
+    return table("Gated metrics by slice", description, columns, empty="no slice has data", height=12)

@@ -1,7 +1,4 @@
-"""All rules of a configuration, in the order they build on each other.
-
-Prometheus rules from ragmon.toml: what is recorded, what alerts, and promtool's tests of both.
-"""
+"""Prometheus rules from ragmon.toml: recording rules, alerts, and promtool's unit tests of both."""
 
 from __future__ import annotations
 
@@ -15,13 +12,13 @@ from ragmon.export.rules.unit_tests import every_case, render_tests
 
 
 def rule_groups(settings: Settings) -> list[RuleGroup]:
-    """The rules: what is recorded first, then what alerts.
+    """All rules of a configuration; recording rules come before the alerts that use them.
 
     Args:
         settings: The configuration.
 
     Raises:
-        RagmonError: A slow burn of a gate could never be seen.
+        RagmonError: The level at which a gate pages is impossible to reach.
     """
     writer, shares = Writer(settings.links), counted.share_gates(settings)
     return [

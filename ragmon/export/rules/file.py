@@ -1,4 +1,4 @@
-"""What a rule file consists of, and how it is written: for Prometheus, and for the Prometheus operator."""
+"""Rules, rule groups, and the rule file as YAML for Prometheus and for the Prometheus operator."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ HEADER: Final = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A recording rule, or an alert.
+    """A recording rule or an alert.
 
     Args:
-        name: What is recorded (it has a colon, or is a name of other tools), or the alert.
-        expr: PromQL.
-        labels: Added to the result.
-        annotations: Of an alert: what a person reads.
-        pending: How long it must hold before it fires; "" for at once.
-        keep: How long it goes on after it held.
-        alert: Whether it is one.
+        name: The name of the recorded series (it has a colon, or is a name used by other tools), or of the alert.
+        expr: The PromQL expression.
+        labels: Labels added to the result.
+        annotations: The texts of an alert for people.
+        pending: How long the expression must hold before the alert fires; "" for at once.
+        keep: How long the alert keeps firing after the expression stopped holding.
+        alert: Whether the rule is an alert.
     """
 
     name: str
@@ -38,21 +38,21 @@ class Rule:
 
     def plain(self) -> dict[str, Any]:
         """The rule as Prometheus reads it."""
-        found: dict[str, Any] = {"alert" if self.alert else "record": self.name, "expr": self.expr}
+        document: dict[str, Any] = {"alert" if self.alert else "record": self.name, "expr": self.expr}
         if self.pending:
-            found["for"] = self.pending
+            document["for"] = self.pending
         if self.keep:
-            found["keep_firing_for"] = self.keep
+            document["keep_firing_for"] = self.keep
         if self.labels:
             labels = sorted(self.labels.items())
-            found["labels"] = {name: _as_it_stands(text) for name, text in labels} if self.alert else dict(labels)
+            document["labels"] = {name: _escape_template(text) for name, text in labels} if self.alert else dict(labels)
         if self.annotations:
-            found["annotations"] = dict(self.annotations)
-        return found
+            document["annotations"] = dict(self.annotations)
+        return document
 
 
-def _as_it_stands(text: str) -> str:
-    """A label of an alert: those are templates, and a pipeline may be named like one."""
+def _escape_template(text: str) -> str:
+    """A label of an alert, escaped: Prometheus expands templates in it, and a pipeline's name may look like one."""
     return text.replace("{{", '{{"{{"}}')
 
 
@@ -63,7 +63,7 @@ class RuleGroup:
     Args:
         name: Unique in the file.
         rules: The rules.
-        interval: How often; "" for Prometheus' own.
+        interval: The evaluation interval; "" for that of Prometheus.
     """
 
     name: str
@@ -80,24 +80,24 @@ def render(groups: Sequence[RuleGroup], form: Form = "prometheus") -> str:
     """The text of a rule file.
 
     Args:
-        groups: What it holds.
+        groups: The rule groups.
         form: A file for `rule_files`, or a PrometheusRule of the Prometheus operator.
     """
     spec = {"groups": [group.plain() for group in groups]}
     if form == "prometheus":
         return HEADER.format(what="rules") + dump(spec)
     labels = {"app.kubernetes.io/name": "ragmon"}
-    whole = {
+    resource = {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {"name": "ragmon", "labels": labels},
         "spec": spec,
     }
-    return HEADER.format(what="rules --format kubernetes") + dump(whole)
+    return HEADER.format(what="rules --format kubernetes") + dump(resource)
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes expressions of several lines the way people do, and every value once."""
+    """Writes expressions of several lines as blocks, and repeated values in full instead of as aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -111,5 +111,5 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
-    """Plain data as YAML, keys in the order they are in."""
+    """Plain data as YAML; keys keep their order."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)

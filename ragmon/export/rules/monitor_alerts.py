@@ -1,4 +1,4 @@
-"""Alerts on ragmon itself: is it there, is it told anything, does it lose anything, is it what was configured."""
+"""Alerts on ragmon itself: whether it is up, receives records, loses records and runs the current configuration."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ragmon.export.rules.file import Rule
 from ragmon.export.rules.gate_alerts import PAGE, TICKET, Writer
 
 JOB: Final = "ragmon"
-"""How the scrape job is called."""
+"""The name of the scrape job."""
 LOST: Final = 0.01
-"""Share of lost records that is a ticket."""
+"""Share of lost records above which a ticket is due."""
 _UP: Final = f'up{{job="{JOB}"}} == 1'
 _BY_STAGE: Final = "sum by (stage) (increase({}[15m]))"
 
 
 def alerts(settings: Settings, writer: Writer) -> list[Rule]:
-    """Everything that would make the other alerts silent, or wrong."""
+    """Alerts on every fault that would silence the other alerts or make them wrong."""
     return [
         _down(writer),
         _replica(writer),
@@ -61,7 +61,7 @@ def _replica(writer: Writer) -> Rule:
 
 
 def _no_data(pipeline: str, writer: Writer) -> Rule:
-    """Quiet is no data: it makes no metric zero, so it needs an alert of its own."""
+    """No traffic makes no metric zero, so it needs an alert of its own."""
     where = selector(f"{series_names.LATENCY}_count", {"pipeline": label(pipeline), "source": constants.LIVE})
     expr = f"(sum(increase({where}[1h])) or vector(0)) == 0\nand on () count({_UP})"
     texts = writer.of(
@@ -132,7 +132,7 @@ def _reload(writer: Writer) -> Rule:
 
 
 def _names(writer: Writer) -> Rule:
-    """Whatever counts under `__other__` is in no gate of its own."""
+    """Alert on names counted as `__other__`, because no gate of its own covers such traffic."""
     expr = f"sum by (instance, kind) (increase({series_names.NAMES_OVERFLOW}[1h])) > 0"
     texts = writer.of(
         "RagmonNamesOverflow",
@@ -144,13 +144,13 @@ def _names(writer: Writer) -> Rule:
 
 
 def _rules(settings: Settings, writer: Writer) -> Rule:
-    """These very rules were generated from another configuration than the one that is in force."""
-    mine = f"{{{among('pipeline', settings.pipelines)}}}"
-    served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{mine})"
+    """Alert when these rules were generated from another configuration than the one in force."""
+    selected = f"{{{among('pipeline', settings.pipelines)}}}"
+    served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{selected})"
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"
         f"or {served} unless on (pipeline, gate) {recording.THRESHOLD}\n"
-        f"or ({recording.THRESHOLD}{mine} unless on (pipeline, gate) {served}) and on () count({_UP})"
+        f"or ({recording.THRESHOLD}{selected} unless on (pipeline, gate) {served}) and on () count({_UP})"
     )
     texts = writer.of(
         "RagmonRulesStale",

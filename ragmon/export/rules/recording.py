@@ -1,13 +1,10 @@
-"""How fast a gate may be burning: budgets and factors follow from the gate, and one that can never be seen is refused.
+"""Recording rules on gates: sums over replicas, failure shares with bounds, and the thresholds of ragmon.toml.
 
-The factors of availability targets (14.4, 6) can never be reached by shares of quality: a gate of 0.80 leaves a
-budget of 0.20, and nothing burns faster than 5 times (1 / 0.20). Here the user names the level worth a page.
+Error budgets follow from the gates, and a gate whose page level is impossible to reach is refused. The burn rate
+factors of availability targets (14.4, 6) cannot be reached by shares of quality: a gate of 0.80 leaves a budget of
+0.20, and nothing burns faster than 5 times (1 / 0.20). Here the user configures the level worth a page.
 
-The names of the WFGY page on live monitoring (ProblemMap/ops/live_monitoring_rag.md), recorded from ragmon's own.
-
-Which counters a gate is read off: those of its metric, source, gold set and slice.
-
-What is recorded of gates: sums over replicas, shares of them, bounds, and what ragmon.toml says.
+The rules of `recorded` have the names of the WFGY page on live monitoring (ProblemMap/ops/live_monitoring_rag.md).
 """
 
 from __future__ import annotations
@@ -29,11 +26,11 @@ from ragmon.metrics.base import parse
 
 @dataclass(frozen=True)
 class Burn:
-    """A gate as a budget of failures.
+    """A gate as an error budget.
 
     Attributes:
-        budget: Share of failures the gate allows.
-        page: Share of failures worth a page.
+        budget: The share of failures the gate allows.
+        page: The share of failures worth a page.
     """
 
     budget: float
@@ -41,7 +38,7 @@ class Burn:
 
     @property
     def factor(self) -> float | None:
-        """How many times faster than the gate allows the budget burns at the level worth a page; None: it has none.
+        """How many times faster than allowed the budget burns at the level worth a page; None for a budget of 0.
 
         >>> Burn(budget=0.2, page=0.3).factor
         1.5
@@ -50,33 +47,33 @@ class Burn:
 
 
 def burn_of(gate: Gate) -> Burn:
-    """The budget of a gate.
+    """The error budget of a gate.
 
     Args:
         gate: A gate on a share.
 
     Raises:
-        RagmonError: The level worth a page could never be seen, or lies within the budget.
+        RagmonError: The level worth a page is impossible to reach, or lies within the budget.
 
     >>> burn_of(Gate("precision", "answer_precision", 0.8, "at_least"))
     Burn(budget=0.2, page=0.3)
     """
     level = worth_a_page(gate)
     budget, page = (1 - gate.threshold, 1 - level) if gate.at_least else (gate.threshold, level)
-    found = Burn(round(budget, 9), round(page, 9))
+    burn = Burn(round(budget, 9), round(page, 9))
     key = "page_below" if gate.at_least else "page_above"
-    if found.page >= 1:
+    if burn.page >= 1:
         side = "below 0" if gate.at_least else "above 1"
         raise RagmonError(
             f"gate {gate.pipeline}/{gate.name}: {key} is {level:g}, and no share is {side}: a slow burn is never seen",
             hint=f"{key} = {_between(gate):g}, a level between the threshold and what is possible",
         )
-    if found.page < found.budget:
+    if burn.page < burn.budget:
         raise RagmonError(
             f"gate {gate.pipeline}/{gate.name}: {key} = {level:g} is within the threshold {gate.threshold:g}",
             hint=f"{key} = {_between(gate):g}, a level beyond the threshold",
         )
-    return found
+    return burn
 
 
 def _between(gate: Gate) -> float:
@@ -84,14 +81,14 @@ def _between(gate: Gate) -> float:
 
 
 USUAL: int = 3600
-"""Seconds of the window a sliding value is taken from, or of the one that is nearest."""
+"""Seconds; sliding values are recorded from the window nearest to it."""
 
 
 def recorded(windows: Mapping[str, int]) -> list[Rule]:
-    """Dashboards that were made for these names go on.
+    """Rules with the names of the WFGY page, so that dashboards made for these names keep working.
 
     Args:
-        windows: Spans in seconds by name.
+        windows: The lengths of the windows in seconds, by name.
     """
     window = {"window": min(windows, key=lambda name: abs(windows[name] - USUAL))}
     precision = selector(f"{series_names.PREFIX}answer_precision", window)
@@ -109,37 +106,37 @@ def recorded(windows: Mapping[str, int]) -> list[Rule]:
 
 
 def gates(settings: Settings) -> tuple[Gate, ...]:
-    """Every gate of every pipeline, with the source it is judged on live."""
+    """The gates of all pipelines, with the source they are judged on live."""
     return tuple(gate for name in settings.pipelines for gate in settings.policy(name, live=True).gates)
 
 
 def share_gates(settings: Settings) -> tuple[Gate, ...]:
-    """The gates whose values are shares, which have counters."""
+    """The gates on shares, which have counters."""
     return tuple(gate for gate in gates(settings) if gate.kind == "threshold")
 
 
 def named(gate: Gate) -> dict[str, str]:
-    """The labels every series about a gate has."""
+    """The labels of every series about a gate."""
     return {"pipeline": label(gate.pipeline), "gate": label(gate.name)}
 
 
 def score(gate: Gate) -> str:
-    """Selects what the gate's metric scored in all."""
+    """A selector for the sum of scores of the gate's metric."""
     return _counter(gate, series_names.SCORE, series_names.SLICE_SCORE)
 
 
 def scored(gate: Gate) -> str:
-    """Selects how many requests it scored."""
+    """A selector for the number of requests the gate's metric scored."""
     return _counter(gate, series_names.SCORED, series_names.SLICE_SCORED)
 
 
 def scored_by(keys: Sequence[str]) -> dict[str, str]:
-    """Selects how many requests each metric scored, whatever the pipeline."""
-    found = {}
+    """Selectors for the number of requests each metric scored, over all pipelines."""
+    selectors = {}
     for key in keys:
         name, _, k = key.partition("@")
-        found[key] = selector(f"{series_names.PREFIX}{name}{series_names.SCORED}", {"k": k} if k else {})
-    return found
+        selectors[key] = selector(f"{series_names.PREFIX}{name}{series_names.SCORED}", {"k": k} if k else {})
+    return selectors
 
 
 def _counter(gate: Gate, ending: str, sliced: str) -> str:
@@ -156,7 +153,7 @@ def _counter(gate: Gate, ending: str, sliced: str) -> str:
 
 
 def _gold(gate: Gate) -> list[str]:
-    """Which gold set: the one the gate names, or whichever there is."""
+    """A matcher for the gold set: the one the gate names, else any."""
     if gate.gold is not None:
         return [equals("gold", gate.gold)]
     if gate.metric in LABELLED:
@@ -165,9 +162,9 @@ def _gold(gate: Gate) -> list[str]:
 
 
 WINDOWS: Final = ("30m", "1h", "6h", "3d")
-"""Spans of the recorded shares: of a slow burn, and of the last hour."""
+"""The windows of the recorded shares: those of slow burns, and the last hour."""
 LATELY: Final = "5m"
-"""What an alarm is about: the window of its gate may still be full of better times."""
+"""The window of values in a page: the gate's own window may still be full of requests from before the fault."""
 RECENT: Final = f"pipeline_gate:ragmon_gate_score_per_scored:ratio_increase{LATELY}"
 RECENT_LOWER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_lower95_{LATELY}"
 RECENT_UPPER: Final = f"pipeline_gate:ragmon_gate_score_per_scored:wilson_upper95_{LATELY}"
@@ -191,29 +188,29 @@ MIN_SAMPLES: Final = "pipeline_gate:ragmon_gate_min_samples:constant"
 BUDGET: Final = "pipeline_gate:ragmon_gate_budget:constant"
 PAGE: Final = "pipeline_gate:ragmon_gate_page:constant"
 
-_NO_SHARE: Final = f'{series_names.GATE_INFO}{{metric=~"index_hash|latency"}}'
+_NOT_SHARES: Final = f'{series_names.GATE_INFO}{{metric=~"index_hash|latency"}}'
 
 
 def threshold_recordings(gates: Sequence[Gate]) -> list[Rule]:
-    """What ragmon.toml says of each gate, so that a threshold is on the graph and in the alert alike."""
+    """The thresholds of ragmon.toml as series, for the graphs and the alerts."""
     rules = []
     for gate in gates:
         labels = named(gate) | {"direction": gate.direction}
         rules.append(Rule(THRESHOLD, f"vector({exact(gate.threshold)})", labels))
-        if gate.kind != "distinct":  # whose samples are builds
+        if gate.kind != "distinct":  # its samples are builds
             rules.append(Rule(MIN_SAMPLES, f"vector({gate.min_samples})", named(gate)))
         if gate.kind == "threshold":
-            found = burn_of(gate)
-            rules.append(Rule(BUDGET, f"vector({exact(found.budget)})", named(gate)))
-            rules.append(Rule(PAGE, f"vector({exact(found.page)})", named(gate)))
+            burn = burn_of(gate)
+            rules.append(Rule(BUDGET, f"vector({exact(burn.budget)})", named(gate)))
+            rules.append(Rule(PAGE, f"vector({exact(burn.page)})", named(gate)))
     return rules
 
 
 def over_replicas() -> list[Rule]:
     """Each gate's value, bounds and samples over all replicas.
 
-    Values are weighted with their samples. Bounds are squared and added, as for strata (MOVER: Zou and Donner 2008):
-    for one replica they are its own.
+    Values are weighted with their samples. Squared distances to the bounds are added, as for strata (MOVER: Zou and
+    Donner 2008); for one replica the bounds are its own.
     """
     weight = f"sum by (pipeline, gate) ({series_names.GATE_SAMPLES})"
     return [
@@ -222,33 +219,33 @@ def over_replicas() -> list[Rule]:
             VALUE,
             f"(\n"
             f"  sum by (pipeline, gate) ({series_names.GATE_VALUE} * {series_names.GATE_SAMPLES}) / ({SAMPLES} > 0)\n"
-            f"  unless on (pipeline, gate) {_NO_SHARE}\n"
+            f"  unless on (pipeline, gate) {_NOT_SHARES}\n"
             f")\n"
             f"or max by (pipeline, gate) ({series_names.GATE_VALUE})",
         ),
-        Rule(VALUE_LOWER, _squared_and_added("-", f"{series_names.GATE_VALUE} - {series_names.GATE_LOWER}")),
-        Rule(VALUE_UPPER, _squared_and_added("+", f"{series_names.GATE_UPPER} - {series_names.GATE_VALUE}")),
+        Rule(VALUE_LOWER, _mover_bound("-", f"{series_names.GATE_VALUE} - {series_names.GATE_LOWER}")),
+        Rule(VALUE_UPPER, _mover_bound("+", f"{series_names.GATE_UPPER} - {series_names.GATE_VALUE}")),
     ]
 
 
-def _squared_and_added(sign: str, distance: str) -> str:
+def _mover_bound(sign: str, distance: str) -> str:
     squares = f"sum by (pipeline, gate) (({series_names.GATE_SAMPLES} * ({distance})) ^ 2)"
     return f"{VALUE} {sign} sqrt({squares}) / ({SAMPLES} > 0)"
 
 
 def failure_sums(gates: Sequence[Gate]) -> list[Rule]:
-    """Failures and scored requests of each gate, summed over replicas. Nothing scored is no data, never a zero."""
+    """Failures and scored requests of each gate, summed over replicas; no data, not zero, where nothing was scored."""
     rules = []
     for gate in gates:
         for window in WINDOWS:
-            good, all_ = increase(score(gate), window), increase(scored(gate), window)
-            rules.append(Rule(FAILURES.format(window), f"{all_} - {good}" if gate.at_least else good, named(gate)))
-            rules.append(Rule(SCORED.format(window), all_, named(gate)))
+            good, total = increase(score(gate), window), increase(scored(gate), window)
+            rules.append(Rule(FAILURES.format(window), f"{total} - {good}" if gate.at_least else good, named(gate)))
+            rules.append(Rule(SCORED.format(window), total, named(gate)))
     return rules
 
 
 def recent_values(gates: Sequence[Gate]) -> list[Rule]:
-    """Each gate's metric in the last minutes, which is what a page shows."""
+    """Each gate's metric in the last minutes, which a page shows."""
     rules = []
     for gate in gates:
         rules.append(Rule(RECENT_SCORE, increase(score(gate), LATELY), named(gate)))
@@ -263,7 +260,7 @@ def recent_values(gates: Sequence[Gate]) -> list[Rule]:
 
 
 def failure_shares() -> list[Rule]:
-    """Shares of failures and their bounds: Wilson intervals need the sums alone, so they hold over all replicas."""
+    """Shares of failures with Wilson bounds, which need only sums and so hold over all replicas."""
     rules = []
     for window in WINDOWS:
         share, samples = RATIO.format(window), f"({SCORED.format(window)} > 0)"

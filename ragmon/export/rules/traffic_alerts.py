@@ -1,7 +1,4 @@
-"""Alerts on what metrics rest on: are requests assessed, and are gold questions asked.
-
-Alerts on requests themselves: how long they take, how many fail, how many find nothing.
-"""
+"""Alerts on traffic: latency, errors, empty retrievals, unassessed requests and gold questions that are not asked."""
 
 from __future__ import annotations
 
@@ -21,64 +18,64 @@ from ragmon.export.rules.recording import named, scored, scored_by, share_gates
 
 UNASSESSED: Final = 0.05
 EXPECTED: Final = (constants.NO_GOLD_CLAIM, constants.NO_GOLD_CITATIONS, constants.ERROR)
-"""Reasons that are no fault of what ragmon is told: the gold set leaves it open, or the request failed."""
+"""Reasons that are no fault in the data: the gold set does not specify it, or the request failed."""
 PART_OF_GOLD: Final = ("under_refusal_rate", "over_refusal_rate")
-"""Metrics that are about the unanswerable, or the answerable, questions alone: a gold set may have none."""
+"""Metrics on only the unanswerable or only the answerable questions, of which a gold set may have none."""
 ROUND: Final = 3600.0
-"""Seconds between two rounds of probes where nobody says."""
+"""Seconds between two rounds of probes by default."""
 _SCORED: Final = "metric:rag_scored:increase1h"
 _UNASSESSED: Final = "metric:ragmon_unassessed:increase1h"
 
 
 def coverage_recordings(settings: Settings) -> list[Rule]:
-    """Per gated metric: requests it scored, and those it could not."""
+    """Recording rules: per gated metric, the requests it scored and those it could not assess."""
     keys = sorted({gate.metric for gate in share_gates(settings)})
     reasons = "|".join(EXPECTED)
-    unknown = f'sum by (metric) (increase({series_names.UNASSESSED}{{reason!~"{reasons}"}}[1h]))'
+    unassessed = f'sum by (metric) (increase({series_names.UNASSESSED}{{reason!~"{reasons}"}}[1h]))'
     sums = [Rule(_SCORED, increase(series, "1h"), {"metric": key}) for key, series in scored_by(keys).items()]
-    return [*sums, Rule(_UNASSESSED, f"{unknown} and on (metric) ({_any(keys)})")] if keys else []
+    return [*sums, Rule(_UNASSESSED, f"{unassessed} and on (metric) ({_any(keys)})")] if keys else []
 
 
 def _any(keys: list[str]) -> str:
-    """Something with the label of each metric."""
+    """An expression with one series for each metric."""
     return " or ".join(f'label_replace(vector(1), "metric", "{key}", "", "")' for key in keys)
 
 
 def coverage_alerts(settings: Settings, writer: Writer) -> list[Rule]:
-    """Requests that cannot be assessed, and gold that is not asked."""
+    """Alerts on requests that cannot be assessed and on gold questions that are not asked."""
     gated = share_gates(settings)
     return ([_unassessed(writer)] if gated else []) + _gold(settings, writer)
 
 
 def _unassessed(writer: Writer) -> Rule:
-    whole = f"({_UNASSESSED} + ({_SCORED} or 0 * {_UNASSESSED}))"
+    total = f"({_UNASSESSED} + ({_SCORED} or 0 * {_UNASSESSED}))"
     texts = writer.of(
         "RagmonTooManyUnassessed",
         "{{ $labels.metric }}: {{ $value | humanizePercentage }} of its requests could not be assessed",
         "What is left may be no fair sample of all. The reasons: "
         f"`sum by (metric, reason) (increase({series_names.UNASSESSED}[1h]))`.",
     )
-    expr = f"{_UNASSESSED} / {whole} > {UNASSESSED:g}\nand on (metric) {whole} >= {MIN_SAMPLES}"
+    expr = f"{_UNASSESSED} / {total} > {UNASSESSED:g}\nand on (metric) {total} >= {MIN_SAMPLES}"
     return Rule("RagmonTooManyUnassessed", expr, {"severity": TICKET}, texts, pending="15m", alert=True)
 
 
 def _gold(settings: Settings, writer: Writer) -> list[Rule]:
-    """One alert for each gold set that probes ask, read off the gate that the most of its questions are about."""
-    first: dict[tuple[str, str], Gate] = {}
+    """One alert for each probed gold set, on the counter of the gate that covers most of its questions."""
+    gate_of_set: dict[tuple[str, str], Gate] = {}
     for gate in sorted(share_gates(settings), key=lambda gate: (bool(gate.where), gate.metric in PART_OF_GOLD)):
         if gate.source == constants.PROBE:
-            first.setdefault((gate.pipeline, gate.gold or ""), gate)
-    return [_unasked(gate, span(settings, gate), writer) for gate in first.values()]
+            gate_of_set.setdefault((gate.pipeline, gate.gold or ""), gate)
+    return [_unasked(gate, span(settings, gate), writer) for gate in gate_of_set.values()]
 
 
 def span(settings: Settings, gate: Gate) -> str:
-    """Two rounds of the probe."""
-    every = [probe.every for probe in settings.probes if probe.pipeline == gate.pipeline]
-    return f"{round(2 * max(ROUND, *every) / 60)}m" if every else f"{round(2 * ROUND / 60)}m"
+    """The time of two rounds of the probe."""
+    intervals = [probe.every for probe in settings.probes if probe.pipeline == gate.pipeline]
+    return f"{round(2 * max(ROUND, *intervals) / 60)}m" if intervals else f"{round(2 * ROUND / 60)}m"
 
 
 def _unasked(gate: Gate, span: str, writer: Writer) -> Rule:
-    """Counters that have been there for the whole time and stood still, or none at all."""
+    """An alert on counters that existed for the whole span without an increase, and on counters that do not exist."""
     counter = scored(gate)
     expr = (
         f"(sum(increase({counter}[{span}])) == 0 and on () count({counter} offset {span}))\n"
@@ -96,7 +93,7 @@ def _unasked(gate: Gate, span: str, writer: Writer) -> Rule:
 
 
 USUAL: Final = 0.05
-"""The share of errors, and of empty retrievals, above which a ticket is due where no gate says otherwise."""
+"""The share of errors, and of empty retrievals, above which a ticket is due where no gate sets a limit."""
 _SPAN: Final = "15m"
 _ERRORS: Final = "pipeline:rag_errors:increase15m"
 _REQUESTS: Final = "pipeline:rag_requests:increase15m"
@@ -108,18 +105,18 @@ _FOUND_NOTHING: Final = "pipeline:rag_retrieved_documents_none_per_retrieval:rat
 
 
 def traffic_recordings() -> list[Rule]:
-    """Shares of errors and of empty retrievals, and the p95, over all replicas."""
-    grown = "sum by (pipeline) (increase({}[{}]))"
-    calls = grown.format(series_names.REQUESTS, _SPAN)
-    timed = grown.format(f"{series_names.LATENCY}_count", _SPAN)
+    """Recording rules: shares of errors and of empty retrievals, and the p95, over all replicas."""
+    increase = "sum by (pipeline) (increase({}[{}]))"
+    requests = increase.format(series_names.REQUESTS, _SPAN)
+    timed_requests = increase.format(f"{series_names.LATENCY}_count", _SPAN)
     live = {"source": constants.LIVE}
     buckets = selector(f"{series_names.LATENCY}_bucket", live)
-    none = selector(f"{series_names.DOCUMENTS}_bucket", {**live, "le": "0.0"})
+    empty = selector(f"{series_names.DOCUMENTS}_bucket", {**live, "le": "0.0"})
     return [
-        Rule(_ERRORS, grown.format(series_names.ERRORS, _SPAN)),
-        Rule(_REQUESTS, f"{calls}\nor {timed}"),  # spans of other instrumentations come without totals
-        Rule(_EMPTY, grown.format(none, _SPAN)),
-        Rule(_RETRIEVALS, grown.format(selector(f"{series_names.DOCUMENTS}_count", live), _SPAN)),
+        Rule(_ERRORS, increase.format(series_names.ERRORS, _SPAN)),
+        Rule(_REQUESTS, f"{requests}\nor {timed_requests}"),  # spans of other instrumentations come without call totals
+        Rule(_EMPTY, increase.format(empty, _SPAN)),
+        Rule(_RETRIEVALS, increase.format(selector(f"{series_names.DOCUMENTS}_count", live), _SPAN)),
         *_share(_FAILED, _ERRORS, _REQUESTS),
         *_share(_FOUND_NOTHING, _EMPTY, _RETRIEVALS),
         Rule(_P95, f"histogram_quantile(0.95, sum by (pipeline, le) (rate({buckets}[5m])))"),
@@ -128,70 +125,74 @@ def traffic_recordings() -> list[Rule]:
 
 def _share(name: str, part: str, whole: str) -> list[Rule]:
     samples = f"({whole} > 0)"
-    return [Rule(name, f"clamp({part} / {samples}, 0, 1)"), Rule(_proven(name), wilson(name, samples, Z999))]
+    return [Rule(name, f"clamp({part} / {samples}, 0, 1)"), Rule(_lower_bound(name), wilson(name, samples, Z999))]
 
 
-def _proven(share: str) -> str:
-    """The lower bound of a share."""
+def _lower_bound(share: str) -> str:
+    """The name of the lower bound of a share."""
     return share.replace("ratio_increase15m", "wilson_lower999_15m")
 
 
 def traffic_alerts(settings: Settings, writer: Writer) -> list[Rule]:
-    """Slow, failing and empty-handed pipelines."""
-    found = []
-    for one in settings.pipelines.values():
-        here = selector("", {"pipeline": label(one.name)})
-        found += _slow(one, here, writer)
-        found.append(_failing(one, here, writer))
-        found.append(_empty(one, here, writer))
-    return found
+    """Alerts on slow calls, errors and empty retrievals, per pipeline."""
+    rules = []
+    for pipeline in settings.pipelines.values():
+        labels = selector("", {"pipeline": label(pipeline.name)})
+        rules += _slow(pipeline, labels, writer)
+        rules.append(_failing(pipeline, labels, writer))
+        rules.append(_empty(pipeline, labels, writer))
+    return rules
 
 
-def _slow(one: PipelineSettings, here: str, writer: Writer) -> list[Rule]:
-    """A p95 above the bound of answered_within.
+def _slow(pipeline: PipelineSettings, labels: str, writer: Writer) -> list[Rule]:
+    """An alert on a p95 above the limit of answered_within.
 
-    Between two edges of buckets a quantile is a guess, so the next edge above the bound is what it must exceed; above
-    the last one nobody can see anything.
+    A quantile between two bucket bounds is interpolated, so the p95 must exceed the next bound above the limit. Above
+    the last bucket bound nothing can be detected.
     """
-    bound = one.metrics.answered_within
-    if bound is None or bound >= LATENCY_BOUNDS[-1]:
+    limit = pipeline.metrics.answered_within
+    if limit is None or limit >= LATENCY_BOUNDS[-1]:
         return []
-    edge = next(edge for edge in LATENCY_BOUNDS if edge >= bound)
-    summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, due within {float(bound):g} s"
+    bound = next(bound for bound in LATENCY_BOUNDS if bound >= limit)
+    summary = f"{{{{ $labels.pipeline }}}}: p95 {{{{ $value | humanizeDuration }}}}, due within {float(limit):g} s"
     texts = writer.of("RagmonLatencyP95", summary, f"Over five minutes, all calls. {BUILDS}", gated=True)
-    return [_ticket("RagmonLatencyP95", one, f"{_P95}{here} > {exact(edge)}", texts, "10m")]
+    return [_ticket("RagmonLatencyP95", pipeline, f"{_P95}{labels} > {exact(bound)}", texts, "10m")]
 
 
-def _failing(one: PipelineSettings, here: str, writer: Writer) -> Rule:
-    limit = _limit(one, "error_rate")
-    expr = _beyond(_FAILED, _REQUESTS, here, limit)
-    return _many("RagmonErrors", one, expr, f"calls fail, above {100 * limit:.3g}%", writer)
+def _failing(pipeline: PipelineSettings, labels: str, writer: Writer) -> Rule:
+    limit = _limit(pipeline, "error_rate")
+    expr = _beyond(_FAILED, _REQUESTS, labels, limit)
+    return _share_alert("RagmonErrors", pipeline, expr, f"calls fail, above {100 * limit:.3g}%", writer)
 
 
-def _empty(one: PipelineSettings, here: str, writer: Writer) -> Rule:
-    limit = _limit(one, "empty_retrieval_rate")
-    expr = _beyond(_FOUND_NOTHING, _RETRIEVALS, here, limit)
-    return _many("RagmonEmptyRetrieval", one, expr, f"retrievals find nothing, above {100 * limit:.3g}%", writer)
+def _empty(pipeline: PipelineSettings, labels: str, writer: Writer) -> Rule:
+    limit = _limit(pipeline, "empty_retrieval_rate")
+    expr = _beyond(_FOUND_NOTHING, _RETRIEVALS, labels, limit)
+    return _share_alert(
+        "RagmonEmptyRetrieval", pipeline, expr, f"retrievals find nothing, above {100 * limit:.3g}%", writer
+    )
 
 
-def _many(name: str, one: PipelineSettings, expr: str, what: str, writer: Writer) -> Rule:
-    summary = f"{{{{ $labels.pipeline }}}}: at least {{{{ $value | humanizePercentage }}}} of the {what}"
+def _share_alert(name: str, pipeline: PipelineSettings, expr: str, problem: str, writer: Writer) -> Rule:
+    summary = f"{{{{ $labels.pipeline }}}}: at least {{{{ $value | humanizePercentage }}}} of the {problem}"
     texts = writer.of(name, summary, f"Proven over {_SPAN} (lower 99.9 % bound). {BUILDS}", gated=True)
-    return _ticket(name, one, expr, texts, "2m")
+    return _ticket(name, pipeline, expr, texts, "2m")
 
 
-def _beyond(share: str, whole: str, here: str, limit: float) -> str:
-    """Proven above a limit, and not by the two or three calls of a quiet night."""
-    beyond = f"{share}{here} > {exact(limit)}"  # the bound of no failure at all is rounded to a little more than 0
-    return f"{_proven(share)}{here} > {exact(limit)}\nand {beyond}\nand {whole}{here} >= {MIN_SAMPLES}"
+def _beyond(share: str, total: str, labels: str, limit: float) -> str:
+    """The share is proven above the limit, on more than a few calls."""
+    beyond = f"{share}{labels} > {exact(limit)}"  # without failures, rounding makes the bound a little more than 0
+    return f"{_lower_bound(share)}{labels} > {exact(limit)}\nand {beyond}\nand {total}{labels} >= {MIN_SAMPLES}"
 
 
-def _limit(one: PipelineSettings, metric: str) -> float:
-    """What a gate on the metric allows, else the usual."""
-    said = (gate.threshold for gate in one.gates if gate.metric == metric and not gate.where and not gate.at_least)
-    return next(said, USUAL)
+def _limit(pipeline: PipelineSettings, metric: str) -> float:
+    """The threshold of a gate on the metric, else the default."""
+    thresholds = (
+        gate.threshold for gate in pipeline.gates if gate.metric == metric and not gate.where and not gate.at_least
+    )
+    return next(thresholds, USUAL)
 
 
-def _ticket(name: str, one: PipelineSettings, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
-    labels = {"severity": TICKET, "pipeline": label(one.name)}
+def _ticket(name: str, pipeline: PipelineSettings, expr: str, texts: Mapping[str, str], pending: str) -> Rule:
+    labels = {"severity": TICKET, "pipeline": label(pipeline.name)}
     return Rule(name, expr, labels, texts, pending=pending, keep="10m", alert=True)

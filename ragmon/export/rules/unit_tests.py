@@ -1,15 +1,4 @@
-"""One unit test of a rule file, and how promtool reads it.
-
-Cases of the alerts on gates.
-
-Cases of the alerts on ragmon itself.
-
-Cases of the alerts on requests, and on what metrics rest on.
-
-The cases of all alerts a configuration has.
-
-Promtool's unit tests of the rules: for every alert what must fire it and what must not.
-"""
+"""Promtool's unit tests of the rules: for every alert, what must fire it and what must not."""
 
 from __future__ import annotations
 
@@ -34,25 +23,25 @@ from ragmon.export.rules.recording import burn_of
 RULES: Final = "ragmon.rules.yml"
 """The rule file, beside its tests."""
 TARGET: Final = {"instance": "ragmon:9464", "job": "ragmon"}
-"""The labels Prometheus gives what it scrapes."""
+"""The labels Prometheus adds to scraped series."""
 OTHER: Final = {"instance": "ragmon-2:9464", "job": "ragmon"}
-"""The same for a second replica."""
+"""The same labels for a second replica."""
 _EVERY: Final = "1m"
 _EVALUATED: Final = "2m"
-"""Half as often as values come: rules over hours are what takes the time."""
+"""Half as often as samples: evaluating rules over hours takes most of the time."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is put in, and which alerts must fire then.
+    """One test: input series, and which alerts must fire.
 
     Args:
-        alert: Which alert is looked at.
-        name: What happens.
+        alert: The alert under test.
+        name: What happens in the test.
         series: Values minute by minute, in promtool's short form, by series.
-        at: When it is looked at.
-        fires: The labels of every alert of this name that must fire; none: it must be silent.
-        among: Only alerts with these labels are looked at: others of this name are about something else.
+        at: The time of the check.
+        fires: The labels of every alert of this name that must fire; empty if it must not fire.
+        among: Labels of the alerts to check; other alerts of this name are ignored.
     """
 
     alert: str
@@ -67,20 +56,20 @@ class Case:
         firing = {"alertname": self.alert, "alertstate": "firing"}
         alerts = [selector("ALERTS", dict(sorted({**firing, **labels}.items()))) for labels in self.fires]
         expected = [{"labels": labels, "value": 1} for labels in alerts]
-        asked: dict[str, Any] = {"expr": selector("ALERTS", {**firing, **self.among}), "eval_time": self.at}
+        check: dict[str, Any] = {"expr": selector("ALERTS", {**firing, **self.among}), "eval_time": self.at}
         if expected:
-            asked["exp_samples"] = expected
+            check["exp_samples"] = expected
         verb = "fires" if expected else "is silent"
         return {
             "interval": _EVERY,
             "name": f"{self.alert} {verb}: {self.name}",
             "input_series": [{"series": series, "values": values} for series, values in self.series.items()],
-            "promql_expr_test": [asked],
+            "promql_expr_test": [check],
         }
 
 
 def scraped(name: str, target: Mapping[str, str] = TARGET, /, **labels: str) -> str:
-    """A series as it is after a scrape."""
+    """A series with the labels it has after a scrape."""
     return selector(name, {**labels, **target})
 
 
@@ -89,7 +78,7 @@ def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:
 
     Args:
         cases: The tests.
-        groups: The rules they are about: evaluated in this order, or results would depend on chance.
+        groups: The rules under test, evaluated in this order, so that results do not depend on chance.
     """
     return HEADER.format(what="tests") + dump(
         {
@@ -104,23 +93,23 @@ def render_tests(cases: Sequence[Case], groups: Sequence[RuleGroup]) -> str:
 _ALARM: Final = "0x4 1x10"
 _QUIET: Final = "0x15"
 _PER_MINUTE: Final = 60
-_MOST: Final = 1e7
+_MAX_RATE: Final = 1e7
 _ALERTS: Final = ("RagmonGateAlarm", "RagmonLook", "RagmonDrift", "RagmonIndexDrift")
 
 
 def gate_cases(settings: Settings) -> list[Case]:
-    """Alarms once; burns once for a floor and once for a ceiling; windows for the first gate."""
-    found = list(_alarms(settings))
+    """Cases for alarms, for burns of one lower and one upper threshold, and for windows of the same gates."""
+    cases = list(_alarms(settings))
     shares = recording.share_gates(settings)
     for direction in ("at_least", "at_most"):
         gate = next((gate for gate in shares if gate.direction == direction), None)
         if gate is not None:
-            found += [*_burns(gate), *_at_risk(gate), *_insufficient(gate)]
-    return [*found, *_counted_otherwise(settings)]
+            cases += [*_burns(gate), *_at_risk(gate), *_insufficient(gate)]
+    return [*cases, *_distinct(settings)]
 
 
-def _counted_otherwise(settings: Settings) -> Iterator[Case]:
-    """The samples of a gate on indexes are builds: one is enough."""
+def _distinct(settings: Settings) -> Iterator[Case]:
+    """A gate on indexes needs one sample only, because its samples are builds."""
     gate = next((gate for gate in recording.gates(settings) if gate.kind == "distinct"), None)
     if gate is not None:
         series = {scraped(series_names.GATE_SAMPLES, **recording.named(gate)): "1x150"}
@@ -129,7 +118,7 @@ def _counted_otherwise(settings: Settings) -> Iterator[Case]:
 
 def _alarms(settings: Settings) -> Iterator[Case]:
     pipeline = next(iter(settings.pipelines))
-    for alert, gate, severity, told in (
+    for alert, gate, severity, alert_severity in (
         ("RagmonGateAlarm", "a_gate", "page", "page"),
         ("RagmonGateAlarm", "a_gate", "ticket", "ticket"),
         ("RagmonGateAlarm", "a_metric:baseline", "page", "page"),
@@ -138,15 +127,15 @@ def _alarms(settings: Settings) -> Iterator[Case]:
         ("RagmonIndexDrift", INDEX_ALERT, "ticket", "ticket"),
     ):
         labels = {"pipeline": pipeline, "gate": gate, "severity": severity}
-        one, other = (scraped(series_names.GATE_ALARM, where, **labels) for where in (TARGET, OTHER))
-        expected = {"pipeline": pipeline, "alarm": gate, "gate": gate.split(":")[0], "severity": told}
-        say = f"{gate} ({severity})"
-        yield Case(alert, f"{say} fires at one of two replicas", {one: _ALARM, other: _QUIET}, "6m", [expected])
-        yield Case(alert, f"{say} has not fired", {one: _QUIET, other: _QUIET}, "6m")
-        for elsewhere in _ALERTS:
-            if elsewhere == alert:
+        first, second = (scraped(series_names.GATE_ALARM, target, **labels) for target in (TARGET, OTHER))
+        expected = {"pipeline": pipeline, "alarm": gate, "gate": gate.split(":")[0], "severity": alert_severity}
+        name = f"{gate} ({severity})"
+        yield Case(alert, f"{name} fires at one of two replicas", {first: _ALARM, second: _QUIET}, "6m", [expected])
+        yield Case(alert, f"{name} has not fired", {first: _QUIET, second: _QUIET}, "6m")
+        for other_alert in _ALERTS:
+            if other_alert == alert:
                 continue
-            yield Case(elsewhere, f"{say} is {alert}", {one: _ALARM}, "6m")
+            yield Case(other_alert, f"{name} is {alert}", {first: _ALARM}, "6m")
     index = {"pipeline": pipeline, "gate": "an_index"}
     alarm = scraped(series_names.GATE_ALARM, **index, severity="page")
     info = scraped(series_names.GATE_INFO, **index, metric=constants.INDEX_HASH)
@@ -156,29 +145,29 @@ def _alarms(settings: Settings) -> Iterator[Case]:
 
 
 def _burns(gate: Gate) -> Iterator[Case]:
-    """Beyond the level worth a page for six hours, or beyond the threshold for three days: proven, and still so."""
-    found = burn_of(gate)
-    worse, bad = (found.page + 1) / 2, (found.budget + found.page) / 2
+    """Failures beyond the page level for six hours, or beyond the threshold for three days: proven and ongoing."""
+    burn = burn_of(gate)
+    severe, moderate = (burn.page + 1) / 2, (burn.budget + burn.page) / 2
     fires = {**recording.named(gate), "severity": "ticket"}
-    long, longer = ({**fires, "over": over} for over in ("6h", "3d"))
-    for failing, level, labels in ((worse, found.page, [long, longer]), (bad, found.budget, [longer])):
+    long, longest = ({**fires, "over": over} for over in ("6h", "3d"))
+    for failing, level, labels in ((severe, burn.page, [long, longest]), (moderate, burn.budget, [longest])):
         rate = _enough(gate, failing, level)
         if rate is not None:
-            say = f"{gate.name}, {failing:.4g} of its requests fail, all along"
-            yield Case("RagmonGateSlowBurn", say, _failing(gate, failing, rate, 60), "60m", labels)
-    alright = _failing(gate, found.budget / 2, _PER_MINUTE, 60)
-    yield Case("RagmonGateSlowBurn", f"{gate.name} within its budget", alright, "60m")
+            name = f"{gate.name}, {failing:.4g} of its requests fail, all along"
+            yield Case("RagmonGateSlowBurn", name, _failing(gate, failing, rate, 60), "60m", labels)
+    within_budget = _failing(gate, burn.budget / 2, _PER_MINUTE, 60)
+    yield Case("RagmonGateSlowBurn", f"{gate.name} within its budget", within_budget, "60m")
     few = (max(1, gate.min_samples - 5)) / 60
     yield Case("RagmonGateSlowBurn", f"{gate.name}, all fail, but they are few", _failing(gate, 1.0, few, 60), "60m")
-    failed = _failing(gate, worse, _enough(gate, worse, found.page) or _PER_MINUTE, 60)
+    failed = _failing(gate, severe, _enough(gate, severe, burn.page) or _PER_MINUTE, 60)
     ended = {series: f"{values} {_end(values):g}x240" for series, values in failed.items()}
-    yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last hours", ended, "280m", [longer])
+    yield Case("RagmonGateSlowBurn", f"{gate.name} failed, but not in the last hours", ended, "280m", [longest])
 
 
 def _enough(gate: Gate, failing: float, level: float) -> float | None:
-    """Requests a minute that prove a share of failures beyond a level within the hour; None: no number does."""
+    """The requests per minute that prove, within an hour, a share of failures above a level; None: no rate does."""
     rate = max(_PER_MINUTE, gate.min_samples / 30)
-    while rate < _MOST:
+    while rate < _MAX_RATE:
         if stats.wilson(failing * rate * 50, rate * 50, Z999)[0] > level:
             return rate
         rate *= 4
@@ -192,47 +181,47 @@ def _end(values: str) -> float:
 
 
 def _failing(gate: Gate, share: float, per_minute: float, minutes: int) -> Mapping[str, str]:
-    """Counters of two replicas, half of the requests each."""
+    """Counters of two replicas with half of the requests each."""
     score = 1 - share if gate.at_least else share
-    found = {}
-    for where in (TARGET, OTHER):
-        found[_at(recording.score(gate), where)] = f"0+{per_minute * score / 2:.6g}x{minutes}"
-        found[_at(recording.scored(gate), where)] = f"0+{per_minute / 2:.6g}x{minutes}"
-    return found
+    series = {}
+    for target in (TARGET, OTHER):
+        series[_matching(recording.score(gate), target)] = f"0+{per_minute * score / 2:.6g}x{minutes}"
+        series[_matching(recording.scored(gate), target)] = f"0+{per_minute / 2:.6g}x{minutes}"
+    return series
 
 
-def _at(selected: str, where: Mapping[str, str]) -> str:
-    """A series the selector selects."""
-    name, _, matchers = selected.partition("{")
-    inside = matchers[:-1].replace('gold!=""', 'gold="any"')
-    return f"{name}{{{inside},{selector('', where)[1:-1]}}}"
+def _matching(series_selector: str, target: Mapping[str, str]) -> str:
+    """A series that the selector matches."""
+    name, _, matchers = series_selector.partition("{")
+    labels = matchers[:-1].replace('gold!=""', 'gold="any"')
+    return f"{name}{{{labels},{selector('', target)[1:-1]}}}"
 
 
 def _windowed(gate: Gate, value: float, lower: float, upper: float, n: int, length: int) -> Mapping[str, str]:
-    """The gate's gauges at one replica."""
-    told = {
+    """The gate's gauges of one replica."""
+    values = {
         series_names.GATE_VALUE: value,
         series_names.GATE_LOWER: lower,
         series_names.GATE_UPPER: upper,
         series_names.GATE_SAMPLES: n,
         series_names.GATE_THRESHOLD: gate.threshold,
     }
-    return {scraped(name, **recording.named(gate)): f"{number:g}x{length}" for name, number in told.items()}
+    return {scraped(name, **recording.named(gate)): f"{number:g}x{length}" for name, number in values.items()}
 
 
 def _at_risk(gate: Gate) -> Iterator[Case]:
     sign = -1 if gate.at_least else 1
-    near, far = gate.threshold + sign * 0.01, gate.threshold + sign * 0.04
+    unproven, proven_value = gate.threshold + sign * 0.01, gate.threshold + sign * 0.04
     enough, fires = 4 * gate.min_samples, [{**recording.named(gate), "severity": "info"}]
-    say = f"{gate.name} is {near:g}, and could be {gate.threshold:g}"
-    unsure = _windowed(gate, near, near - 0.02, near + 0.02, enough, 30)
-    yield Case("RagmonGateAtRisk", say, unsure, "20m", fires)
-    proven = _windowed(gate, far, far - 0.02, far + 0.02, enough, 30)
+    name = f"{gate.name} is {unproven:g}, and could be {gate.threshold:g}"
+    unsure = _windowed(gate, unproven, unproven - 0.02, unproven + 0.02, enough, 30)
+    yield Case("RagmonGateAtRisk", name, unsure, "20m", fires)
+    proven = _windowed(gate, proven_value, proven_value - 0.02, proven_value + 0.02, enough, 30)
     yield Case("RagmonGateAtRisk", f"{gate.name} is proven to fail, which the alarm tells", proven, "20m")
     good = gate.threshold - sign * 0.01
     holds = _windowed(gate, good, good - 0.02, good + 0.02, enough, 30)
     yield Case("RagmonGateAtRisk", f"{gate.name} holds", holds, "20m")
-    few = _windowed(gate, near, 0, 1, gate.min_samples - 1, 30)
+    few = _windowed(gate, unproven, 0, 1, gate.min_samples - 1, 30)
     yield Case("RagmonGateAtRisk", f"{gate.name} has too few requests", few, "20m")
 
 
@@ -251,7 +240,7 @@ _INSTANCE: Final = {"instance": TARGET["instance"]}
 
 
 def monitor_cases(settings: Settings) -> list[Case]:
-    """What makes ragmon blind, lossy or wrong."""
+    """Cases in which ragmon is down, loses records or runs another configuration than the rules."""
     pipeline = next(iter(settings.pipelines))
     return [
         *_down(),
@@ -282,12 +271,14 @@ def _down() -> Iterator[Case]:
 
 
 def _no_data(pipeline: str) -> Iterator[Case]:
-    here = {"pipeline": label(pipeline)}
-    calls = scraped(f"{series_names.LATENCY}_count", **here, source=constants.LIVE)
-    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**here), here)
-    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**here), here)
-    yield Case("RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=here)
-    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=here)
+    labels = {"pipeline": label(pipeline)}
+    calls = scraped(f"{series_names.LATENCY}_count", **labels, source=constants.LIVE)
+    yield Case("RagmonNoData", "nobody asks", {**_UP, calls: "7x200"}, "120m", _ticket(**labels), labels)
+    yield Case("RagmonNoData", "nobody ever asked", _UP, "120m", _ticket(**labels), labels)
+    yield Case(
+        "RagmonNoData", "now and then somebody asks", {**_UP, calls: "0x40 1x40 2x40 3x80"}, "150m", among=labels
+    )
+    yield Case("RagmonNoData", "ragmon is down, which is another alert", {calls: "7x200"}, "120m", among=labels)
 
 
 def _stale() -> Iterator[Case]:
@@ -317,12 +308,12 @@ def _dropped() -> Iterator[Case]:
         series = {received: "0+1000x40", dropped: f"0+{1000 * share:g}x40"}
         yield Case("RagmonRecordsDropped", f"{share:.1%} dropped", series, "30m", _ticket(**_HERE) if fires else [])
         series = {received: "0+1000x40", lost: f"0+{1000 * share:g}x40"}
-        say = f"producers lose {share:.1%}"
-        yield Case("RagmonRecordsDropped", say, series, "30m", _ticket(stage="producer") if fires else [])
+        name = f"producers lose {share:.1%}"
+        yield Case("RagmonRecordsDropped", name, series, "30m", _ticket(stage="producer") if fires else [])
 
 
 def _flags() -> Iterator[Case]:
-    """Series that are 1 while all is well."""
+    """Gauges that are 1 while there is no fault."""
     for alert, name, severity, minutes in (
         ("RagmonJournalNotWritable", series_names.JOURNAL_WRITABLE, "page", 2),
         ("RagmonConfigReloadFailed", series_names.RELOADED, "ticket", 5),
@@ -352,27 +343,27 @@ def _rules(settings: Settings) -> Iterator[Case]:
     yield Case("RagmonRulesStale", "every threshold is the configured one", {**_UP, **served}, "30m")
     first, gate = next(iter(served)), gates[0]
     fires = _ticket(**counted.named(gate))
-    other = {**_UP, **served, first: f"{gate.threshold + 0.01:g}x40"}
-    yield Case("RagmonRulesStale", f"{gate.name} has another threshold", other, "30m", fires)
+    changed = {**_UP, **served, first: f"{gate.threshold + 0.01:g}x40"}
+    yield Case("RagmonRulesStale", f"{gate.name} has another threshold", changed, "30m", fires)
     missing = {**_UP, **{series: values for series, values in served.items() if series != first}}
-    gone = _ticket(**counted.named(gate), direction=gate.direction)
-    yield Case("RagmonRulesStale", f"{gate.name} is not served", missing, "30m", gone)
-    extra = scraped(series_names.GATE_THRESHOLD, pipeline=label(gate.pipeline), gate="a_new_gate")
-    new = _ticket(pipeline=label(gate.pipeline), gate="a_new_gate")
-    more = {**_UP, **served, extra: "0.5x40"}
-    yield Case("RagmonRulesStale", "a gate is served that was not configured", more, "30m", new)
-    elsewhere = {f'{recording.THRESHOLD}{{pipeline="of other rules",gate="a_gate"}}': "0.5x40"}
-    yield Case("RagmonRulesStale", "other rules have other pipelines", {**_UP, **served, **elsewhere}, "30m")
+    removed_ticket = _ticket(**counted.named(gate), direction=gate.direction)
+    yield Case("RagmonRulesStale", f"{gate.name} is not served", missing, "30m", removed_ticket)
+    added_series = scraped(series_names.GATE_THRESHOLD, pipeline=label(gate.pipeline), gate="a_new_gate")
+    added_ticket = _ticket(pipeline=label(gate.pipeline), gate="a_new_gate")
+    added = {**_UP, **served, added_series: "0.5x40"}
+    yield Case("RagmonRulesStale", "a gate is served that was not configured", added, "30m", added_ticket)
+    other_pipeline = {f'{recording.THRESHOLD}{{pipeline="of other rules",gate="a_gate"}}': "0.5x40"}
+    yield Case("RagmonRulesStale", "other rules have other pipelines", {**_UP, **served, **other_pipeline}, "30m")
 
 
 def traffic_cases(settings: Settings) -> list[Case]:
-    """Those of the first pipeline: every other has the same alerts."""
-    one = next(iter(settings.pipelines.values()))
-    found = [*_errors(one.name), *_empty(one.name), *_unassessed(settings), *_gold(settings)]
-    bound = one.metrics.answered_within
+    """Cases for the first pipeline; all others have the same alerts."""
+    pipeline = next(iter(settings.pipelines.values()))
+    cases = [*_errors(pipeline.name), *_empty(pipeline.name), *_unassessed(settings), *_gold(settings)]
+    bound = pipeline.metrics.answered_within
     if bound is not None and bound < LATENCY_BOUNDS[-1]:
-        found += _slow(one.name, float(bound))
-    return found
+        cases += _slow(pipeline.name, float(bound))
+    return cases
 
 
 def _pipeline_ticket(pipeline: str, **more: str) -> list[Mapping[str, str]]:
@@ -380,7 +371,7 @@ def _pipeline_ticket(pipeline: str, **more: str) -> list[Mapping[str, str]]:
 
 
 def _slow(pipeline: str, bound: float) -> Iterator[Case]:
-    """Nine of ten calls take long, or none does."""
+    """90 % of the calls take long, or none does."""
     for share, fires in ((0.9, _pipeline_ticket(pipeline)), (0.0, [])):
         series = {}
         for limit in (*map(str, map(float, LATENCY_BOUNDS)), "+Inf"):
@@ -388,19 +379,19 @@ def _slow(pipeline: str, bound: float) -> Iterator[Case]:
             grows = 60 if slow or (float(limit) >= bound and share == 0) else 60 * (1 - share)
             labels = {"pipeline": label(pipeline), "source": constants.LIVE, "le": limit}
             series[scraped(f"{series_names.LATENCY}_bucket", **labels)] = f"0+{grows:g}x30"
-        quick = {key: values if share else values.replace("0+60", "0+60") for key, values in series.items()}
-        yield Case("RagmonLatencyP95", f"{share:.0%} of the calls take longer than {bound:g} s", quick, "20m", fires)
+        buckets = {key: values if share else values.replace("0+60", "0+60") for key, values in series.items()}
+        yield Case("RagmonLatencyP95", f"{share:.0%} of the calls take longer than {bound:g} s", buckets, "20m", fires)
 
 
 def _errors(pipeline: str) -> Iterator[Case]:
-    """Half of the calls fail; one in a hundred; half of very few."""
+    """Half of the calls fail; 1 % of them; half of very few calls."""
     for share, calls, fires in ((0.5, 60.0, _pipeline_ticket(pipeline)), (0.01, 60.0, []), (0.5, 0.2, [])):
-        here = {"pipeline": label(pipeline)}
+        labels = {"pipeline": label(pipeline)}
         series = {
-            scraped(series_names.ERRORS, **here, code="TimeoutError"): f"0+{calls * share:g}x30",
-            scraped(series_names.REQUESTS, **here, source=constants.LIVE, stratum="error"): f"0+{calls * share:g}x30",
+            scraped(series_names.ERRORS, **labels, code="TimeoutError"): f"0+{calls * share:g}x30",
+            scraped(series_names.REQUESTS, **labels, source=constants.LIVE, stratum="error"): f"0+{calls * share:g}x30",
             scraped(
-                series_names.REQUESTS, **here, source=constants.LIVE, stratum="rest"
+                series_names.REQUESTS, **labels, source=constants.LIVE, stratum="rest"
             ): f"0+{calls * (1 - share):g}x30",
         }
         yield Case("RagmonErrors", f"{share:.0%} of {calls:g} calls a minute fail", series, "20m", fires)
@@ -408,35 +399,35 @@ def _errors(pipeline: str) -> Iterator[Case]:
 
 def _empty(pipeline: str) -> Iterator[Case]:
     for share, calls, fires in ((0.5, 60.0, _pipeline_ticket(pipeline)), (0.01, 60.0, []), (0.5, 0.2, [])):
-        here = {"pipeline": label(pipeline), "source": constants.LIVE}
+        labels = {"pipeline": label(pipeline), "source": constants.LIVE}
         series = {
-            scraped(f"{series_names.DOCUMENTS}_bucket", **here, le="0.0"): f"0+{calls * share:g}x30",
-            scraped(f"{series_names.DOCUMENTS}_count", **here): f"0+{calls:g}x30",
+            scraped(f"{series_names.DOCUMENTS}_bucket", **labels, le="0.0"): f"0+{calls * share:g}x30",
+            scraped(f"{series_names.DOCUMENTS}_count", **labels): f"0+{calls:g}x30",
         }
-        say = f"{share:.0%} of {calls:g} retrievals a minute bring nothing"
-        yield Case("RagmonEmptyRetrieval", say, series, "20m", fires)
+        name = f"{share:.0%} of {calls:g} retrievals a minute bring nothing"
+        yield Case("RagmonEmptyRetrieval", name, series, "20m", fires)
 
 
 def _unassessed(settings: Settings) -> Iterator[Case]:
     gate = next(iter(recording.share_gates(settings)), None)
     if gate is None:
         return
-    whose = scraped_scored(gate.metric)
+    scored = scraped_scored(gate.metric)
     fires = [{"metric": gate.metric, "severity": "ticket"}]
     for reason, share, labels in (
         (constants.NO_TEXT, 0.2, fires),
         (constants.NO_TEXT, 0.01, []),
         (traffic_alerts.EXPECTED[0], 0.2, []),
     ):
-        unknown = scraped(series_names.UNASSESSED, metric=gate.metric, reason=reason)
-        series = {whose: f"0+{60 * (1 - share):g}x120", unknown: f"0+{60 * share:g}x120"}
+        unassessed = scraped(series_names.UNASSESSED, metric=gate.metric, reason=reason)
+        series = {scored: f"0+{60 * (1 - share):g}x120", unassessed: f"0+{60 * share:g}x120"}
         yield Case("RagmonTooManyUnassessed", f"{share:.0%} for the reason {reason}", series, "90m", labels)
     none = {scraped(series_names.UNASSESSED, metric=gate.metric, reason=constants.NO_TEXT): "0+1x120"}
     yield Case("RagmonTooManyUnassessed", "nothing at all is assessed", none, "90m", fires)
 
 
 def scraped_scored(metric: str) -> str:
-    """How many requests a metric scored, as it is after a scrape."""
+    """The counter of the requests a metric scored, with the labels it has after a scrape."""
     ((_, series),) = recording.scored_by([metric]).items()
     name, _, cut = series.partition("{")
     k = {"k": cut.removeprefix('k="').removesuffix('"}')} if cut else {}
@@ -448,23 +439,25 @@ def _gold(settings: Settings) -> Iterator[Case]:
     if gate is None:
         return
     minutes = int(traffic_alerts.span(settings, gate)[:-1])
-    where = ",".join(f'{key}="{value}"' for key, value in TARGET.items())
-    counter = recording.scored(gate).replace('gold!=""', 'gold="any"')[:-1] + f",{where}}}"
+    target_labels = ",".join(f'{key}="{value}"' for key, value in TARGET.items())
+    counter = recording.scored(gate).replace('gold!=""', 'gold="any"')[:-1] + f",{target_labels}}}"
     fires = _pipeline_ticket(gate.pipeline, gold=label(gate.gold or ""))
     among = {"pipeline": label(gate.pipeline), "gold": label(gate.gold or "")}
-    long = 3 * minutes
-    stood = {**_UP, scraped("up"): f"1x{long}", counter: f"0+5x30 150x{long}"}
-    yield Case("RagmonGoldStale", "probes stopped", stood, f"{2 * minutes + 60}m", fires, among)
-    never = {scraped("up"): f"1x{long}"}
-    yield Case("RagmonGoldStale", "nobody ever probed", never, f"{minutes + 30}m", fires, among)
-    asked = {scraped("up"): f"1x{long}", counter: f"0+5x{long}"}
-    yield Case("RagmonGoldStale", "probes go on", asked, f"{2 * minutes + 60}m", among=among)
-    new = {scraped("up"): f"1x{long}", counter: f"_x5 360x{long}"}
-    yield Case("RagmonGoldStale", "a first round is over, the second is not yet due", new, f"{minutes}m", among=among)
+    length = 3 * minutes
+    stopped = {**_UP, scraped("up"): f"1x{length}", counter: f"0+5x30 150x{length}"}
+    yield Case("RagmonGoldStale", "probes stopped", stopped, f"{2 * minutes + 60}m", fires, among)
+    no_counter = {scraped("up"): f"1x{length}"}
+    yield Case("RagmonGoldStale", "nobody ever probed", no_counter, f"{minutes + 30}m", fires, among)
+    ongoing = {scraped("up"): f"1x{length}", counter: f"0+5x{length}"}
+    yield Case("RagmonGoldStale", "probes go on", ongoing, f"{2 * minutes + 60}m", among=among)
+    first_round = {scraped("up"): f"1x{length}", counter: f"_x5 360x{length}"}
+    yield Case(
+        "RagmonGoldStale", "a first round is over, the second is not yet due", first_round, f"{minutes}m", among=among
+    )
 
 
 def every_case(settings: Settings) -> list[Case]:
-    """For every alert of a configuration, what must fire it and what must not.
+    """The unit tests of every alert of a configuration.
 
     Args:
         settings: The configuration.

@@ -1,13 +1,8 @@
-"""What broke: a gate's outcomes before and after, and what differs between them.
+"""The diagnosis of a gate: when its metric became worse, and what differs between the requests before and after.
 
-look        the rows the gate reads, step by step
-measures    what is followed: a metric, the share that was fast enough, the share of one index
-change      when it became worse, how sure that is, and how exact
-sides       what was before and what came after
-traits      what the failing requests have in common
-parts       the same requests by build, index, gold version, slice and stratum
-suspects    which of the parts explains the change; `slower`: which stage takes longer
-answer      all of it together
+It needs counts only. `reads` selects the rows a gate reads and the measure to follow, `change` locates the change
+point, `traits` are what failing requests have in common, `suspects` splits the requests by build, index, gold version,
+slice and stratum and scores the parts and the stages as causes, and `explain` puts all of it together.
 """
 
 from ragmon.gates.diagnosis.explain import explain

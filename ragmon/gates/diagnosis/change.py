@@ -1,9 +1,8 @@
-"""When a mean fell: the most likely cut of a series of steps into two, how sure that is, and how exact.
+"""The change point of a mean: the most likely cut of a series of steps into two, its significance and its interval.
 
-Two means against one have the likelihood ratio `n1 KL(p1, p) + n2 KL(p2, p)`, with p the mean of both: its logarithm
-is the evidence. For shares that is exact, for graded scores cautious.
-
-Small arithmetic on means: levels, and how far two of them lie apart.
+Two means against one have the likelihood ratio `n1 KL(p1, p) + n2 KL(p2, p)`, with p the mean of both: its logarithm is
+the evidence. That is exact for shares and conservative for graded scores. The module also has arithmetic on means:
+sums, differences, and the distance of two means in standard errors.
 """
 
 from __future__ import annotations
@@ -19,33 +18,34 @@ from ragmon.stats import MICRO
 from ragmon.stats.detection import kl
 
 ALPHA: Final = 0.01
-"""What is no likelier than this by chance counts."""
+"""The significance level."""
 LIKELY: Final = math.log(2 / 0.05)
-"""Cuts whose evidence falls short by less than this are nearly as likely.
+"""Cuts whose evidence is less than this below the best are nearly as likely.
 
-Source: if both means were known, the evidence lost between the true cut and the best would exceed x on either side with
-a chance of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of 100 cases; means that
-are estimated make it a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p. 31.
+Source: if both means were known, the difference in evidence between the true cut and the best one would exceed x on
+either side with a probability of at most exp(-x) (Ville's inequality), so that these cuts hold the true one in 95 of
+100 cases; because the means are estimated, it is a little less. The idea is Siegmund's, Int. Stat. Rev. 56 (1988), p.
+31.
 """
 
 
 class ScoreSums(NamedTuple):
-    """Requests and the sum of their scores in micro-units, of which more is better."""
+    """A number of requests and the sum of their scores in micro-units; more is better."""
 
     n: int
     total: int
 
     @property
     def mean(self) -> float:
-        """Their mean; there must be one request."""
+        """The mean score; there must be at least one request."""
         return self.total / (self.n * MICRO)
 
     def plus(self, other: ScoreSums) -> ScoreSums:
-        """Both together."""
+        """The sums of both."""
         return ScoreSums(self.n + other.n, self.total + other.total)
 
     def minus(self, other: ScoreSums) -> ScoreSums:
-        """The rest."""
+        """The sums without the other's."""
         return ScoreSums(self.n - other.n, self.total - other.total)
 
 
@@ -53,7 +53,7 @@ NOTHING: Final = ScoreSums(0, 0)
 
 
 class Point(NamedTuple):
-    """One step: where it starts and ends, seconds since the epoch, and its scores."""
+    """One step: its start and end in seconds since the epoch, and its scores."""
 
     start: int
     end: int
@@ -73,13 +73,14 @@ def gain(one: ScoreSums, other: ScoreSums) -> float:
 
 
 def chance(evidence: float, places: int) -> float:
-    """At most how likely such evidence is for any of so many cuts where nothing changed.
+    """An upper bound on the probability of this much evidence for any of the compared cuts, if nothing changed.
 
-    Each side's part of the evidence exceeds x with a chance of at most exp(-x), for any scores in [0, 1]; two of them
-    together with at most (1 + x) exp(-x); some cut with at most the sum over all. Requests are taken as independent.
+    The evidence of each side exceeds x with a probability of at most exp(-x), for any scores in [0, 1]; that of both
+    sides together with at most (1 + x) exp(-x); that of any cut with at most the sum over all cuts. Requests are taken
+    as independent.
 
     Args:
-        evidence: As `gain` tells it, for a change in one direction.
+        evidence: The result of `gain`, for a change in one direction.
         places: How many cuts were compared.
 
     Source: Hoeffding, J. Am. Stat. Assoc. 58 (1963), p. 13, theorem 1.
@@ -91,35 +92,35 @@ def chance(evidence: float, places: int) -> float:
 
 
 def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
-    """The most likely moment at which the mean fell.
+    """The most likely time at which the mean fell.
 
     Args:
-        points: Steps with at least one score, in the order of time.
-        tries: How many measures of the same requests are tried.
+        points: Steps with at least one score, in order of time.
+        tries: The number of measures of the same requests that are tried.
     """
     places = max(0, len(points) - 1) * tries
     if len(points) < 2:
-        told = "all requests that were scored fall into one step" if points else "no request was scored"
-        return _none(told, places)
+        reason = "all requests that were scored fall into one step" if points else "no request was scored"
+        return _none(reason, places)
     up_to = list(accumulate((point.sums for point in points), ScoreSums.plus))
-    whole = up_to[-1]
-    cuts = [(before, whole.minus(before)) for before in up_to[:-1]]
-    possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
-    if chance(possible, places) > ALPHA:
-        return _none(f"{whole.n} scored requests are too few: no change could be told from chance", places)
-    found = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
-    best = max(range(len(found)), key=found.__getitem__)
-    p = chance(found[best], places)
+    total = up_to[-1]
+    cuts = [(before, total.minus(before)) for before in up_to[:-1]]
+    largest_possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
+    if chance(largest_possible, places) > ALPHA:
+        return _none(f"{total.n} scored requests are too few: no change could be told from chance", places)
+    gains = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
+    best = max(range(len(gains)), key=gains.__getitem__)
+    p = chance(gains[best], places)
     if p > ALPHA:
         how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
-        return _none(f"nothing became worse: {how}, {places} places looked at", places, p, found[best])
-    likely = [i for i, evidence in enumerate(found) if evidence > 0 and evidence >= found[best] - LIKELY]
+        return _none(f"nothing became worse: {how}, {places} places looked at", places, p, gains[best])
+    likely = [i for i, evidence in enumerate(gains) if evidence > 0 and evidence >= gains[best] - LIKELY]
     return ChangePoint(
         began=float(points[best + 1].start),
         earliest=float(points[likely[0]].start),
         latest=float(points[likely[-1] + 1].end),
         p=p,
-        evidence=found[best],
+        evidence=gains[best],
         places=places,
         reason="",
     )
@@ -130,39 +131,39 @@ def _none(reason: str, places: int, p: float = 1.0, evidence: float = 0.0) -> Ch
 
 
 def together(sums: Iterable[ScoreSums]) -> ScoreSums:
-    """All of them."""
-    found = NOTHING
-    for one in sums:
-        found = found.plus(one)
-    return found
+    """The sum of all."""
+    total = NOTHING
+    for each in sums:
+        total = total.plus(each)
+    return total
 
 
 def level(stat: Stat) -> Level:
-    """The mean and what stands behind it."""
+    """The mean of a statistic and its number of requests."""
     return Level(stat.n, stat.value)
 
 
 def share(k: int, n: int) -> Stat:
-    """So many of so many."""
+    """The statistic of k successes in n requests."""
     return Stat(n, k * MICRO, k * MICRO**2)
 
 
 def added(stats: Iterable[Stat]) -> Stat:
-    """All requests together."""
-    held = list(stats)
-    return Stat(sum(one.n for one in held), sum(one.sum for one in held), sum(one.squares for one in held))
+    """The statistic of all requests together."""
+    parts = list(stats)
+    return Stat(sum(part.n for part in parts), sum(part.sum for part in parts), sum(part.squares for part in parts))
 
 
 def without(whole: Stat, part: Stat) -> Stat:
-    """The other requests."""
+    """The statistic of the requests outside a part."""
     return Stat(whole.n - part.n, whole.sum - part.sum, whole.squares - part.squares)
 
 
 def moved_by(before: Stat, after: Stat) -> float:
-    """How far a mean moved, in standard errors; 0 where one side has no request.
+    """The change of a mean in standard errors; 0 where one side has no request.
 
-    Source: Agresti and Caffo, Am. Stat. 54 (2000), p. 280: a score of 0 and one of 1 are added to each side, so that
-    few requests that agree are not taken for certain.
+    Source: Agresti and Caffo, Am. Stat. 54 (2000), p. 280: a score of 0 and one of 1 are added to each side, so that a
+    few requests with equal scores do not count as certain.
 
     >>> round(moved_by(share(90, 100), share(60, 100)), 1)
     -5.1
@@ -174,16 +175,16 @@ def moved_by(before: Stat, after: Stat) -> float:
 
 
 def apart(before: Stat, after: Stat, rest_before: Stat, rest_after: Stat) -> float:
-    """How much further a part moved than the rest, in standard errors; 0 where one of them has no request."""
+    """How much more a part changed than the rest, in standard errors; 0 where one of the four has no request."""
     four = (before, after, rest_before, rest_after)
-    if not all(one.n for one in four):
+    if not all(stat.n for stat in four):
         return 0.0
     (a, va), (b, vb), (c, vc), (d, vd) = map(_adjusted, four)
     return ((b - a) - (d - c)) / math.sqrt(va + vb + vc + vd)
 
 
 def _adjusted(stat: Stat) -> tuple[float, float]:
-    """The mean with a 0 and a 1 among the scores, and its variance."""
+    """The mean with a 0 and a 1 added to the scores, and its variance."""
     n = stat.n + 2
     mean = (stat.sum / MICRO + 1) / n
     return mean, max(0.0, (stat.squares / MICRO**2 + 1) / n - mean * mean) / n

@@ -1,7 +1,4 @@
-"""Where to look: which measure, which gold version, and which of several changes is the last.
-
-The answer to "what broke?", from counts alone.
-"""
+"""The diagnosis of a gate from counts: which measure to follow, when it became worse, and what changed with it."""
 
 from __future__ import annotations
 
@@ -45,12 +42,12 @@ from ragmon.stats import MICRO
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found.
+    """The change that was found.
 
     Attributes:
-        look: The stretch of time around the change, and of what.
-        measure: What is followed.
-        change: When it became worse.
+        look: The window selection around the change.
+        measure: The measure to follow.
+        change: When the measure became worse.
     """
 
     look: WindowSelection
@@ -59,11 +56,11 @@ class Diagnosis:
 
 
 class _Episode(NamedTuple):
-    """A change for the worse, and the stretch around it in which nothing became better.
+    """A change for the worse, and the time range around it without a change for the better.
 
     Attributes:
-        begin: Where it starts; None: with the first step.
-        end: Where it became better again; None: it did not.
+        begin: The start; None for the first step.
+        end: The time of the next change for the better; None where there is none.
     """
 
     change: ChangePoint
@@ -72,43 +69,43 @@ class _Episode(NamedTuple):
 
 
 def search(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
-    """When a gate's metric became worse for the last time.
+    """The last change for the worse of a gate's metric.
 
-    A change among requests of the newest gold version alone is looked for first: what is left is one of the version.
+    Requests of the newest gold version are searched first; a change found only over all versions is one of the version.
 
     Args:
-        look: The whole stretch.
-        outcome: The gate.
+        look: The whole time range.
+        outcome: The gate's outcome.
         table: The metrics.
     """
     versions = _versions(look)
     if look.reads.gold and len(versions) > 1:
-        found = _clearest(replace(look, version=versions[-1]), outcome, table)
-        if found.change.began is not None:
-            return found
+        diagnosis = _clearest(replace(look, version=versions[-1]), outcome, table)
+        if diagnosis.change.began is not None:
+            return diagnosis
     return _clearest(look, outcome, table)
 
 
 def _clearest(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Diagnosis:
-    """The change of the measure that shows it most clearly."""
+    """The change of the measure that shows it with most evidence."""
     measures = _measures(look, outcome, table)
     tries = len(OCTAVES) if outcome.gate.kind == "quantile_ratio" else 1
-    found = [(measure, _last(look.points(measure), tries)) for measure in measures]
+    episodes = [(measure, _last(look.points(measure), tries)) for measure in measures]
     measure, (change, begin, end) = max(
-        found, key=lambda one: (one[1].change.began is not None, one[1].change.evidence)
+        episodes, key=lambda entry: (entry[1].change.began is not None, entry[1].change.evidence)
     )
-    stretch = replace(
+    selection = replace(
         look, begin=look.begin if begin is None else int(begin), end=look.end if end is None else int(end)
     )
-    return Diagnosis(stretch, measure, change)
+    return Diagnosis(selection, measure, change)
 
 
 def _last(points: Sequence[Point], tries: int) -> _Episode:
-    """The last change for the worse; what was over before it began is no part of it.
+    """The last change for the worse, without earlier changes that had ended before it began.
 
     Args:
-        points: Steps in the order of time.
-        tries: How many measures of the same requests are tried.
+        points: Steps in order of time.
+        tries: The number of measures of the same requests that are tried.
     """
     change = locate(points, tries)
     if change.began is None:
@@ -117,7 +114,7 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
         [point for point in points if point.start >= change.began],
         [point for point in points if point.start < change.began],
     ):
-        better = locate([_turned(point) for point in side], tries).began
+        better = locate([_inverted(point) for point in side], tries).began
         if better is not None:
             later = _last([point for point in points if point.start >= better], tries)
             if later.change.began is not None:
@@ -128,14 +125,14 @@ def _last(points: Sequence[Point], tries: int) -> _Episode:
     return _Episode(change)
 
 
-def _turned(point: Point) -> Point:
-    """The same step with what was good for bad."""
+def _inverted(point: Point) -> Point:
+    """The same step with good and bad exchanged."""
     n, total = point.sums
     return point._replace(sums=ScoreSums(n, n * MICRO - total))
 
 
 def _measures(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Sequence[Measure]:
-    """What may be followed for a gate."""
+    """The measures that may be followed for a gate."""
     if outcome.gate.kind == "quantile_ratio":
         return _within(look)
     if outcome.gate.kind == "distinct":
@@ -145,27 +142,27 @@ def _measures(look: WindowSelection, outcome: Outcome, table: ScoreTable) -> Seq
 
 
 def _within(look: WindowSelection) -> Sequence[Measure]:
-    """The parting lines with requests on both sides; others cannot show anything."""
+    """The latency limits with requests on both sides; others cannot show a change."""
     rows = look.merged(look.keys, look.begin, look.end)
-    lines = [Within(milliseconds) for milliseconds in OCTAVES]
-    fast = [added(line.of(key, row) for key, row in rows.items()) for line in lines]
-    return [line for line, stat in zip(lines, fast, strict=True) if 0 < stat.sum < stat.n * MICRO] or lines[:1]
+    limits = [Within(milliseconds) for milliseconds in OCTAVES]
+    stats = [added(limit.of(key, row) for key, row in rows.items()) for limit in limits]
+    return [limit for limit, stat in zip(limits, stats, strict=True) if 0 < stat.sum < stat.n * MICRO] or limits[:1]
 
 
 def _first(look: WindowSelection, dimension: str, name: str) -> float:
-    """When an index or a gold version was seen first; 0 where it is older than what is kept by time."""
+    """When an index or a gold version was seen first; 0 where it is older than the rows kept by time."""
     keys = [key for key in look.keys if getattr(key, dimension) == name]
     return first_seen(look.state, keys) or 0.0
 
 
 def _versions(look: WindowSelection) -> list[str]:
-    """The versions of the gold set that have requests in the look, the newest last."""
-    found = {key.gold_version for key in look.keys if any(True for _ in look.rows(key, look.begin, look.end))}
-    return sorted(found, key=lambda version: (_first(look, GOLD_VERSION, version), version))
+    """The versions of the gold set with requests in the window selection, the newest last."""
+    versions = {key.gold_version for key in look.keys if any(True for _ in look.rows(key, look.begin, look.end))}
+    return sorted(versions, key=lambda version: (_first(look, GOLD_VERSION, version), version))
 
 
 BACK: Final = 7200.0
-"""Seconds looked back from the alarm, or from now."""
+"""The time range in seconds before the alarm, or before now."""
 
 
 def explain(
@@ -177,32 +174,33 @@ def explain(
     since: float | None = None,
     firing: float | None = None,
 ) -> Why:
-    """What broke: when a gate's metric became worse, what changed with it, and what the bad requests have in common.
+    """The diagnosis of a gate: when its metric became worse, what changed with it, and what failing requests share.
 
-    It reads the audit members of the series the gate reads, step by step: ten seconds while rows are fresh, five
-    minutes later. Of several changes for the worse it tells of the last. Requests are taken as independent of each
-    other: a run through a gold set that is harder towards its end looks like a change.
+    It reads the audit members of the series the gate reads, step by step: a step is ten seconds while rows are fresh,
+    five minutes later. Of several changes for the worse it takes the last. Requests are taken as independent of each
+    other, so a run through a gold set that is harder towards its end looks like a change.
 
     Args:
-        state: What was counted.
+        state: The counts.
         table: The metrics.
-        outcome: The gate as it stands now.
+        outcome: The gate's current outcome.
         now: Seconds since the epoch.
-        since: How many seconds back to look; None: from two hours before the alarm fired, or two hours back.
-        firing: Since when its alarm fires, seconds since the epoch; None while it is silent.
+        since: The start of the time range, in seconds before `now`; None for two hours before the alarm fired, or
+            before `now`.
+        firing: Since when its alarm fires, seconds since the epoch; None while it does not fire.
     """
     begin = now - since if since is not None else min(now, now if firing is None else firing) - BACK
     end = (int(now) // STEP + 1) * STEP
-    whole = WindowSelection(state, reads(outcome, state, table), max(0, int(begin) // FOLDED * FOLDED), end)
-    found = search(whole, outcome, table)
-    look, measure, change = found.look, found.measure, found.change
+    whole_range = WindowSelection(state, reads(outcome, state, table), max(0, int(begin) // FOLDED * FOLDED), end)
+    diagnosis = search(whole_range, outcome, table)
+    look, measure, change = diagnosis.look, diagnosis.measure, diagnosis.change
     cut = look.begin if change.began is None else change.began
     before = None if change.began is None else SideReader(look, look.begin, cut)
     after = SideReader(look, cut, look.end)
     parts = Splitter(look, measure, before, after).groups()
     suspects = _suspects(CauseScorer(look, measure, change, before, after, len(causes(parts))), parts)
-    then = {} if before is None else before.whole.cells
-    seen = traits.compared(then, after.whole.cells, after.failing(measure))
+    cells_before = {} if before is None else before.whole.cells
+    moved_traits = traits.compared(cells_before, after.whole.cells, after.failing(measure))
     return Why(
         gate=_standing(outcome, look),
         firing=firing,
@@ -213,13 +211,13 @@ def explain(
         change=change,
         before=None if before is None else before.side(measure, outcome, table),
         after=after.side(measure, outcome, table),
-        mechanism=traits.mechanism(seen),
-        traits=seen,
+        mechanism=traits.mechanism(moved_traits),
+        traits=moved_traits,
         metrics=_metrics(look, table, measure, before, after),
         stages=stages(before, after),
         splits=splits(parts),
         suspects=suspects,
-        notes=tuple(_notes(whole, look, parts, suspects)),
+        notes=tuple(_notes(whole_range, look, parts, suspects)),
     )
 
 
@@ -244,39 +242,39 @@ def _standing(outcome: Outcome, look: WindowSelection) -> Standing:
     )
 
 
-def _suspects(weighing: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
-    """What separates good from bad, and the stages that became slower."""
-    found = ranked([one for part in causes(parts) if (one := weighing.suspect(part)) is not None])
-    if weighing.before is None:
-        return found
-    return (*found, *slower(stages(weighing.before, weighing.after), weighing.before, weighing.after))
+def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
+    """The parts that separate good requests from bad ones, and the stages that became slower."""
+    suspects = ranked([suspect for part in causes(parts) if (suspect := scorer.suspect(part)) is not None])
+    if scorer.before is None:
+        return suspects
+    return (*suspects, *slower(stages(scorer.before, scorer.after), scorer.before, scorer.after))
 
 
 def _metrics(
     look: WindowSelection, table: ScoreTable, measure: Measure, before: SideReader | None, after: SideReader
 ) -> tuple[Moved, ...]:
-    """The other metrics of the same requests, those that moved most first; over all requests, those without gold."""
-    olds, news = ({} if before is None else table.of(before.whole)), table.of(after.whole)
-    found = []
+    """The other metrics of the same requests, largest change first; over all requests, those without gold."""
+    stats_before, stats_after = ({} if before is None else table.of(before.whole)), table.of(after.whole)
+    moved = []
     for name, metric in table.metrics.items():
-        old, new = olds.get(name, Stat()), news[name]
+        old, new = stats_before.get(name, Stat()), stats_after[name]
         if name != measure.name and (old.n or new.n) and (look.reads.gold is not None or not metric.needs_gold):
-            found.append(Moved(name, level(old), level(new), moved_by(old, new)))
-    return tuple(sorted(found, key=lambda one: -abs(one.by)))
+            moved.append(Moved(name, level(old), level(new), moved_by(old, new)))
+    return tuple(sorted(moved, key=lambda metric: -abs(metric.by)))
 
 
 def _notes(
-    whole: WindowSelection, look: WindowSelection, parts: Sequence[PartSeries], suspects: Sequence[Suspect]
+    whole_range: WindowSelection, look: WindowSelection, parts: Sequence[PartSeries], suspects: Sequence[Suspect]
 ) -> Iterator[str]:
-    if look.version != whole.version:
+    if look.version != whole_range.version:
         yield f"gold {look.reads.gold} changed its version; only requests of {look.version} are looked at"
     if not suspects and look.keys:
         compared = dict.fromkeys(part.dimension for part in causes(parts))
-        held = [f"every {name} fares alike" for name in compared]
-        held += [_single(look, name) for name in (BUILD, INDEX) if name not in compared]
-        yield f"nothing that is recorded separates good requests from bad ones: {', '.join(held)}"
+        reasons = [f"every {name} fares alike" for name in compared]
+        reasons += [_single(look, name) for name in (BUILD, INDEX) if name not in compared]
+        yield f"nothing that is recorded separates good requests from bad ones: {', '.join(reasons)}"
 
 
 def _single(look: WindowSelection, dimension: str) -> str:
-    """That there is nothing to compare."""
+    """The statement that one build or index answered everything, or that none is recorded."""
     return f"one {dimension}" if any(getattr(key, dimension) for key in look.keys) else f"no {dimension}"

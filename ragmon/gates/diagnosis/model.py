@@ -1,4 +1,4 @@
-"""What an explanation consists of: plain numbers, times in seconds since the epoch, shares in [0, 1]."""
+"""The data of a diagnosis: plain numbers, times in seconds since the epoch, shares in [0, 1]."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Level:
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """When it became worse.
+    """When the measure became worse.
 
     Attributes:
-        began: The start of the first step after the change; None where nothing changed that is more than chance.
-        earliest, latest: The change lies between these: cuts that are nearly as likely.
-        p: At most this is the chance of so clear a cut where nothing changed, all places looked at taken together.
+        began: The start of the first step after the change; None where there is no significant change.
+        earliest, latest: The interval that holds the change: the cuts that are nearly as likely.
+        p: An upper bound on the probability of so much evidence without a change, over all compared cuts together.
         evidence: The logarithm of the likelihood ratio of two means against one.
         places: How many cuts were compared.
         reason: Why `began` is None; "" where it is not.
@@ -45,19 +45,19 @@ class ChangePoint:
 
 @dataclass(frozen=True)
 class Side:
-    """The requests before the change, or after it.
+    """The requests before or after the change.
 
     Attributes:
-        begin, end: From the first step with a record to the end of the last one.
+        begin, end: The start of the first step with a record, and the end of the last one.
         value, lower, upper: The measure with its 95 % interval; None without data.
         n: Requests in its denominator.
-        of: What the interval is for: `requests`, `gold items`, or `all calls` where strata are weighted.
-        records: Audit members; each is passed, failed, unassessed or outside, or its score is not known one by one.
-        scored: Those in the denominator.
-        passed, failed: Those whose own score keeps or breaks the gate; None where scores are kept as sums alone.
-        unassessed: Those that belong in the denominator and could not be scored, by reason.
-        outside: Those that do not belong in it.
-        per_minute: Requests a minute; all calls where they are counted, else records.
+        of: What the interval counts: `requests`, `gold items`, or `all calls` where strata are weighted.
+        records: Audit members. Each is passed, failed, unassessed or outside, unless scores are kept as sums only.
+        scored: Audit members with a score.
+        passed, failed: Those whose own score keeps or breaks the gate; None where scores are kept as sums only.
+        unassessed: Those that belong in the denominator but could not be scored, by reason.
+        outside: Those that do not belong in the denominator.
+        per_minute: Requests per minute; all calls where they are counted, else records.
     """
 
     begin: float
@@ -78,13 +78,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Moved:
-    """A share or a metric before and after.
+    """The change of a trait's share, or of a metric.
 
     Attributes:
-        name: What it is.
-        before, after: Its levels.
-        by: How far it moved, in standard errors; above 0: it rose.
-        failing: Of a trait, its share among the failing requests after the change.
+        name: The trait or the metric.
+        before, after: Its levels before and after.
+        by: The change in standard errors; positive if it rose.
+        failing: For a trait, its share among the failing requests after the change.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Times:
-    """How long a stage took, in milliseconds."""
+    """The latency of a stage, in milliseconds."""
 
     n: int
     p50: float | None
@@ -105,7 +105,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage before and after."""
+    """The latency of a stage before and after the change."""
 
     name: str
     before: Times
@@ -117,11 +117,11 @@ class Part:
     """The requests of one build, index, slice, gold version or stratum.
 
     Attributes:
-        name: Which; "" where none was recorded.
-        before, after: The measure in it.
+        name: The part's name; "" where none was recorded.
+        before, after: The level of the measure in it.
         records_before, records_after: Audit members.
-        first_seen: The start of the first step that has a record of it, in any source of the pipeline for builds and
-            indexes; None where it is older than what is kept by time.
+        first_seen: The start of the first step with a record of it, for builds and indexes in any source of the
+            pipeline; None where it is older than the rows kept by time.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """All parts by one property; those of a tag need not hold every request."""
+    """All parts by one property; the parts by a tag need not cover every request."""
 
     dimension: str
     parts: tuple[Part, ...]
@@ -142,18 +142,18 @@ class Split:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A part that separates good from bad, or a stage that became slower.
+    """A part that separates good requests from bad ones, or a stage that became slower.
 
     Attributes:
         dimension: `gold_version`, `build`, `index_hash`, `build and index_hash`, a tag, or `stage`.
-        name: Which part or stage.
-        how: `appeared`: it was new when the change began. `carries`: what it holds is bad, at any time, and its share
+        name: The name of the part or stage.
+        how: `appeared`: it was new when the change began. `carries`: its requests are worse at any time, and its share
             grew. `inside`: the change is in it and not in the rest. `preceded`: it was new before the change and holds
-            most of what came after. `slower`: it takes longer than before.
+            most of the requests after it. `slower`: it takes longer than before.
         evidence: The logarithm of a likelihood ratio.
-        p: At most this is the chance of so much, all parts that were compared taken together.
-        before, after: The measure in it.
-        rest_before, rest_after: The measure in all other requests.
+        p: An upper bound on the probability of so much evidence by chance, over all compared parts together.
+        before, after: The level of the measure in it.
+        rest_before, rest_after: The level of the measure in all other requests.
         share_before, share_after: Its share of the requests.
         first_seen: As in `Part`.
     """
@@ -174,12 +174,12 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Standing:
-    """A gate, what it reads, and how it stands in its own window.
+    """A gate, what it reads, and its outcome in its own window.
 
     Attributes:
-        pipeline, name, metric, source, gold, slice: Which gate, and what it reads.
-        kind, direction, threshold: What it asks for.
-        verdict, reason, value, lower, upper, n: What it was judged to be.
+        pipeline, name, metric, source, gold, slice: The gate, and the series it reads.
+        kind, direction, threshold: The condition of the gate.
+        verdict, reason, value, lower, upper, n: Its outcome.
     """
 
     pipeline: str
@@ -201,24 +201,24 @@ class Standing:
 
 @dataclass(frozen=True)
 class Why:
-    """What broke, as far as counts can tell.
+    """The diagnosis of a gate, as far as counts can tell.
 
     Attributes:
-        gate: How the gate stands.
-        firing: Since when its alarm fires; None while it is silent.
-        now: When it was asked, seconds since the epoch.
-        begin, end: The stretch of time around the change: before it and after it nothing else became worse or better.
-        measure: What was followed in it: the metric, `within 512 ms`, `index_hash 9f3c`.
-        change: When it became worse.
-        before: What was before the change; None without one.
-        after: What came after it; without a change, everything.
-        mechanism: The first trait, in the order of the pipeline, that accounts for the change; "" where none does.
-        traits: What requests have in common, those that moved most first.
-        metrics: The other metrics of the same requests, those that moved most first.
-        stages: How long they took.
+        gate: The gate and its outcome.
+        firing: Since when its alarm fires; None while it does not fire.
+        now: The time of the diagnosis, seconds since the epoch.
+        begin, end: The time range around the change; on each side of the change nothing else became worse or better.
+        measure: The measure followed in it: the metric, `within 512 ms`, `index_hash 9f3c`.
+        change: When the measure became worse.
+        before: The requests before the change; None without a change.
+        after: The requests after the change; all requests without a change.
+        mechanism: The first trait, in the order of the pipeline, that explains the change; "" where none does.
+        traits: Traits of requests, largest change first.
+        metrics: The other metrics of the same requests, largest change first.
+        stages: The latency of every stage.
         splits: The requests by build, index, gold version, tag and stratum.
-        suspects: What separates good from bad, best first.
-        notes: What a reader should know, one line each.
+        suspects: Parts and stages that separate good requests from bad ones, best first.
+        notes: Notes for the reader, one line each.
     """
 
     gate: Standing
@@ -240,19 +240,19 @@ class Why:
 
 
 def plain(why: Why) -> dict[str, Any]:
-    """An explanation as plain JSON data."""
-    found: dict[str, Any] = msgspec.to_builtins(why)
-    return found
+    """A diagnosis as plain JSON data."""
+    data: dict[str, Any] = msgspec.to_builtins(why)
+    return data
 
 
 def load(data: Any) -> Why:
-    """The explanation `plain` wrote.
+    """The diagnosis that `plain` wrote.
 
     Args:
-        data: Plain JSON data; fields that are not known are passed over.
+        data: Plain JSON data; unknown fields are ignored.
 
     Raises:
-        RagmonError: It is none.
+        RagmonError: The data is no diagnosis.
     """
     try:
         return msgspec.convert(data, Why)

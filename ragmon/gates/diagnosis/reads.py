@@ -1,9 +1,4 @@
-"""What is followed through time: a gate's metric, the share of requests that were fast enough, or of one index.
-
-The rows a gate reads in a stretch of time, step by step and on both sides of a cut.
-
-What the requests before a change and those after it came to.
-"""
+"""The data a diagnosis reads: measures, the rows of a gate in a time range, and the requests on each side of a cut."""
 
 from __future__ import annotations
 
@@ -28,15 +23,15 @@ from ragmon.scoring.windows import UNTIMED, SeriesKey, State
 from ragmon.stats.strata import Estimate
 
 OCTAVES: Final = tuple(2**power for power in range(18))
-"""Milliseconds at which latencies are parted; they do not depend on what was measured."""
+"""Latency limits in milliseconds; they are fixed, so they do not depend on the measured data."""
 
 
 class Measure(ABC):
-    """A score of requests.
+    """A score of requests that is followed over time: a gate's metric, a share within a latency limit, or of one index.
 
     Args:
-        name: What it is called.
-        at_least: More is better.
+        name: The name of the measure.
+        at_least: Whether more is better.
     """
 
     def __init__(self, name: str, *, at_least: bool) -> None:
@@ -45,21 +40,21 @@ class Measure(ABC):
 
     @abstractmethod
     def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
-        """What a row of a series says."""
+        """The measure in a row of a series."""
 
     def passed(self, key: SeriesKey, row: WindowBucket) -> tuple[int, int] | None:
-        """How many requests keep and break the gate, one by one; None where that is not known."""
+        """How many requests pass and fail the gate, each by its own score; None where that is not known."""
         stat = self.of(key, row)
         good = self.sums(stat).total // stats.MICRO
         return good, stat.n - good
 
     def sums(self, stat: Stat) -> ScoreSums:
-        """The same, of which more is better."""
+        """The same statistic as sums of which more is better."""
         return ScoreSums(stat.n, stat.sum if self.at_least else stat.n * stats.MICRO - stat.sum)
 
 
 class GateMetric(Measure):
-    """A gate's metric.
+    """The metric of a gate.
 
     Args:
         gate: The gate.
@@ -73,11 +68,11 @@ class GateMetric(Measure):
         self._table = ScoreTable({gate.metric: self.metric})
 
     def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
-        """What a row of a series says."""
+        """The measure in a row of a series."""
         return self._table.of(row)[self.name]
 
     def passed(self, key: SeriesKey, row: WindowBucket) -> tuple[int, int] | None:
-        """How many requests keep and break the gate; None for scores that are kept as sums alone."""
+        """How many requests pass and fail the gate; None for scores that are kept as sums only."""
         if self.metric.measured or row.spilled:
             return None
         scored = [(score, n) for facts, n in row.cells.items() if (score := self.score(facts)) is not None]
@@ -85,11 +80,11 @@ class GateMetric(Measure):
         return good, sum(n for _, n in scored) - good
 
     def keeps(self, score: float) -> bool:
-        """Whether a request with this score is on the good side of the gate."""
+        """Whether a request with this score passes the gate."""
         return self._gate.holds(score)
 
     def score(self, facts: Key) -> float | None:
-        """The score of one request; None where it has none."""
+        """The score of one request; None where it has no score."""
         (score,) = self._table.scores(facts)
         return score / stats.MICRO if isinstance(score, int) else None
 
@@ -103,32 +98,32 @@ class Within(Measure):
         self._stage = stage
 
     def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
-        """What a row of a series says."""
+        """The measure in a row of a series."""
         histogram = row.latency.get(self._stage, {})
         fast = stats.MICRO * sum(n for bucket, n in histogram.items() if bucket < self._edge)
         return Stat(sum(histogram.values()), fast, fast * stats.MICRO)
 
 
 class SameIndex(Measure):
-    """The share of requests that the index answered which was there first."""
+    """The share of requests answered by the index that was seen first."""
 
     def __init__(self, index_hash: str) -> None:
         super().__init__(f"index_hash {index_hash}", at_least=True)
         self._index = index_hash
 
     def of(self, key: SeriesKey, row: WindowBucket) -> Stat:
-        """What a row of a series says."""
+        """The measure in a row of a series."""
         n = row.count if key.index_hash else 0
         same = n * stats.MICRO if key.index_hash == self._index else 0
         return Stat(n, same, same * stats.MICRO)
 
 
 class Reads(NamedTuple):
-    """Which series a gate reads.
+    """The series a gate reads.
 
     Attributes:
-        pipeline, where: As the gate says.
-        source: The source; "" for all that are counted once.
+        pipeline, where: The pipeline and the slice of the gate.
+        source: The source; "" for all sources that count a request once.
         gold: The gold set; "" for requests without one; None for all requests.
     """
 
@@ -138,13 +133,13 @@ class Reads(NamedTuple):
     where: str
 
     def takes(self, key: SeriesKey) -> bool:
-        """Whether a series is one of them, in any slice and of any sampling."""
+        """Whether the gate reads a series, of any slice and any sampling."""
         source = key.source == self.source if self.source else key.source not in constants.AGAIN
         return key.pipeline == self.pipeline and source and self.gold in (None, key.gold)
 
 
 def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
-    """Which series a gate's outcome rests on; without data in its window, those of the gold set with most records."""
+    """The series a gate's outcome rests on; without data in its window, those of the gold set with most records."""
     gate, gold = outcome.gate, outcome.gold or outcome.gate.gold or None
     if gold is None and gate.kind == "threshold" and table.metrics[gate.metric].needs_gold:
         sizes: dict[str, int] = {}
@@ -157,13 +152,13 @@ def reads(outcome: Outcome, state: State, table: ScoreTable) -> Reads:
 
 @dataclass(frozen=True, eq=False)
 class WindowSelection:
-    """What was counted in a stretch of time.
+    """The counts of some series in a time range.
 
     Args:
-        state: Everything that was counted.
-        reads: Which series.
-        begin, end: The stretch, seconds since the epoch.
-        version: Of the gold set; None for all.
+        state: All counts.
+        reads: The series.
+        begin, end: The time range, seconds since the epoch.
+        version: The version of the gold set; None for all.
     """
 
     state: State
@@ -174,7 +169,7 @@ class WindowSelection:
 
     @cached_property
     def every(self) -> tuple[SeriesKey, ...]:
-        """All series it may read, slices and calls that were kept for their outcome included."""
+        """All series it may read, including slices and calls that were kept for their outcome."""
         return tuple(
             key
             for key in sorted(self.state.series)
@@ -183,17 +178,17 @@ class WindowSelection:
 
     @cached_property
     def keys(self) -> tuple[SeriesKey, ...]:
-        """The series of audit members, which a gate's verdict and its alarm rest on."""
+        """The series of audit members, which the gate's verdict and its alarm rest on."""
         return tuple(key for key in self.every if key.drawn and key.slice == self.reads.where)
 
     @cached_property
     def _edge(self) -> int:
-        """Where rows of `STEP` seconds begin; before it they are `FOLDED` seconds long."""
+        """The time from which rows are `STEP` seconds long; older rows are `FOLDED` seconds long."""
         folded = (start for key in self.every for start in self.state.series[key].folded if start != UNTIMED)
         return max(folded, default=-FOLDED) + FOLDED
 
     def rows(self, key: SeriesKey, begin: float, end: float) -> Iterator[tuple[int, int, WindowBucket]]:
-        """Start and end of each step that starts in a stretch, and its row; a step may have two."""
+        """The start and end of each step that starts in a time range, with its row; a step may have two rows."""
         series = self.state.series[key]
         for start, row in series.fresh.items():
             place = start if start >= self._edge else start // FOLDED * FOLDED
@@ -205,31 +200,31 @@ class WindowSelection:
 
     @cached_property
     def steps(self) -> dict[int, int]:
-        """Where every step with a record ends, by its start."""
+        """The end of every step with a record, by its start."""
         return {start: end for key in self.keys for start, end, _ in self.rows(key, self.begin, self.end)}
 
     def points(self, measure: Measure) -> list[Point]:
-        """The steps with at least one score, in the order of time."""
-        found: dict[int, ScoreSums] = {}
+        """The steps with at least one score, in order of time."""
+        sums_by_start: dict[int, ScoreSums] = {}
         for key in self.keys:
             for start, _, row in self.rows(key, self.begin, self.end):
                 sums = measure.sums(measure.of(key, row))
                 if sums.n:
-                    found[start] = found[start].plus(sums) if start in found else sums
-        return [Point(start, self.steps[start], found[start]) for start in sorted(found)]
+                    sums_by_start[start] = sums_by_start[start].plus(sums) if start in sums_by_start else sums
+        return [Point(start, self.steps[start], sums_by_start[start]) for start in sorted(sums_by_start)]
 
     def merged(self, keys: Iterable[SeriesKey], begin: float, end: float) -> dict[SeriesKey, WindowBucket]:
-        """What each series counted in a stretch, as one row."""
-        found: dict[SeriesKey, WindowBucket] = {}
+        """The counts of each series in a time range, as one row."""
+        buckets: dict[SeriesKey, WindowBucket] = {}
         for key in keys:
-            whole = found[key] = WindowBucket()
+            bucket = buckets[key] = WindowBucket()
             for _, _, row in self.rows(key, begin, end):
-                whole.merge(row)
-        return found
+                bucket.merge(row)
+        return buckets
 
 
 def first_seen(state: State, keys: Sequence[SeriesKey]) -> float | None:
-    """The start of the first step in which any of some series has a record; None where it is older than any step."""
+    """The start of the first step with a record in any of the series; None where it is older than every step."""
     starts = []
     for key in keys:
         series = state.series[key]
@@ -244,15 +239,15 @@ GOLD_ITEMS = "gold items"
 
 
 class SideReader:
-    """The rows on one side of a cut.
+    """The requests on one side of a cut.
 
     Args:
-        look: What is looked at.
-        begin, end: The stretch of time, seconds since the epoch.
+        look: The window selection.
+        begin, end: The time range, seconds since the epoch.
 
     Attributes:
-        rows: What each series of audit members counted.
-        whole: All of them together.
+        rows: The counts of each series of audit members.
+        whole: The counts of all of them together.
     """
 
     def __init__(self, look: WindowSelection, begin: float, end: float) -> None:
@@ -265,52 +260,52 @@ class SideReader:
         self._stats: dict[Measure, Stat] = {}
 
     def stat(self, measure: Measure) -> Stat:
-        """A measure over all requests of this side."""
+        """The measure over all requests of this side."""
         if measure not in self._stats:
             self._stats[measure] = added(measure.of(key, row) for key, row in self.rows.items())
         return self._stats[measure]
 
     def failing(self, measure: Measure) -> dict[Key, int]:
-        """The requests that break the gate, by facts; empty where their scores are not known one by one."""
+        """The requests that fail the gate, by facts; empty where scores are kept as sums only."""
         if not isinstance(measure, GateMetric) or measure.metric.measured:
             return {}
         scores = ((key, n, measure.score(key)) for key, n in self.whole.cells.items())
         return {key: n for key, n, score in scores if score is not None and not measure.keeps(score)}
 
     def side(self, measure: Measure, outcome: Outcome, table: ScoreTable) -> Side:
-        """What is said of this side."""
+        """The statistics of this side."""
         stat, steps = self.stat(measure), [s for s in self.look.steps.items() if self.begin <= s[0] < self.end]
         begin, end = min(steps, default=(self.begin, 0))[0], max((s[1] for s in steps), default=self.end)
         unassessed = self._unassessed(measure)
-        found, of, calls = self._estimate(measure, outcome, table, stat)
-        one_by_one = [measure.passed(key, row) for key, row in self.rows.items()]
-        known = [pair for pair in one_by_one if pair is not None]
-        complete = len(known) == len(one_by_one)
+        estimate, unit, calls = self._estimate(measure, outcome, table, stat)
+        pass_counts = [measure.passed(key, row) for key, row in self.rows.items()]
+        known_counts = [pair for pair in pass_counts if pair is not None]
+        complete = len(known_counts) == len(pass_counts)
         return Side(
             begin=float(begin),
             end=float(end),
-            value=found.value,
-            lower=found.lower if found.value is not None else None,
-            upper=found.upper if found.value is not None else None,
-            n=found.n,
-            of=of,
+            value=estimate.value,
+            lower=estimate.lower if estimate.value is not None else None,
+            upper=estimate.upper if estimate.value is not None else None,
+            n=estimate.n,
+            of=unit,
             records=self.whole.count,
             scored=stat.n,
-            passed=sum(good for good, _ in known) if complete else None,
-            failed=sum(bad for _, bad in known) if complete else None,
+            passed=sum(good for good, _ in known_counts) if complete else None,
+            failed=sum(bad for _, bad in known_counts) if complete else None,
             unassessed=unassessed,
             outside=self.whole.count - stat.n - sum(unassessed.values()),
             per_minute=60 * (calls or self.whole.count) / max(1.0, end - begin),
         )
 
     def _unassessed(self, measure: Measure) -> dict[str, int]:
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for key, row in self.rows.items():
-            add_counts(found, measure.of(key, row).unassessed)
-        return found
+            add_counts(counts, measure.of(key, row).unassessed)
+        return counts
 
     def _estimate(self, measure: Measure, outcome: Outcome, table: ScoreTable, stat: Stat) -> tuple[Estimate, str, int]:
-        """The value as the gate has it, what its interval is for, and how many calls there were where that is known."""
+        """The estimate as the gate makes it, what its interval counts, and the number of calls where it is known."""
         if outcome.source == constants.LIVE and not outcome.gate.where and self.look.reads.gold is None:
             calls, rows = self._calls()
             total = sum(calls.values())
@@ -326,7 +321,7 @@ class SideReader:
         return stat.estimate, REQUESTS, 0
 
     def _calls(self) -> tuple[Mapping[str, int], Mapping[str, WindowBucket]]:
-        """All calls of user traffic by stratum, none where some producer tells nothing, and what was kept of them."""
+        """The number of user calls by stratum (empty where call totals are incomplete), and the rows of kept calls."""
         rows: dict[str, WindowBucket] = {}
         kept = [key for key in self.look.every if not key.slice and key.stratum != constants.UNKNOWN_WEIGHT]
         for key, row in self.look.merged(kept, self.begin, self.end).items():
@@ -339,18 +334,18 @@ class SideReader:
         return {stratum: count.calls for stratum, count in calls.items()}, rows
 
     def _clusters(self, table: ScoreTable, metric: str) -> list[tuple[int, float]]:
-        """`(n, sum of scores)` of every gold item, as far as its steps are still fresh."""
+        """`(n, sum of scores)` of every gold item, in steps that are not folded yet."""
         items: Table = {}
         for key in self.look.keys:
-            for found in self.look.state.series[key].items.window(self.begin, self.end, hours=False):
-                add_table(items, found)
+            for table_of_step in self.look.state.series[key].items.window(self.begin, self.end, hours=False):
+                add_table(items, table_of_step)
         place = list(table.metrics).index(metric)
         sums = (item_sums(table, facts, place) for facts in items.values())
         return [(n, total / stats.MICRO) for n, total in sums if n]
 
 
 def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:
-    """How long every stage took on both sides."""
+    """The latency of every stage on both sides."""
     return tuple(
         Stage(name, _times(before, name), _times(after, name))
         for name in constants.STAGES
@@ -358,6 +353,6 @@ def stages(before: SideReader | None, after: SideReader) -> tuple[Stage, ...]:
     )
 
 
-def _times(half: SideReader | None, stage: str) -> Times:
-    histogram = {} if half is None else half.whole.latency.get(stage, {})
+def _times(side: SideReader | None, stage: str) -> Times:
+    histogram = {} if side is None else side.whole.latency.get(stage, {})
     return Times(sum(histogram.values()), stats.quantile(histogram, 0.5), stats.quantile(histogram, 0.95))

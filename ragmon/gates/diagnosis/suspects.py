@@ -1,8 +1,7 @@
-"""The requests taken apart: by build, index, gold version, slice and stratum, before and after the change.
+"""The parts of the requests by build, index, gold version, slice and stratum, and which of them explains the change.
 
-Stages that take longer than before the change.
-
-Which part explains the change: one that was new when it began, that carries it, or in which alone it is.
+A suspect is a part that was new when the change began, that carries bad requests, or that alone became worse, and also
+a stage that takes longer than before.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _PAIR: Final = " with "
 
 @dataclass(frozen=True, eq=False)
 class PartSeries:
-    """The series of one part, with what they counted.
+    """The series of one part, with their statistics.
 
     Attributes:
-        dimension, name: Which part.
+        dimension, name: The property and its value.
         keys: Its series.
-        before, after: The measure in it.
+        before, after: The measure in the part.
         records_before, records_after: Audit members.
-        first_seen: When it had a record first; None where it is older than what is kept by time.
+        first_seen: The time of its first record; None where it is older than the rows kept by time.
     """
 
     dimension: str
@@ -52,19 +51,19 @@ class PartSeries:
 
     @cached_property
     def part(self) -> Part:
-        """The same in plain numbers."""
+        """The part as plain numbers."""
         before, after = level(self.before), level(self.after)
         return Part(self.name, before, after, self.records_before, self.records_after, self.first_seen)
 
 
 class Splitter:
-    """Takes the requests of a look apart.
+    """Splits the requests of a window selection into parts.
 
     Args:
-        look: What is looked at.
-        measure: What is followed.
-        before: Before the change; None without one.
-        after: After it.
+        look: The window selection.
+        measure: The measure to follow.
+        before: The requests before the change; None without a change.
+        after: The requests after the change.
     """
 
     def __init__(self, look: WindowSelection, measure: Measure, before: SideReader | None, after: SideReader) -> None:
@@ -73,50 +72,50 @@ class Splitter:
         self._before, self._after = before, after
 
     def groups(self) -> list[PartSeries]:
-        """The parts by every property that has more than one, and every slice; parts without a record are left out."""
-        found = [
+        """The parts by every property with more than one value, and every slice; parts without records are left out."""
+        parts = [
             *self._by(GOLD_VERSION),
             *self._by(BUILD),
             *self._by(INDEX),
             *self._tags(),
             *self._by(STRATUM),
         ]
-        return list(_paired(found))
+        return list(_paired(parts))
 
     def _by(self, dimension: str) -> list[PartSeries]:
-        parts: dict[str, list[SeriesKey]] = {}
+        keys_by_name: dict[str, list[SeriesKey]] = {}
         for key in self._look.keys:
-            parts.setdefault(getattr(key, dimension), []).append(key)
-        groups = [self._group(dimension, name, keys) for name, keys in sorted(parts.items())]
+            keys_by_name.setdefault(getattr(key, dimension), []).append(key)
+        groups = [self._group(dimension, name, keys) for name, keys in sorted(keys_by_name.items())]
         present = [group for group in groups if group.records_before or group.records_after]
         return present if len(present) > 1 else []
 
     def _tags(self) -> list[PartSeries]:
-        """The slices; a gate on a slice has no others, for slices do not cross."""
-        parts: dict[str, list[SeriesKey]] = {}
+        """The slices; none for a gate on a slice, because slices are not counted within each other."""
+        keys_by_slice: dict[str, list[SeriesKey]] = {}
         if not self._look.reads.where:
             for key in self._look.every:
                 if key.slice and key.drawn:
-                    parts.setdefault(key.slice, []).append(key)
-        groups = [self._group(*_tag(where), keys) for where, keys in sorted(parts.items())]
+                    keys_by_slice.setdefault(key.slice, []).append(key)
+        groups = [self._group(*_tag(where), keys) for where, keys in sorted(keys_by_slice.items())]
         return [group for group in groups if group.records_before or group.records_after]
 
     def _group(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> PartSeries:
-        before, records_before = self._half(keys, self._before)
-        after, records_after = self._half(keys, self._after)
-        seen = first_seen(self._look.state, self._traces_of(dimension, name, keys))
+        before, records_before = self._measured(keys, self._before)
+        after, records_after = self._measured(keys, self._after)
+        seen = first_seen(self._look.state, self._series_of(dimension, name, keys))
         return PartSeries(dimension, name, frozenset(keys), before, after, records_before, records_after, seen)
 
-    def _half(self, keys: Sequence[SeriesKey], half: SideReader | None) -> tuple[Stat, int]:
-        if half is None:
+    def _measured(self, keys: Sequence[SeriesKey], side: SideReader | None) -> tuple[Stat, int]:
+        if side is None:
             return Stat(), 0
-        rows = {key: half.rows[key] for key in keys if key in half.rows} or self._look.merged(
-            keys, half.begin, half.end
+        rows = {key: side.rows[key] for key in keys if key in side.rows} or self._look.merged(
+            keys, side.begin, side.end
         )
         return added(self._measure.of(key, row) for key, row in rows.items()), sum(row.count for row in rows.values())
 
-    def _traces_of(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> Sequence[SeriesKey]:
-        """Where a part leaves traces: a build or an index in every source of the pipeline."""
+    def _series_of(self, dimension: str, name: str, keys: Sequence[SeriesKey]) -> Sequence[SeriesKey]:
+        """The series to search for the first record of a part: for a build or an index, all sources of the pipeline."""
         if dimension not in (BUILD, INDEX):
             return keys
         pipeline = self._look.reads.pipeline
@@ -125,10 +124,10 @@ class Splitter:
 
 def splits(groups: Sequence[PartSeries]) -> tuple[Split, ...]:
     """The parts by property, those with most requests after the change first."""
-    found: dict[str, list[Part]] = {}
+    parts_by_dimension: dict[str, list[Part]] = {}
     for group in groups:
-        found.setdefault(group.dimension, []).append(group.part)
-    return tuple(Split(name, tuple(sorted(parts, key=_size))) for name, parts in found.items())
+        parts_by_dimension.setdefault(group.dimension, []).append(group.part)
+    return tuple(Split(name, tuple(sorted(parts, key=_size))) for name, parts in parts_by_dimension.items())
 
 
 def _size(part: Part) -> tuple[int, int, str]:
@@ -141,14 +140,14 @@ def _tag(where: str) -> tuple[str, str]:
 
 
 def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
-    """A build and an index that always go together are one part beside the two."""
+    """The parts, and a further one for a build and an index that always occur together."""
     indexes = {group.keys: group for group in groups if group.dimension == INDEX}
     for group in groups:
         yield group
         index = indexes.get(group.keys) if group.dimension == BUILD else None
         if index is not None:
             name = f"{group.name}{_PAIR}{index.name}"
-            seen = [at for at in (group.first_seen, index.first_seen) if at is not None]
+            times = [time for time in (group.first_seen, index.first_seen) if time is not None]
             yield PartSeries(
                 BOTH,
                 name,
@@ -157,27 +156,27 @@ def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
                 group.after,
                 group.records_before,
                 group.records_after,
-                max(seen, default=None),
+                max(times, default=None),
             )
 
 
 SLOWER: Final = 1.25
-"""How many times as long a stage must take at its median or its p95 to be worth a word."""
+"""The factor by which the median or the p95 of a stage must grow to make it a suspect."""
 TOTAL: Final = constants.STAGES[0]
-_NOBODY: Final = Level(0, None)
+_NO_REQUESTS: Final = Level(0, None)
 
 
 def slower(stages: Sequence[Stage], before: SideReader, after: SideReader) -> list[Suspect]:
-    """The stages that became slower, those with most evidence first; the total is no stage.
+    """The stages that became slower, those with most evidence first; the total is not a stage.
 
     Args:
-        stages: How long they took.
-        before: Before the change.
-        after: After it.
+        stages: The latency of every stage.
+        before: The requests before the change.
+        after: The requests after the change.
     """
-    parts = [stage for stage in stages if stage.name != TOTAL and _longer(stage)]
-    found = [_suspect(stage.name, before, after, len(OCTAVES) * len(stages)) for stage in parts]
-    return sorted((one for one in found if one.p <= ALPHA), key=lambda one: -one.evidence)
+    candidates = [stage for stage in stages if stage.name != TOTAL and _longer(stage)]
+    suspects = [_suspect(stage.name, before, after, len(OCTAVES) * len(stages)) for stage in candidates]
+    return sorted((suspect for suspect in suspects if suspect.p <= ALPHA), key=lambda suspect: -suspect.evidence)
 
 
 def _longer(stage: Stage) -> bool:
@@ -190,32 +189,34 @@ def _quantiles(before: Times, after: Times) -> Iterator[tuple[float | None, floa
 
 
 def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> Suspect:
-    """The stage at the number of milliseconds that tells most."""
-    cuts = [(_gained(then, now), then, now) for then, now in _cuts(stage, before, after)]
-    evidence, then, now = max(cuts, key=lambda cut: cut[0])
+    """The stage as a suspect, at the latency limit with most evidence."""
+    limits = [(_evidence(then, now), then, now) for then, now in _shares_within(stage, before, after)]
+    evidence, then, now = max(limits, key=lambda limit: limit[0])
     p = chance(evidence, tries)
-    return Suspect("stage", stage, "slower", evidence, p, level(then), level(now), _NOBODY, _NOBODY, 1.0, 1.0, None)
+    return Suspect(
+        "stage", stage, "slower", evidence, p, level(then), level(now), _NO_REQUESTS, _NO_REQUESTS, 1.0, 1.0, None
+    )
 
 
-def _cuts(stage: str, before: SideReader, after: SideReader) -> Iterator[tuple[Stat, Stat]]:
+def _shares_within(stage: str, before: SideReader, after: SideReader) -> Iterator[tuple[Stat, Stat]]:
     for milliseconds in OCTAVES:
         measure = Within(milliseconds, stage)
         yield before.stat(measure), after.stat(measure)
 
 
-def _gained(then: Stat, now: Stat) -> float:
-    """The evidence that fewer are within a time than before."""
+def _evidence(then: Stat, now: Stat) -> float:
+    """The evidence that fewer requests are within a limit than before."""
     measure = Within(OCTAVES[0])
     a, b = measure.sums(then), measure.sums(now)
     return gain(a, b) if a.n and b.n and a.mean > b.mean else 0.0
 
 
 MOST: Final = 0.5
-"""Share of the requests after the change that a part must hold to be named because it came shortly before."""
+"""Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
-class _Four(NamedTuple):
-    """A part and the rest, before and after."""
+class _PartAndRest(NamedTuple):
+    """The measure in a part and in the rest, before and after."""
 
     before: Stat
     after: Stat
@@ -223,8 +224,8 @@ class _Four(NamedTuple):
     rest_after: Stat
 
 
-class _Found(NamedTuple):
-    """What speaks against a part."""
+class _Finding(NamedTuple):
+    """The evidence against a part."""
 
     how: How
     evidence: float
@@ -233,15 +234,15 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CauseScorer:
-    """Weighs parts against the change as a whole.
+    """Scores parts as causes of the change.
 
     Args:
-        look: What is looked at.
-        measure: What is followed.
-        change: When it became worse.
-        before: Before the change; None without one.
-        after: After it.
-        compared: How many parts are weighed.
+        look: The window selection.
+        measure: The measure to follow.
+        change: When the measure became worse.
+        before: The requests before the change; None without a change.
+        after: The requests after the change.
+        compared: The number of parts that are compared.
     """
 
     look: WindowSelection
@@ -252,69 +253,75 @@ class CauseScorer:
     compared: int
 
     def suspect(self, group: PartSeries) -> Suspect | None:
-        """What a part explains; None where it separates nothing that is more than chance."""
-        whole = group.before if self.before is None else self.before.stat(self.measure)
-        four = _Four(
+        """The part as a suspect; None where it separates nothing significantly."""
+        total = group.before if self.before is None else self.before.stat(self.measure)
+        part_and_rest = _PartAndRest(
             group.before,
             group.after,
-            without(whole, group.before),
+            without(total, group.before),
             without(self.after.stat(self.measure), group.after),
         )
-        found = [one for one in (*self._carries(group, four), *self._inside(four)) if one.p <= ALPHA]
-        if not found:
+        significant = [
+            finding
+            for finding in (*self._carries(group, part_and_rest), *self._inside(part_and_rest))
+            if finding.p <= ALPHA
+        ]
+        if not significant:
             return None
-        best = min(found, key=lambda one: (one.how == "preceded", -one.evidence))
+        best = min(significant, key=lambda finding: (finding.how == "preceded", -finding.evidence))
         return Suspect(
             dimension=group.dimension,
             name=group.name,
             how=best.how,
             evidence=best.evidence,
             p=best.p,
-            before=level(four.before),
-            after=level(four.after),
-            rest_before=level(four.rest_before),
-            rest_after=level(four.rest_after),
+            before=level(part_and_rest.before),
+            after=level(part_and_rest.after),
+            rest_before=level(part_and_rest.rest_before),
+            rest_after=level(part_and_rest.rest_after),
             share_before=_share(group.records_before, self.before),
             share_after=_share(group.records_after, self.after),
             first_seen=group.first_seen,
         )
 
-    def _carries(self, group: PartSeries, four: _Four) -> Iterator[_Found]:
-        """What is in the part is worse than the rest at any time, and there is more of it than before.
+    def _carries(self, group: PartSeries, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
+        """The part is worse than the rest at any time, and its share grew.
 
-        It must explain nearly as much as the cut in time does. One that came before the change and explains less may
-        have taken a while to break.
+        It must explain nearly as much as the cut in time. A part that explains less and came before the change may have
+        become worse only some time later.
         """
-        a, b, c, d = map(self.measure.sums, four)
-        inner, outer = a.plus(b), c.plus(d)
-        if not b.n or not outer.n or inner.mean >= outer.mean:
+        a, b, c, d = map(self.measure.sums, part_and_rest)
+        inside, rest = a.plus(b), c.plus(d)
+        if not b.n or not rest.n or inside.mean >= rest.mean:
             return
         share = _share(group.records_after, self.after)
         if self.before is not None and share <= _share(group.records_before, self.before):
             return
-        evidence = gain(inner, outer)
-        p, seen, change = chance(evidence, self.compared), group.first_seen, self.change
+        evidence = gain(inside, rest)
+        p, first_seen, change = chance(evidence, self.compared), group.first_seen, self.change
         if change.earliest is None or change.latest is None:
-            yield _Found("carries", evidence, p)
+            yield _Finding("carries", evidence, p)
         elif evidence >= change.evidence - LIKELY:
-            new = seen is not None and change.earliest - STEP <= seen <= change.latest
-            yield _Found("appeared" if new else "carries", evidence, p)
-        elif seen is not None and min(self.look.steps) < seen < change.earliest and share >= MOST:
-            yield _Found("preceded", evidence, p)
+            new = first_seen is not None and change.earliest - STEP <= first_seen <= change.latest
+            yield _Finding("appeared" if new else "carries", evidence, p)
+        elif first_seen is not None and min(self.look.steps) < first_seen < change.earliest and share >= MOST:
+            yield _Finding("preceded", evidence, p)
 
-    def _inside(self, four: _Four) -> Iterator[_Found]:
+    def _inside(self, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
         """The part became worse, and by more than the rest."""
-        a, b, *_ = map(self.measure.sums, four)
+        a, b, *_ = map(self.measure.sums, part_and_rest)
         if not a.n or not b.n or b.mean >= a.mean:
             return
-        z = apart(*four) if self.measure.at_least else -apart(*four)
-        further = self.compared * math.erfc(-z / math.sqrt(2)) / 2
+        z = apart(*part_and_rest) if self.measure.at_least else -apart(*part_and_rest)
+        p_apart = self.compared * math.erfc(-z / math.sqrt(2)) / 2
         evidence = gain(a, b)
-        yield _Found("inside", evidence, max(further, chance(evidence, self.compared)))
+        yield _Finding("inside", evidence, max(p_apart, chance(evidence, self.compared)))
 
 
 def causes(groups: Sequence[PartSeries]) -> list[PartSeries]:
-    """The parts that can be a cause: a stratum is what became of a call. A build and an index that go together are one.
+    """The parts that can be a cause: not strata, and a build and an index that always occur together as one part.
+
+    A stratum cannot be a cause because it is an outcome of a call.
 
     Args:
         groups: All parts.
@@ -328,13 +335,18 @@ def causes(groups: Sequence[PartSeries]) -> list[PartSeries]:
 
 
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
-    """Best first: what was new when the change began, another gold version before all else; then by evidence."""
+    """Suspects, best first: new ones, then another gold version, then all but `preceded`, then by evidence."""
 
-    def place(one: Suspect) -> tuple[bool, bool, bool, float]:
-        return one.how != "appeared", one.dimension != GOLD_VERSION, one.how == "preceded", -one.evidence
+    def place(suspect: Suspect) -> tuple[bool, bool, bool, float]:
+        return (
+            suspect.how != "appeared",
+            suspect.dimension != GOLD_VERSION,
+            suspect.how == "preceded",
+            -suspect.evidence,
+        )
 
     return tuple(sorted(suspects, key=place))
 
 
-def _share(records: int, half: SideReader | None) -> float:
-    return records / half.whole.count if half is not None and half.whole.count else 0.0
+def _share(records: int, side: SideReader | None) -> float:
+    return records / side.whole.count if side is not None and side.whole.count else 0.0

@@ -1,4 +1,4 @@
-"""What requests have in common: how they were answered, in the order in which a pipeline goes wrong."""
+"""Traits of requests, such as `retrieved nothing`, in the order of the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ragmon.metrics.facts import DEPTH, Facts, Key
 from ragmon.scoring.score_table import Stat
 
 CLEAR: Final = 3.0
-"""Standard errors a trait must have risen by to be named as what happened."""
+"""Standard errors a trait must have risen by to be named as the mechanism."""
 MAIN: Final = 0.5
-"""What it must account for, as a part of the largest rise."""
+"""Its rise must be at least this share of the largest rise."""
 
 
-def _unfound(facts: Facts) -> bool | None:
+def _gold_not_retrieved(facts: Facts) -> bool | None:
     if not facts.answerable:
         return None
     facts.require_documents()
@@ -56,7 +56,7 @@ TRAITS: Final[Mapping[str, Callable[[Facts], bool | None]]] = {
     "ended in an error": lambda facts: facts.error,
     "took longer than allowed": lambda facts: not facts.within if facts.bounded else None,
     "retrieved nothing": lambda facts: facts.empty,
-    "retrieved no gold document": _unfound,
+    "retrieved no gold document": _gold_not_retrieved,
     "gave no answer": lambda facts: None if facts.error else not facts.answered,
     "refused what can be answered": _over_refused,
     "answered what cannot be answered": _under_refused,
@@ -69,11 +69,11 @@ TRAITS: Final[Mapping[str, Callable[[Facts], bool | None]]] = {
     "cited nothing that was retrieved": _cites_nothing,
     "broke the answer format": lambda facts: None if facts.error else not facts.compliant,
 }
-"""Whether a request has a trait, by its name; None where it cannot have it. In the order of the pipeline."""
+"""Whether a request has a trait, by name, in the order of the pipeline; None where the trait does not apply."""
 
 
 def has(name: str, key: Key) -> bool | None:
-    """Whether a request has a trait; None where it cannot, or nobody knows."""
+    """Whether a request has a trait; None where the trait does not apply or is unknown."""
     try:
         return TRAITS[name](Facts._make(key))
     except Unassessed:
@@ -92,40 +92,44 @@ def traits_of(key: Key) -> tuple[str, ...]:
 
 
 def compared(before: Mapping[Key, int], after: Mapping[Key, int], failing: Mapping[Key, int]) -> tuple[Moved, ...]:
-    """Every trait that some request has, those that moved most first.
+    """Every trait that at least one request has, largest change first.
 
     Args:
-        before: Requests before the change, by facts.
-        after: Those after it.
-        failing: Those after the change that break the gate.
+        before: The requests before the change, by facts.
+        after: The requests after the change, by facts.
+        failing: The requests after the change that break the gate, by facts.
     """
-    found = []
+    traits = []
     for name in TRAITS:
         a, b, bad = (_share(name, cells) for cells in (before, after, failing))
         if a.sum or b.sum:
-            found.append(Moved(name, level(a), level(b), moved_by(a, b), level(bad)))
-    return tuple(sorted(found, key=lambda one: -abs(one.by)))
+            traits.append(Moved(name, level(a), level(b), moved_by(a, b), level(bad)))
+    return tuple(sorted(traits, key=lambda moved: -abs(moved.by)))
 
 
 def mechanism(traits: Iterable[Moved]) -> str:
-    """The first trait, in the order of the pipeline, that clearly rose and accounts for much of what rose."""
-    held = list(traits)
-    known = any(one.failing is not None and one.failing.n for one in held)
-    risen = {one.name: _rise(one) for one in held if one.by >= CLEAR and not (known and _elsewhere(one))}
-    most = max(risen.values(), default=0.0)
-    return next((name for name in TRAITS if risen.get(name, 0.0) > 0 and risen[name] >= MAIN * most), "")
+    """The first trait, in the order of the pipeline, that rose significantly and explains much of the rise."""
+    all_traits = list(traits)
+    failing_known = any(trait.failing is not None and trait.failing.n for trait in all_traits)
+    rises = {
+        trait.name: _rise(trait)
+        for trait in all_traits
+        if trait.by >= CLEAR and not (failing_known and _unrelated(trait))
+    }
+    largest = max(rises.values(), default=0.0)
+    return next((name for name in TRAITS if rises.get(name, 0.0) > 0 and rises[name] >= MAIN * largest), "")
 
 
-def _elsewhere(one: Moved) -> bool:
-    """Whether a trait is no commoner among the failing requests than among all: it rose beside the change."""
-    return one.failing is None or (one.failing.value or 0.0) < (one.after.value or 0.0)
+def _unrelated(trait: Moved) -> bool:
+    """Whether a trait is rarer among the failing requests than among all, so that its rise is no cause of failures."""
+    return trait.failing is None or (trait.failing.value or 0.0) < (trait.after.value or 0.0)
 
 
-def _rise(one: Moved) -> float:
-    """By how many requests after the change it rose."""
-    return one.after.n * ((one.after.value or 0.0) - (one.before.value or 0.0))
+def _rise(trait: Moved) -> float:
+    """The number of requests after the change by which the trait rose."""
+    return trait.after.n * ((trait.after.value or 0.0) - (trait.before.value or 0.0))
 
 
 def _share(name: str, cells: Mapping[Key, int]) -> Stat:
-    known = [(found, n) for key, n in cells.items() if (found := has(name, key)) is not None]
-    return share(sum(n for found, n in known if found), sum(n for _, n in known))
+    assessed = [(present, n) for key, n in cells.items() if (present := has(name, key)) is not None]
+    return share(sum(n for present, n in assessed if present), sum(n for _, n in assessed))

@@ -1,9 +1,8 @@
 """Releases judged while their traffic comes in: one build against the gates, or against the build before it.
 
-Every verdict here holds however often it is asked for: it rests on bets (`ragmon.stats.betting`), not on intervals for
-a number of requests that was fixed beforehand. What is bet on are clusters of requests
-(`ragmon.gates.releases.release`) and gold items; a run through a gold set is waited for. A verdict is a pure function
-of what was counted.
+Every verdict here holds however often it is computed: it rests on bets (`ragmon.stats.betting`), not on intervals for a
+number of requests fixed beforehand. The observations are clusters of requests (`ragmon.gates.releases.release`) and
+gold items; a run through a gold set is judged when it is nearly complete. A verdict is a pure function of the counts.
 """
 
 from ragmon.gates.releases.release import By, Clusters, Release, part
