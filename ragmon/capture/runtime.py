@@ -13,15 +13,25 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ragmon.capture.call import Call, SamplingDecision, TracedFunction, count_value, running_call, threshold
-from ragmon.capture.parent import watcher
+from ragmon.capture.call import (
+    Call,
+    ProbeContext,
+    SamplingDecision,
+    TracedFunction,
+    UnsampledCall,
+    active,
+    count_value,
+    here,
+    random,
+    running_call,
+    threshold,
+)
+from ragmon.capture.parent import Parent, active_span, probe_question, watcher
 from ragmon.core import constants
 from ragmon.core.log import warn_once, whereabouts
 
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
-from ragmon.capture.call import ProbeContext, UnsampledCall, active, here, random
-from ragmon.capture.parent import Parent, active_span, probe_question
 
 CODES: Final = 32
 """Error types of a pipeline that are counted by name; all others are counted together."""

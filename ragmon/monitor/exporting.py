@@ -6,39 +6,29 @@ by meaning needs the text, so it runs in the application's worker and over trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from ragmon.capture.exporters.base import BatchExporter, Exporter, ForwardingExporter
-from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
-from ragmon.core.record import Record
-from ragmon.metrics import Metric
-from ragmon.scoring.scorer import Scorer
-
-if TYPE_CHECKING:
-    from ragmon.capture.exporters import Scored, ScoreExporter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ragmon.capture.exporters.base import BatchTee, Tee
-from ragmon.capture.exporters.jsonl import JsonlExporter
-from ragmon.config.settings import Settings
-from ragmon.core.errors import RagmonError
-from ragmon.monitor.build import Redactions, ScorerPlan, load_gold
-
-if TYPE_CHECKING:
-    from ragmon.capture.exporters import OtlpExporter
-from collections.abc import Iterable, Iterator
-
 import msgspec
 
-from ragmon.core.record import Line, redacted
+from ragmon.capture.exporters.base import BatchExporter, BatchTee, Exporter, ForwardingExporter, Tee
+from ragmon.capture.exporters.jsonl import JsonlExporter
+from ragmon.config.settings import Settings
+from ragmon.core import constants
+from ragmon.core.errors import RagmonError
+from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.record import Line, Record, redacted
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embeddings import Nearest
-from ragmon.monitor.build import function_at
+from ragmon.metrics import Metric
+from ragmon.monitor.build import Redactions, ScorerPlan, function_at, load_gold
+from ragmon.scoring.scorer import Scorer
+
+if TYPE_CHECKING:
+    from ragmon.capture.exporters import OtlpExporter, Scored, ScoreExporter
 
 
 class ScoreExporting(ForwardingExporter):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from time import monotonic, time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
 
 from ragmon.capture.judges.endpoint import Breaker, ModelEndpoint, read_key
 from ragmon.capture.judges.judge import Judge, JudgeSettings
@@ -15,9 +18,10 @@ from ragmon.capture.judges.results import Judgement, functions
 from ragmon.capture.judges.worker import JudgeTask, JudgeWorkers
 from ragmon.config.services import JudgeTable as Table
 from ragmon.config.settings import Settings
-from ragmon.core.constants import DEFAULT_PIPELINE
+from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
+from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.quota import JudgeBudget
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
@@ -26,14 +30,6 @@ from ragmon.monitor.build import Redactions, load_gold, rules
 
 if TYPE_CHECKING:
     from ragmon.config.settings import PipelineSettings
-from collections import Counter
-from collections.abc import Sequence
-from time import monotonic, time
-from types import TracebackType
-from typing import Final, Self
-
-from ragmon.core.constants import QUEUE_FULL, SKIPPED, TIMEOUT
-from ragmon.core.log import warn_once, whereabouts
 
 
 class JudgeFactory:

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import random
 import socket
 import ssl
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
-from io import BufferedReader, RawIOBase
-from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from email.message import Message
-
-    from _typeshed import WriteableBuffer
-import gzip
-import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from io import BufferedReader, RawIOBase
 from itertools import count
 from math import isfinite
 from threading import Event, Lock
-from time import time
-from typing import Any
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry import context
 
@@ -35,6 +26,13 @@ from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.net import PROTOBUF, parse, request_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from email.message import Message
+
+    from _typeshed import WriteableBuffer
+
 
 LARGEST_REPLY: Final = 1 << 16
 """Largest response that is read, in bytes; the connection is closed on a longer one."""
