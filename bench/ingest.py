@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench.groundedness import texts
 from bench.otlp import BATCH, records
-from ragmon.capture.exporters.otlp import SpanWriter, opened, put
+from ragmon.capture.exporters.otlp import SpanWriter, add_attribute, add_scope
 from ragmon.core import semconv
 from ragmon.ingest.decode import decode
 from ragmon.ingest.otlp.batch import ExternalSpan
@@ -34,7 +34,7 @@ def openinference(rng: random.Random, *, alike: bool = True) -> bytes:
         alike: All chains and all retrievers have their attributes in the same order, as those of one program do.
     """
     request = ExportTraceServiceRequest()
-    held = opened(request, "spans", {"service.name": "shop"})
+    held = add_scope(request, "spans", {"service.name": "shop"})
     held.scope.name = "openinference.instrumentation.langchain"
     chunks, claims = texts(rng, 200, CHARACTERS), texts(rng, BATCH, 200)
     shared = {semconv.SESSION: "s-1", semconv.METADATA: json.dumps({"thread_id": "s-1"}), "user.id": "u-1"}
@@ -58,13 +58,13 @@ def _add(spans: Any, attributes: dict[str, Any], **ids: bytes) -> None:
     span = spans.add(name="step", start_time_unix_nano=1_700_000_000 * 10**9, **ids)
     span.end_time_unix_nano = span.start_time_unix_nano + 10**8
     for key, value in attributes.items():
-        put(span.attributes, key, value)
+        add_attribute(span.attributes, key, value)
 
 
 def ragmon(rng: random.Random, *, content: bool) -> bytes:
     """What ragmon's own exporter sends: roots that hold whole records, and a retrieval and a generation in each."""
     request = ExportTraceServiceRequest()
-    held = opened(request, "spans", {"service.name": "shop"})
+    held = add_scope(request, "spans", {"service.name": "shop"})
     writer = SpanWriter(stages=True)
     for record in records(rng, content=content)[: BATCH // 3]:
         writer.write(held.spans, record)

@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench import ingest
 from bench.otlp import records
-from ragmon.capture.exporters.otlp import SpanWriter, opened
+from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 
 SPANS = 512
 
@@ -32,7 +32,7 @@ def ragmon(rng: random.Random, n: int, *, stages: bool = True) -> list[bytes]:
     share = 3 if stages else 1
     for _ in range(n):
         request = ExportTraceServiceRequest()
-        held = opened(request, "spans", {"service.name": "shop"})
+        held = add_scope(request, "spans", {"service.name": "shop"})
         now = time_ns() / 1e9
         for record in records(rng, content=False)[: SPANS // share]:
             record.trace_id, record.ts, record.source = rng.randbytes(16).hex(), now, "live"

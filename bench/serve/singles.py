@@ -14,7 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from bench.otlp import records
 from bench.serve.durable import CONFIG, Server
-from ragmon.capture.exporters.otlp import SpanWriter, opened
+from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 
 REQUESTS = 4000
 CONNECTIONS = 8
@@ -30,7 +30,7 @@ def singles(rng: random.Random, n: int) -> list[bytes]:
         for record in records(rng, content=False):
             request = ExportTraceServiceRequest()
             record.trace_id, record.ts, record.source = rng.randbytes(16).hex(), time(), "live"
-            writer.write(opened(request, "spans", {"service.name": "shop"}).spans, record)
+            writer.write(add_scope(request, "spans", {"service.name": "shop"}).spans, record)
             found.append(request.SerializeToString())
     return found[:n]
 

@@ -15,11 +15,11 @@ from ragmon.stats import MICRO, bucket, bucket_edge, buckets, quantile, wilson
 
 DELAY: Final = 15
 """Minutes before an observation is learned: a fault that an alarm is about to detect must not enter the baseline."""
-CHRONIC: Final = 360
+CHRONIC_MINUTES: Final = 360
 """Minutes after which a firing gate counts as the normal state, and no longer stops learning."""
 SHOWN: Final = 8
 """Hex digits of a version."""
-PAUSE: Final = 0.35
+PAUSE_EVIDENCE: Final = 0.35
 """A metric's baseline learns nothing while the evidence of any of its detectors is above this."""
 GOLD_ENOUGH: Final = 50
 LIVE_ENOUGH: Final = 1_500
@@ -147,7 +147,7 @@ class Baseline:
         self._queue = deque((minute, n, total) for minute, n, total in data["waiting"])
 
 
-SHARE: Final = 0.95
+P95: Final = 0.95
 
 
 class LatencyBaseline:
@@ -225,7 +225,7 @@ class LatencyBaseline:
     def finalise(self) -> None:
         """Compute the p95 from the absorbed steps; without enough observations there is no baseline."""
         n = self._counts.total()
-        p95 = quantile(self._counts, SHARE) if n >= LIVE_ENOUGH else None
+        p95 = quantile(self._counts, P95) if n >= LIVE_ENOUGH else None
         if p95 is not None:
             self._fix_p95(bucket(p95), n)
 

@@ -17,14 +17,14 @@ from ragmon.core import constants
 from ragmon.scoring.minutes import SHAPES, Step
 from ragmon.stats.histograms import decile_edges
 
-HORIZON: Final = 60
+INDEX_WINDOW: Final = 60
 """Minutes within which several indexes under one build are counted together."""
 REFERENCE: Final = 3_000
 BLOCK: Final = 300
 """Observations of the reference; and the minimum of a block that is compared with it."""
 PERIOD: Final = 60
 """Minimum length in minutes of a block and of the reference."""
-FLOOR: Final = 0.1
+MIN_PSI: Final = 0.1
 """Shifts below this population stability index are irrelevant, however certain."""
 _CRITICAL: Final = (10.828, 13.816, 16.266, 18.467, 20.515, 22.458, 24.322, 26.124, 27.877)
 """The 99.9 % quantile of chi-squared with 1 to 9 degrees of freedom."""
@@ -52,14 +52,14 @@ def psi(reference: Sequence[int], block: Sequence[int]) -> float:
     return index
 
 
-def moved(reference: Sequence[int], block: Sequence[int]) -> bool:
-    """Whether a block drifted: by more than chance explains in 99.9 % of blocks, and by at least `FLOOR`.
+def has_drifted(reference: Sequence[int], block: Sequence[int]) -> bool:
+    """Whether a block drifted: by more than chance explains in 99.9 % of blocks, and by at least `MIN_PSI`.
 
     Source: without drift, `psi * n * m / (n + m)` is about chi-squared with one degree of freedom less than bins.
     """
     m, n, index = sum(reference), sum(block), psi(reference, block)
     freedom = len(reference) - 1
-    return freedom > 0 and index >= FLOOR and index * n * m / (n + m) > _CRITICAL[min(freedom, len(_CRITICAL)) - 1]
+    return freedom > 0 and index >= MIN_PSI and index * n * m / (n + m) > _CRITICAL[min(freedom, len(_CRITICAL)) - 1]
 
 
 class DistributionMonitor:
@@ -94,7 +94,7 @@ class DistributionMonitor:
             self._edges = decile_edges(block)
             self._reference = self._binned(block)
             return False
-        before, self.firing = self.firing, moved(self._reference, self._binned(block))
+        before, self.firing = self.firing, has_drifted(self._reference, self._binned(block))
         return before != self.firing
 
     def clear(self) -> None:
@@ -126,8 +126,8 @@ class DistributionMonitor:
         self._begun = data["begun"]
 
 
-class Indexes:
-    """Counts the indexes that answered under each build within `HORIZON` minutes.
+class IndexMonitor:
+    """Counts the indexes that answered under each build within `INDEX_WINDOW` minutes.
 
     Args:
         limit: The number of indexes that is allowed.
@@ -147,7 +147,7 @@ class Indexes:
         """Process the `(build, index_hash)` pairs of a minute; returns whether the alarm changed."""
         for key in indexes:
             self._seen[key] = minute
-        for key in [key for key, last in self._seen.items() if last <= minute - HORIZON]:
+        for key in [key for key, last in self._seen.items() if last <= minute - INDEX_WINDOW]:
             del self._seen[key]
         builds = Counter(build for build, _ in self._seen)
         before, self.firing = self.firing, any(n > self._limit for n in builds.values())
@@ -192,7 +192,7 @@ class Drift:
 
     def __init__(self, terms: AlarmTerms) -> None:
         self._indexes = [
-            (DriftSignal(term.alert, constants.INDEX_HASH, term.severity), Indexes(term.limit))
+            (DriftSignal(term.alert, constants.INDEX_HASH, term.severity), IndexMonitor(term.limit))
             for term in terms.indexes
         ]
         self._distributions = {
@@ -204,7 +204,7 @@ class Drift:
         """Every drift alarm."""
         return tuple(signal for signal, _ in self._all())
 
-    def _all(self) -> list[tuple[DriftSignal, Indexes | DistributionMonitor]]:
+    def _all(self) -> list[tuple[DriftSignal, IndexMonitor | DistributionMonitor]]:
         return [*self._indexes, *self._distributions.values()]
 
     def step(self, step: Step, source: str) -> list[DriftSignal]:

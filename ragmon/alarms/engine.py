@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ragmon.alarms.baselines import (
-    CHRONIC,
+    CHRONIC_MINUTES,
     GOLD_ENOUGH,
     GOLD_FULL,
     LIVE_ENOUGH,
     LIVE_FULL,
-    PAUSE,
+    PAUSE_EVIDENCE,
     Baseline,
     LatencyBaseline,
 )
@@ -169,7 +169,7 @@ class PipelineAlarms:
         suspicious = {
             baseline_name(alarm.watch)
             for alarm in self.alarms.values()
-            if alarm.firing is None and alarm.evidence > PAUSE
+            if alarm.firing is None and alarm.evidence > PAUSE_EVIDENCE
         }
         for name, baseline in self.baselines.items():
             current = observations[observation_key(self._rules[name])]
@@ -185,7 +185,7 @@ class PipelineAlarms:
     def _has_recent_alarm(self, minute: int) -> bool:
         """Whether an alarm fires that is not chronic: a gate that never passed would stop all learning for ever."""
         return any(
-            alarm.firing is not None and (alarm.watch.kind != "gate" or minute - alarm.firing < CHRONIC)
+            alarm.firing is not None and (alarm.watch.kind != "gate" or minute - alarm.firing < CHRONIC_MINUTES)
             for alarm in self.alarms.values()
         )
 

@@ -1,7 +1,7 @@
 """The alarm rules of a pipeline, their thresholds, and how soon they detect a change.
 
-The thresholds are chosen so that all rules together keep the false-alarm budget. `reach` computes in advance what each
-alarm can detect and in what time.
+The thresholds are chosen so that all rules together keep the false-alarm budget. `detectability` computes in advance
+what each alarm can detect and in what time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,21 @@ PAGE_STEPS: Final = 30 * 24 * 60
 """Minutes in the period of the page budget."""
 LOOK_STEPS: Final = 24 * 60
 """Minutes in the period of the look budget."""
-LEAST: Final = 20.0
+MIN_THRESHOLD: Final = 20.0
 """Minimum threshold: wealth below this proves nothing, however large the budget."""
-SLOW: Final = 0.05
+SLOW_SHARE: Final = 0.05
 """Share of requests above the p95."""
 
-GOLD: Final = ("answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "hit_rate")
+GOLD_METRICS: Final = ("answer_precision", "citation_hit_rate", "under_refusal_rate", "over_refusal_rate", "hit_rate")
 """Gold metrics that are compared with their own baseline."""
-LIVE: Final = ("refusal_like_rate", "compliance", "citation_scope", "coverage", "empty_retrieval_rate", "error_rate")
+LIVE_METRICS: Final = (
+    "refusal_like_rate",
+    "compliance",
+    "citation_scope",
+    "coverage",
+    "empty_retrieval_rate",
+    "error_rate",
+)
 """Label-free metrics that are compared with their baseline on the bad side; the refusal rate on both sides."""
 
 
@@ -96,8 +103,8 @@ def plan(
     rules = [*declared, *baseline_rules]
     pages = sum(rule.severity == constants.PAGE for rule in rules) * pipelines
     looks = len(rules) * pipelines - pages
-    page_threshold = max(LEAST, pages * PAGE_STEPS / false_pages_per_30d)
-    look_threshold = max(LEAST, looks * LOOK_STEPS / looks_per_day)
+    page_threshold = max(MIN_THRESHOLD, pages * PAGE_STEPS / false_pages_per_30d)
+    look_threshold = max(MIN_THRESHOLD, looks * LOOK_STEPS / looks_per_day)
     return tuple(
         replace(rule, threshold=page_threshold if rule.severity == constants.PAGE else look_threshold) for rule in rules
     )
@@ -120,7 +127,7 @@ def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[AlarmRu
                 gate.severity,
                 gate.at_least and not is_latency,
                 "gate",
-                level=SLOW if is_latency else gate.threshold,
+                level=SLOW_SHARE if is_latency else gate.threshold,
                 source=gate.source or (constants.LABEL if gate.metric in LABELLED else None),
                 gold=gate.gold,
                 where=gate.where,
@@ -133,7 +140,7 @@ def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[AlarmRu
 
 def _gold(metrics: Mapping[str, Metric]) -> list[AlarmRule]:
     rules = []
-    for name in GOLD:
+    for name in GOLD_METRICS:
         if name in metrics:
             up = metrics[name].better == "higher"
             page = AlarmRule(
@@ -148,7 +155,9 @@ def _live(metrics: Collection[str]) -> list[AlarmRule]:
     rule = AlarmRule("", "", constants.LOOK, at_least=False, kind="baseline", z=2.3, margin=0.01)
     at_least = ("compliance", "citation_scope", "coverage")
     rules = [
-        replace(rule, alert=f"{name}:look", metric=name, at_least=name in at_least) for name in LIVE if name in metrics
+        replace(rule, alert=f"{name}:look", metric=name, at_least=name in at_least)
+        for name in LIVE_METRICS
+        if name in metrics
     ]
     if "refusal_rate" in metrics:
         rules.append(replace(rule, alert="refusal_rate:look", metric="refusal_rate"))
@@ -156,7 +165,7 @@ def _live(metrics: Collection[str]) -> list[AlarmRule]:
     return [*rules, replace(rule, alert=f"{constants.LATENCY}:look", metric=constants.LATENCY)]
 
 
-BEYOND: Final = 0.10
+PAGE_MARGIN: Final = 0.10
 """The distance beyond its threshold that is worth a page, for a gate without `page_beyond`."""
 
 
@@ -180,7 +189,7 @@ class Detectability:
     per_minute: float | None
 
 
-def reach(
+def detectability(
     gates: Sequence[Gate],
     metrics: Mapping[str, Metric],
     rates: Mapping[str, float],
@@ -224,7 +233,7 @@ def worth_a_page(gate: Gate) -> float:
     """The level worth a page: `page_beyond` of the gate, else 0.10 beyond its threshold."""
     if gate.page_beyond is not None:
         return gate.page_beyond
-    return max(0.0, gate.threshold - BEYOND) if gate.at_least else min(1.0, gate.threshold + BEYOND)
+    return max(0.0, gate.threshold - PAGE_MARGIN) if gate.at_least else min(1.0, gate.threshold + PAGE_MARGIN)
 
 
 def describe(found: Detectability) -> str:

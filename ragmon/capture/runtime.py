@@ -264,7 +264,7 @@ def _leave_to_parent(_call: Call) -> None:
     """Ignore a call that was running during the fork: the parent counts it."""
 
 
-NOWHERE: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
+NO_PLAN: Final = Plan(None, "", 0.0, CaptureSettings(), CallCounters())
 """The plan of every function while no runtime is installed."""
 
 current: Runtime | None = None
@@ -291,7 +291,7 @@ def prepare(site: TracedFunction) -> Plan:
     """Compute and cache the plan of a function under the runtime installed now."""
     if current is None:
         _not_installed()
-    site.plan = NOWHERE if current is None else current.plan(site)
+    site.plan = NO_PLAN if current is None else current.plan(site)
     return site.plan
 
 

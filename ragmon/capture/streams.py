@@ -160,7 +160,7 @@ class TracedIterator(_IteratorProxy, Iterator[Any]):
             self._flow.abandon()
 
 
-class FollowedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
+class TracedAsyncIterator(_IteratorProxy, AsyncIterator[Any]):
     """An async iterator, for example the body of a streaming response."""
 
     def __aiter__(self) -> Self:
@@ -210,10 +210,10 @@ PLAIN: Final = frozenset({dict, str, bytes, list, tuple, set, int, float, bool, 
 """Types that are no streams; a fast check before the slower ones."""
 
 _BODY: Final = "body_iterator"
-Follower = Callable[[Call, float, Any], Any]
+StreamWrapper = Callable[[Call, float, Any], Any]
 
 
-def stream_wrapper(result: Any) -> Follower | None:
+def stream_wrapper(result: Any) -> StreamWrapper | None:
     """The wrapper for a result that is a stream; None if it is not one, or that cannot be determined."""
     try:
         if type(result) in PLAIN:
@@ -358,19 +358,19 @@ async def _trace_coroutine(call: Call, started: float, inner: Coroutine[Any, Any
 def _trace_response(call: Call, started: float, response: Any) -> Any:
     """Trace the body of a streaming response (Starlette, FastAPI); the response object stays the same."""
     try:
-        body = FollowedAsyncIterator(call, started, aiter(getattr(response, _BODY)))
+        body = TracedAsyncIterator(call, started, aiter(getattr(response, _BODY)))
         setattr(response, _BODY, body)
     except Exception:  # noqa: BLE001 - a response that cannot be traced is sent unchanged, and counted as returned
         returned(call, perf_counter() - started, response)
     return response
 
 
-_KINDS: Final[tuple[tuple[type, Follower], ...]] = (
+_KINDS: Final[tuple[tuple[type, StreamWrapper], ...]] = (
     (GeneratorType, _trace_returned_generator),
     (AsyncGeneratorType, _trace_returned_async_generator),
     (CoroutineType, _trace_coroutine),
     (Iterator, TracedIterator),
-    (AsyncIterator, FollowedAsyncIterator),
+    (AsyncIterator, TracedAsyncIterator),
 )
 
 

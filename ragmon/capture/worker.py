@@ -20,7 +20,7 @@ from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record
 
 QUEUE: Final = 4096
-HELD: Final = 64 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 """Limits of the queue, in calls and in bytes they keep alive; beyond them calls are dropped and counted."""
 LINGER: Final = 0.2
 """Seconds a call waits in the queue for spans inside it that have not ended."""
@@ -74,7 +74,7 @@ class Worker:
         convert: Callable[[Call], Record],
         sink: Exporter | BatchExporter,
         capacity: int = QUEUE,
-        held: int = HELD,
+        held: int = MAX_BYTES,
         folder: Path | None = None,
         every: Callable[[bool], None] | None = None,
         detour: Processor | None = None,

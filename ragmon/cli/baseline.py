@@ -18,7 +18,7 @@ from ragmon.cli.common import (
     write,
 )
 from ragmon.core.escaping import printable, printable_json
-from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRecorder
 
 
@@ -41,7 +41,7 @@ def freeze_command(traces: tuple[str, ...], gold: tuple[str, ...], config: str |
     """
     check_inputs(traces, gold)
     settings, gold_sets = settings_and_gold(config, gold)
-    recorder = BaselineRecorder(settings, ScorerPlan(settings, gold_sets)())
+    recorder = BaselineRecorder(settings, ScorerFactory(settings, gold_sets)())
     score(traces, settings, gold_sets, follower=recorder)
     file = recorder.file()
     for name, baselines in file["pipelines"].items():

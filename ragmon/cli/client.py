@@ -24,13 +24,13 @@ from ragmon.server.receiver.security import read_token
 
 TIMEOUT: Final = 10.0
 """Seconds to wait for a response."""
-LARGEST: Final = 64 << 20
+MAX_BODY: Final = 64 << 20
 """Bytes of a response that are read at most."""
 STATUS: Final = "/api/status"
 _EXAMPLE: Final = "http://127.0.0.1:9464"
 
 
-class NoAnswerError(RagmonError):
+class NoResponseError(RagmonError):
     """The server does not respond, or its response is not the one that was asked for."""
 
 
@@ -203,9 +203,9 @@ def send_request(
     try:
         connection.request(request.method, f"{where.path}{request.path}", request.body, dict(request.headers))
         response = connection.getresponse()
-        return ServerResponse(response.status, response.read(LARGEST), response.headers.get("Retry-After"))
+        return ServerResponse(response.status, response.read(MAX_BODY), response.headers.get("Retry-After"))
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise NoAnswerError(f"nobody answers on {where} ({_reason(error)})", hint=_hint(error)) from error
+        raise NoResponseError(f"nobody answers on {where} ({_reason(error)})", hint=_hint(error)) from error
     finally:
         connection.close()
 
@@ -238,7 +238,7 @@ def status(url: str) -> ServerStatus:
         reason = f"it answered with status {response.status}"
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error)
-    raise NoAnswerError(
+    raise NoResponseError(
         f"what answers on {parse_server_address(url)} is not the admin port of `ragmon serve` ({reason})",
         hint="`[serve] admin` of the server's configuration says where that is",
     )
@@ -259,8 +259,8 @@ QUERY_TIMEOUT: Final = 30.0
 
 TRIES: Final = 5
 """How often a post is sent to a monitor that is overloaded, or that its gateway cannot reach."""
-FIRST_WAIT: Final = 1.0
-LONGEST_WAIT: Final = 30.0
+MIN_BACKOFF: Final = 1.0
+MAX_BACKOFF: Final = 30.0
 """Seconds between two tries if the monitor names no time or a longer one: a person waits for the command."""
 _RETRIED: Final = frozenset(
     {
@@ -272,7 +272,7 @@ _RETRIED: Final = frozenset(
 )
 
 
-class AnsweredError(RagmonError):
+class ErrorResponseError(RagmonError):
     """A monitor responded with an error, or with something other than a JSON object.
 
     Args:
@@ -326,7 +326,7 @@ def post_json(url: str, path: str, body: object, settings: Settings, *, reads: b
     for attempt in range(1, TRIES):
         if response.status not in _RETRIED:
             break
-        _wait(address, response, FIRST_WAIT * 2.0 ** (attempt - 1))
+        _wait(address, response, MIN_BACKOFF * 2.0 ** (attempt - 1))
         response = send_request(address, request, timeout=QUERY_TIMEOUT, trusted=trusted)
     return _json_object(response, address)
 
@@ -338,7 +338,7 @@ def _wait(address: ServerAddress, response: ServerResponse, default: float) -> N
     )
 
     requested = retry_after(response.again)
-    seconds = min(LONGEST_WAIT, default if requested is None else requested)
+    seconds = min(MAX_BACKOFF, default if requested is None else requested)
     click.echo(f"{printable_line(str(address))} answered {response.status}: trying again in {seconds:.0f} s", err=True)
     sleep(seconds)
 
@@ -367,4 +367,4 @@ def _json_object(response: ServerResponse, address: ServerAddress) -> dict[str, 
     fields = value if isinstance(value, dict) else {}
     message = str(fields.get("error") or f"{address} answered {response.status}")
     hint = str(fields.get("hint") or "--url names a monitor of another kind?")
-    raise AnsweredError(message, response.status, hint=hint)
+    raise ErrorResponseError(message, response.status, hint=hint)

@@ -23,14 +23,14 @@ from ragmon.core.record import Label, Line
 from ragmon.gold import GoldSet
 from ragmon.gold.labels.files import LabelSpelling, read_labels
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import Duplicates, Follow, MakeScorer, Run, run_files
 from ragmon.scoring.labels import FinalLabels
 from ragmon.scoring.scorer import Scorer
 
 
 @contextmanager
-def bar(size: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(size: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr that disappears when the block ends.
 
     Args:
@@ -45,7 +45,7 @@ def bar(size: int) -> Iterator[Callable[[int], None]]:
         yield lambda bytes_read: progress.update(task, completed=bytes_read)
 
 
-LONG: Final = 64 << 20
+PROGRESS_MIN_BYTES: Final = 64 << 20
 """Bytes of input from which on progress is shown."""
 STDIN: Final = "-"
 
@@ -156,16 +156,16 @@ def score(
         InputError: A file cannot be opened, or a line of a label file is no label.
     """
     given_labels = [label for path in labels for label in read_labels(path, label_spelling(settings.labels))]
-    plan = ScorerPlan(settings, gold) if follower is None else _scorer_factory(follower)
+    plan = ScorerFactory(settings, gold) if follower is None else _scorer_factory(follower)
     follow = _record_processor(settings, gold, follower)
     if follow is not None and jobs > 1:
         click.echo("note: questions are matched by meaning ([gold] embed), so one process reads the traces", err=True)
         jobs = 1
     size = sum(os.path.getsize(path) for path in traces if path != STDIN and Path(path).is_file())  # noqa: PTH202
-    if jobs > 1 or size < LONG or not sys.stderr.isatty():
+    if jobs > 1 or size < PROGRESS_MIN_BYTES or not sys.stderr.isatty():
         run = run_files(traces, plan, jobs=jobs, duplicates=duplicates, follow=follow)
     else:
-        with bar(size) as progress:
+        with progress_bar(size) as progress:
             run = run_files(traces, plan, duplicates=duplicates, progress=progress, follow=follow)
     _print_rejected(run)
     _join_labels(run, traces, [*run.labels, *given_labels], settings)

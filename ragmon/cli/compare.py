@@ -19,14 +19,14 @@ from ragmon.cli.common import (
     settings_and_gold,
     write,
 )
-from ragmon.cli.gate import EXIT, check_gold, number, policy_of, warn_missing_gold
+from ragmon.cli.gate import EXIT, check_gold, policy_of, reject_nan, warn_missing_gold
 from ragmon.config.load import load
 from ragmon.core.escaping import printable_line
 from ragmon.export import releases as compared
 from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.releases import By
-from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 
 PATH: Final = "/api/compare"
@@ -58,7 +58,7 @@ class _Comparison(NamedTuple):
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1, max_open=True),
-    callback=number,
+    callback=reject_nan,
     default=0.02,
     show_default=True,
     help="How much worse a gated metric may be.",
@@ -132,7 +132,7 @@ def _compare_files(
     policy = policy_of(settings, pipeline)
     check_gold(policy, gold_sets)
     notes = compared.uncompared_gates(policy)
-    releases = ReleaseSplitter(ScorerPlan(settings, gold_sets), by, [baseline, candidate], policy.gates)
+    releases = ReleaseSplitter(ScorerFactory(settings, gold_sets), by, [baseline, candidate], policy.gates)
     scorer = score(traces, settings, gold_sets, follower=releases).scorer
     pair = releases.release(baseline), releases.release(candidate)
     outcomes = canary.compare(*pair, scorer.table, policy, golds=scorer.gold.infos(), max_drop=max_drop)

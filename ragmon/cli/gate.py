@@ -32,14 +32,14 @@ from ragmon.export.markdown import markdown, text
 from ragmon.export.report import Report
 from ragmon.gates.releases import judge
 from ragmon.gold import GoldSet
-from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import BaselineRun, ReleaseSplitter, compare_with_baseline
 from ragmon.monitor.replay import Duplicates, Run
 
 EXIT: Final = {"pass": 0, "fail": 1, "insufficient": 2}
 
 
-def number(_: click.Context, __: click.Parameter, value: float) -> float:
+def reject_nan(_: click.Context, __: click.Parameter, value: float) -> float:
     """Reject NaN: it is neither inside nor outside of a range."""
     if math.isnan(value):
         raise click.BadParameter(f"{value} is no number. 0.02 is 2 points")
@@ -60,7 +60,7 @@ def number(_: click.Context, __: click.Parameter, value: float) -> float:
 @click.option(
     "--max-drop",
     type=click.FloatRange(0, 1),
-    callback=number,
+    callback=reject_nan,
     default=0.02,
     show_default=True,
     help="How much worse than the baseline a gated metric may be.",
@@ -117,7 +117,7 @@ def gate(
     if baseline_run is not None:
         policy = replace(policy, baseline_p95_ms=baseline_run.p95_ms({gate.pipeline for gate in policy.gates}))
     if since_build is not None:
-        report = _report_since_build(traces, ScorerPlan(settings, gold_sets), policy, since_build)
+        report = _report_since_build(traces, ScorerFactory(settings, gold_sets), policy, since_build)
     else:
         run = score_files(traces)
         report = run.report(policy, questions=False)
@@ -145,7 +145,7 @@ def _check_since_build(context: click.Context) -> None:
             raise click.UsageError(f"--{name} does not go with --since-build: {reason}", context)
 
 
-def _report_since_build(traces: Sequence[str], plan: ScorerPlan, policy: Policy, build: str) -> Report:
+def _report_since_build(traces: Sequence[str], plan: ScorerFactory, policy: Policy, build: str) -> Report:
     """The report on the records of one build."""
     policy, notes = _without_baseline_gates(policy)
     releases = ReleaseSplitter(plan, "build", [build], policy.gates)

@@ -20,12 +20,12 @@ from ragmon.core.escaping import printable_line
 from ragmon.core.record import Record
 from ragmon.export.markdown import markdown, text
 from ragmon.gold import GoldSet
-from ragmon.monitor.build import Redactions, ScorerPlan
+from ragmon.monitor.build import Redactions, ScorerFactory
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.plan import ProbeExporter, budget_of, chosen_probes, key_of, probe_exporter, questions
 from ragmon.monitor.probes.prober import Prober
-from ragmon.monitor.probes.question import THROTTLED, Answered, ProbeCounts
-from ragmon.monitor.probes.runner import InOrder, ProbeWorkers, TraceFile, run_round
+from ragmon.monitor.probes.question import THROTTLED, ProbeCounts, ProbeResult
+from ragmon.monitor.probes.runner import ProbeWorkers, RecordSorter, TraceFile, run_round
 from ragmon.monitor.replay import Run
 
 _DELIVERY_INTERVAL: Final = 1.0
@@ -130,11 +130,11 @@ def _run_round(
         for spec in specs:
             client = ProbeClient.of(spec, capture, key=key_of(settings, spec.pipeline))
             with closing(client):
-                _send_once(spec, _gold_of(spec, gold_sets), client, InOrder(keep))
+                _send_once(spec, _gold_of(spec, gold_sets), client, RecordSorter(keep))
     return records
 
 
-def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: InOrder) -> None:
+def _send_once(spec: ProbeSpec, gold: GoldSet, client: ProbeClient, ordered: RecordSorter) -> None:
     gold_questions = questions(gold)
     _print_progress(spec, f"{len(gold_questions)} questions of {gold.name} to {spec.asks}")
     counts, last_progress, is_first = ProbeCounts(), monotonic(), True
@@ -160,14 +160,14 @@ def _print_progress(spec: ProbeSpec, text: str) -> None:
     click.echo(printable_line(f"probe {spec.name}: {text}"), err=True)
 
 
-def _unreachable(spec: ProbeSpec, answered: Answered) -> RagmonError:
+def _unreachable(spec: ProbeSpec, answered: ProbeResult) -> RagmonError:
     hint = "is the application running? --target, or [probe.NAME] target, is its address"
     return RagmonError(f"nobody answers at {spec.asks}: {answered.unreachable}", hint=hint)
 
 
 def _evaluate_gates(settings: Settings, gold_sets: tuple[GoldSet, ...], records: Sequence[Record], form: str) -> int:
     """Evaluate the gates on a round, as `ragmon gate` does on the file of the round."""
-    run = Run(ScorerPlan(settings, gold_sets)())
+    run = Run(ScorerFactory(settings, gold_sets)())
     run.feed(records)
     report = run.report(policy_of(settings, None), questions=False)
     write(text(report) if form == "text" else markdown(report) if form == "md" else report.json() + "\n", None)

@@ -39,7 +39,7 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_json, printable_line
 from ragmon.export.markdown import render
 from ragmon.ingest.files import ReadSummary
-from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.monitor.replay import Duplicates, Run
 from ragmon.scoring.labels import FinalLabels
@@ -137,7 +137,7 @@ def replay(
     if compat:
         return _run_compat(compat, traces, gold, output, published)
     settings, gold_sets = settings_and_gold(config, gold)
-    alarm_replay = None if alerts_out is None else AlarmReplay(settings, ScorerPlan(settings, gold_sets)())
+    alarm_replay = None if alerts_out is None else AlarmReplay(settings, ScorerFactory(settings, gold_sets)())
     run = score(traces, settings, gold_sets, jobs=jobs, duplicates=duplicates, follower=alarm_replay, labels=labels)
     notes = [] if alarm_replay is None else alarm_replay.notes()
     report = run.report(settings.policy(), windows=windows, questions=form == "md" and questions != 0, notes=notes)

@@ -15,7 +15,7 @@ from typing import Final, cast
 import click
 import msgspec
 
-from ragmon.cli.client import NoAnswerError, parse_server_address, status
+from ragmon.cli.client import NoResponseError, parse_server_address, status
 from ragmon.cli.common import config_option
 from ragmon.config.load import load
 from ragmon.config.settings import Settings
@@ -129,7 +129,7 @@ def _audit_source(
         return _journal(settings, Path(state_dir or settings.serve.state_dir), deep)
     try:
         return _server(f"http://{settings.serve.admin}")
-    except NoAnswerError as no_server:
+    except NoResponseError as no_server:
         try:
             return _journal(settings, Path(settings.serve.state_dir), deep)
         except JournalError:
@@ -187,12 +187,12 @@ def _reasons(title: str, counts: Mapping[str, int]) -> list[str]:
     return [f"{title}: {reasons}"] if reasons else []
 
 
-NAMED: Final = 10
+MAX_LISTED_FAULTS: Final = 10
 """How many faults are listed; the others are counted."""
 
 
 @dataclass
-class Rows:
+class RowsAudit:
     """The audit of the rows of a journal.
 
     Attributes:
@@ -216,11 +216,13 @@ class Rows:
 
     def faults(self) -> list[str]:
         """The first faults, and the number of the others."""
-        unlisted = len(self.wrong) - NAMED
-        return self.wrong[:NAMED] + ([f"{unlisted} more rows are not as they should be"] if unlisted > 0 else [])
+        unlisted = len(self.wrong) - MAX_LISTED_FAULTS
+        return self.wrong[:MAX_LISTED_FAULTS] + (
+            [f"{unlisted} more rows are not as they should be"] if unlisted > 0 else []
+        )
 
 
-def audit_rows(journal: JournalReaderBase) -> Rows:
+def audit_rows(journal: JournalReaderBase) -> RowsAudit:
     """Read every row, up to the first damaged one.
 
     Args:
@@ -229,7 +231,7 @@ def audit_rows(journal: JournalReaderBase) -> Rows:
     Raises:
         JournalError: It cannot be opened.
     """
-    rows = Rows()
+    rows = RowsAudit()
     try:
         for row in journal.rows():
             _audit_row(row, rows)
@@ -241,7 +243,7 @@ def audit_rows(journal: JournalReaderBase) -> Rows:
     return rows
 
 
-def _audit_row(row: JournalRow, rows: Rows) -> None:
+def _audit_row(row: JournalRow, rows: RowsAudit) -> None:
     if not rows.count:
         rows.first = row.seq
     elif row.seq > rows.last + 1:
@@ -252,7 +254,7 @@ def _audit_row(row: JournalRow, rows: Rows) -> None:
     _audit_lines(row, rows)
 
 
-def _audit_lines(row: JournalRow, rows: Rows) -> None:
+def _audit_lines(row: JournalRow, rows: RowsAudit) -> None:
     try:
         BatchCounts.load(row.counts)
         lines = entries(row.lines)
@@ -267,7 +269,7 @@ def _audit_lines(row: JournalRow, rows: Rows) -> None:
     rows.forgotten += erased.count(RECORD_ENTRY)
 
 
-def _audit_start(journal: JournalReaderBase, rows: Rows) -> None:
+def _audit_start(journal: JournalReaderBase, rows: RowsAudit) -> None:
     """Check that a checkpoint covers the rows that were deleted before the first one.
 
     A new journal that replaces a quarantined one has a checkpoint of row 0 and continues the old sequence numbers.
@@ -367,7 +369,7 @@ def _audit(settings: Settings, journal: SnapshotReader, deep: bool | None) -> Au
     )
 
 
-def _rows_summary(rows: Rows) -> str:
+def _rows_summary(rows: RowsAudit) -> str:
     if not rows.count:
         return "there is no row yet"
     return f"rows {rows.first} to {rows.last} can be read, {rows.lines:,} lines, and none is missing"
@@ -384,7 +386,7 @@ def _compare_with_replay(
     settings: Settings,
     journal: SnapshotReader,
     server_state: ServerState,
-    rows: Rows,
+    rows: RowsAudit,
     results: tuple[list[str], list[str], list[str]],
 ) -> None:
     """Compare a replay of all rows with the newest checkpoint and the rows after it.

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 from pydantic_core import PydanticCustomError
 
-from ragmon.cli.client import AnsweredError, get_json, post_json
+from ragmon.cli.client import ErrorResponseError, get_json, post_json
 from ragmon.cli.common import config_option, write
 from ragmon.config.load import load
 from ragmon.config.services import TlsTable
@@ -51,7 +51,7 @@ def _acknowledge(url: str | None, body: dict[str, str], settings: Settings) -> d
     address = url or settings.export.endpoint
     try:
         return post_json(address or f"http://{settings.serve.admin}", ACKS_PATH, body, settings, reads=not address)
-    except AnsweredError as error:
+    except ErrorResponseError as error:
         if address or error.status != HTTPStatus.METHOD_NOT_ALLOWED:
             raise
     scheme = "https" if isinstance(settings.serve.tls, TlsTable) else "http"

@@ -72,7 +72,7 @@ _FIXED_METRIC: Final = {"quantile_ratio": "latency", "distinct": "index_hash"}
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class GateContext:
     """The names that the gates of one pipeline may refer to.
 
     Attributes:
@@ -94,7 +94,7 @@ class Surroundings:
     foreign_metrics: bool = False
 
 
-class Wrong(NamedTuple):
+class GateProblem(NamedTuple):
     """A problem of a gate: the key, the message, the value and the hint."""
 
     key: str
@@ -103,7 +103,7 @@ class Wrong(NamedTuple):
     hint: str
 
 
-def resolve_gates(gates: GatesTable, common: GatesTable, about: Surroundings, problems: Problems) -> dict[str, Gate]:
+def resolve_gates(gates: GatesTable, common: GatesTable, about: GateContext, problems: Problems) -> dict[str, Gate]:
     """The gates of a pipeline by name, in the order of the report.
 
     Args:
@@ -143,7 +143,7 @@ def resolve_gates(gates: GatesTable, common: GatesTable, about: Surroundings, pr
     return resolved
 
 
-def _preset_gate(gate: Gate, about: Surroundings) -> Gate:
+def _preset_gate(gate: Gate, about: GateContext) -> Gate:
     """A gate of a preset for this pipeline; a window that is not configured is replaced by the default one."""
     window = gate.window if gate.window in about.windows else _default_window(about.windows)
     return replace(gate, pipeline=about.pipeline, window=window)
@@ -153,7 +153,7 @@ def _default_window(windows: Mapping[str, int]) -> str:
     return min(windows, key=lambda window: (abs(math.log(windows[window] / USUAL_WINDOW)), windows[window]))
 
 
-def _gate(name: str, table: GateTable, about: Surroundings) -> Gate:
+def _gate(name: str, table: GateTable, about: GateContext) -> Gate:
     page = table.page_above if table.page_below is None else table.page_below
     return Gate(
         name,
@@ -173,7 +173,7 @@ def _gate(name: str, table: GateTable, about: Surroundings) -> Gate:
     )
 
 
-def _of_other_pipeline(table: GateTable, about: Surroundings) -> bool:
+def _of_other_pipeline(table: GateTable, about: GateContext) -> bool:
     """Whether the gate names the gold set of another pipeline: then it is a gate of that pipeline only."""
     gold = about.gold.get(table.gold or "")
     return gold is not None and gold.pipeline not in (None, about.pipeline)
@@ -189,16 +189,16 @@ def _metric(name: str, table: GateTable) -> str | None:
         return None
 
 
-def _gate_problems(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _gate_problems(name: str, table: GateTable, about: GateContext) -> Iterator[GateProblem]:
     if not is_name(name):
-        yield Wrong("", "is not usable as a name", None, NAME_HINT)
+        yield GateProblem("", "is not usable as a name", None, NAME_HINT)
     elif ":" in name:
         hint = f'"{name.replace(":", "-")}"'
-        yield Wrong("", "has a colon in its name, which parts a metric from its alarms", None, hint)
+        yield GateProblem("", "has a colon in its name, which parts a metric from its alarms", None, hint)
     yield from _metric_problems(name, table, about)
     yield from _threshold_problems(table)
     if table.window is not None and table.window not in about.windows:
-        yield Wrong("window", "names no window", table.window, nearest(table.window, about.windows))
+        yield GateProblem("window", "names no window", table.window, nearest(table.window, about.windows))
     yield from _gold_problems(table, about)
     metric = _metric(name, table)
     if metric is not None and table.kind == "threshold":
@@ -206,25 +206,27 @@ def _gate_problems(name: str, table: GateTable, about: Surroundings) -> Iterator
     yield from _slice_problems(table, about)
 
 
-def _metric_problems(name: str, table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _metric_problems(name: str, table: GateTable, about: GateContext) -> Iterator[GateProblem]:
     key = "" if table.metric is None else "metric"
     metric = table.metric or name
     fixed_metric = _FIXED_METRIC.get(table.kind)
     if fixed_metric is not None:
         if table.metric not in (None, fixed_metric):
-            yield Wrong("metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed_metric}"')
+            yield GateProblem(
+                "metric", f"does not go with kind {table.kind}", metric, f'leave it out, or "{fixed_metric}"'
+            )
         return
     if metric.startswith(constants.JUDGE_PREFIX):
-        yield Wrong(key, "gates on a judge's score", metric, "a judge is a proxy and never gates alone")
+        yield GateProblem(key, "gates on a judge's score", metric, "a judge is a proxy and never gates alone")
         return
     try:
         parse(metric)
     except UnknownNameError as error:
         if not about.foreign_metrics:
-            yield Wrong(key, "names no metric", metric, error.hint)
+            yield GateProblem(key, "names no metric", metric, error.hint)
 
 
-def _threshold_problems(table: GateTable) -> Iterator[Wrong]:
+def _threshold_problems(table: GateTable) -> Iterator[GateProblem]:
     yield from _range_problems(table.direction, table.threshold, table)
     for key, level, direction in (
         ("page_below", table.page_below, "at_least"),
@@ -234,50 +236,54 @@ def _threshold_problems(table: GateTable) -> Iterator[Wrong]:
             continue
         if direction != table.direction:
             expected_key = "page_below" if table.direction == "at_least" else "page_above"
-            yield Wrong(key, f"does not go with {table.direction}", level, f"{expected_key} = the level worth a page")
+            yield GateProblem(
+                key, f"does not go with {table.direction}", level, f"{expected_key} = the level worth a page"
+            )
             continue
         yield from _range_problems(key, level, table)
         if (level >= table.threshold) if direction == "at_least" else (level <= table.threshold):
             side = "below" if direction == "at_least" else "above"
-            yield Wrong(key, "must lie beyond the threshold", level, f"{side} {table.threshold:g}")
+            yield GateProblem(key, "must lie beyond the threshold", level, f"{side} {table.threshold:g}")
 
 
-def _range_problems(key: str, value: float, table: GateTable) -> Iterator[Wrong]:
+def _range_problems(key: str, value: float, table: GateTable) -> Iterator[GateProblem]:
     if table.kind == "threshold" and not 0 <= value <= 1:
-        yield Wrong(key, "must be a number from 0 to 1", value, "0.80 is 80 %")
+        yield GateProblem(key, "must be a number from 0 to 1", value, "0.80 is 80 %")
     elif table.kind == "quantile_ratio" and value <= 0:
-        yield Wrong(key, "must be above 0", value, "1.3 is 1.3 times the baseline")
+        yield GateProblem(key, "must be above 0", value, "1.3 is 1.3 times the baseline")
     elif table.kind == "distinct" and (value < 1 or value % 1):
-        yield Wrong(key, "must be a whole number from 1", value, "how many index hashes one build may have")
+        yield GateProblem(key, "must be a whole number from 1", value, "how many index hashes one build may have")
 
 
-def _gold_problems(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _gold_problems(table: GateTable, about: GateContext) -> Iterator[GateProblem]:
     if table.gold is None:
         return
     if table.gold not in about.gold_names:
-        yield Wrong("gold", "names no gold set", table.gold, nearest(table.gold, about.gold_names))
+        yield GateProblem("gold", "names no gold set", table.gold, nearest(table.gold, about.gold_names))
         return
     spec = about.gold.get(table.gold)
     if table.source == constants.LIVE:
-        yield Wrong("gold", "does not go with source live", table.gold, 'source = "match": questions found in the gold')
+        yield GateProblem(
+            "gold", "does not go with source live", table.gold, 'source = "match": questions found in the gold'
+        )
     elif spec is not None and table.source in (constants.PROBE, constants.MATCH) and table.source not in spec.use:
         hint = f'add "{table.source}" to use of [gold.{table.gold}]'
-        yield Wrong("gold", f"is not used for source {table.source}", table.gold, hint)
+        yield GateProblem("gold", f"is not used for source {table.source}", table.gold, hint)
 
 
-def _source_problems(metric: Metric, table: GateTable) -> Iterator[Wrong]:
+def _source_problems(metric: Metric, table: GateTable) -> Iterator[GateProblem]:
     if metric.key in LABELLED and table.source not in (None, constants.LABEL):
-        yield Wrong("source", f"never has {metric.key}", table.source, '"label", or leave it out')
+        yield GateProblem("source", f"never has {metric.key}", table.source, '"label", or leave it out')
     elif metric.needs_gold and table.source == constants.LIVE:
         hint = f'{metric.key} needs gold: "probe" or "match"'
-        yield Wrong("source", f"never has {metric.key}", table.source, hint)
+        yield GateProblem("source", f"never has {metric.key}", table.source, hint)
 
 
-def _slice_problems(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
+def _slice_problems(table: GateTable, about: GateContext) -> Iterator[GateProblem]:
     if not table.slice:
         return
     if len(table.slice) > 1:
-        yield Wrong("slice", "has more than one tag", list(table.slice), "slices are one-dimensional: keep one")
+        yield GateProblem("slice", "has more than one tag", list(table.slice), "slices are one-dimensional: keep one")
         return
     ((tag, value),) = table.slice.items()
     specs = [spec for spec in about.gold.values() if table.gold in (None, spec.name)]
@@ -285,8 +291,10 @@ def _slice_problems(table: GateTable, about: Surroundings) -> Iterator[Wrong]:
     if value in declared:
         return
     if declared:
-        yield Wrong("slice", f"has a value of {tag} nobody declared", value, nearest(value, declared))
+        yield GateProblem("slice", f"has a value of {tag} nobody declared", value, nearest(value, declared))
     else:
         tags = {*about.slices, *(tag for spec in specs for tag in spec.tags)}
         hint = f'declare it: [slices] {tag} = ["{value}"]'
-        yield Wrong("slice", "names a tag nobody declared", tag, f"{hint}; {nearest(tag, tags)}" if tags else hint)
+        yield GateProblem(
+            "slice", "names a tag nobody declared", tag, f"{hint}; {nearest(tag, tags)}" if tags else hint
+        )

@@ -15,21 +15,23 @@ from pathlib import Path
 from typing import Final
 
 from ragmon.config import sources
-from ragmon.config.gates import Surroundings, resolve_gates
+from ragmon.config.gates import GateContext, resolve_gates
 from ragmon.config.positions import dotted
 from ragmon.config.problems import Problem, Problems, SourceLocation
 from ragmon.config.references import (
     DEFAULT,
-    Declared,
+    DeclaredNames,
+    EffectiveTables,
     Row,
-    View,
     Views,
     check_judges,
-    declared,
+    effective_tables,
     gold_specs,
     origins,
     probe_specs,
-    views_of,
+)
+from ragmon.config.references import (
+    declared_names as declared,
 )
 from ragmon.config.settings import GoldSpec, PipelineSettings, ProbeSpec, Settings, default_source
 from ragmon.config.sources import Process, Tree, gather
@@ -67,7 +69,7 @@ class _SharedInputs:
     """The inputs that the resolution of every pipeline shares."""
 
     document: ConfigDocument
-    declared: Declared
+    declared: DeclaredNames
     gold: tuple[GoldSpec, ...]
     probes: tuple[ProbeSpec, ...]
     windows: Mapping[str, int]
@@ -84,7 +86,7 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
         path: The main file.
         plugins: Import the modules with metrics; otherwise gates on unknown metrics are omitted.
     """
-    document, views = views_of(tree.data, problems)
+    document, views = effective_tables(tree.data, problems)
     if plugins:
         import_plugins(document.plugins, problems)
     declared_names = declared(document, views)
@@ -122,9 +124,9 @@ def resolve(tree: Tree, process: Process, problems: Problems, *, path: Path | No
     )
 
 
-def _pipeline_settings(name: str, view: View, shared: _SharedInputs, problems: Problems) -> PipelineSettings:
+def _pipeline_settings(name: str, view: EffectiveTables, shared: _SharedInputs, problems: Problems) -> PipelineSettings:
     tables = view.tables
-    about = Surroundings(
+    about = GateContext(
         name,
         view.scope,
         shared.windows,
@@ -169,7 +171,7 @@ def _all_rows(
             yield from _gate_rows(gate, pipeline, view, problems)
 
 
-def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: View, problems: Problems) -> Iterator[Row]:
+def _gate_rows(gate: Gate, pipeline: PipelineSettings, view: EffectiveTables, problems: Problems) -> Iterator[Row]:
     """The rows of a gate, including its default source; the origin of a preset's gate is the line of the preset."""
     gate_key = ("gates", gate.name)
     gates = view.data.get("gates")

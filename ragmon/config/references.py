@@ -33,7 +33,7 @@ Row = tuple[str, object, str]
 
 
 @dataclass(frozen=True)
-class View:
+class EffectiveTables:
     """The effective tables of the top level, or of one pipeline.
 
     Attributes:
@@ -49,20 +49,20 @@ class View:
     own: Mapping[str, Any]
 
 
-Views = Mapping[str | None, View]
+Views = Mapping[str | None, EffectiveTables]
 """The effective tables of every pipeline by name; those of the top level under None."""
 
 
-def views_of(data: Mapping[str, Any], problems: Problems) -> tuple[ConfigDocument, Views]:
+def effective_tables(data: Mapping[str, Any], problems: Problems) -> tuple[ConfigDocument, Views]:
     """The document, and the effective tables of every scope: a pipeline's tables are merged over the top level."""
     top = {key: value for key, value in data.items() if key != "pipelines"}
     document = _with_joined_paths(_with_preset(validate(ConfigDocument, top, problems)), (), problems, ())
-    views: dict[str | None, View] = {None: View(document, (), top, top)}
+    views: dict[str | None, EffectiveTables] = {None: EffectiveTables(document, (), top, top)}
     base = {key: value for key, value in top.items() if key in ScopedTable.model_fields and key not in _NOT_INHERITED}
     for name, own in _pipelines(data, problems):
         scope = ("pipelines", name)
         merged = merge(base, own, merged=_is_merged_inside)
-        views[name] = View(
+        views[name] = EffectiveTables(
             _with_joined_paths(validate(ScopedTable, merged, problems, scope), (), problems, scope), scope, merged, own
         )
     return document, views
@@ -116,7 +116,7 @@ def _join(value: object, path: KeyPath, problems: Problems, scope: KeyPath) -> o
     return _with_joined_paths(value, path, problems, scope) if isinstance(value, Table) else value
 
 
-def origins(view: View, problems: Problems) -> Iterator[Row]:
+def origins(view: EffectiveTables, problems: Problems) -> Iterator[Row]:
     """The rows of a view except gates: at the top level all values, in a pipeline the values written inside it."""
     for path, value in flatten(view.tables):
         if not view.scope or _has_key(view.own, path):
@@ -133,7 +133,7 @@ def _has_key(data: Any, path: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredNames:
     """The declared names, to which other tables may refer.
 
     Attributes:
@@ -147,7 +147,7 @@ class Declared:
     gold: frozenset[str]
 
 
-def declared(document: ConfigDocument, views: Views) -> Declared:
+def declared_names(document: ConfigDocument, views: Views) -> DeclaredNames:
     """Collect the declared names.
 
     `[pipeline]` and `[pipelines.NAME]` declare pipelines; without either, all tables belong to one pipeline called
@@ -159,11 +159,11 @@ def declared(document: ConfigDocument, views: Views) -> Declared:
     default = document.pipeline.name
     if "pipeline" not in views[None].own:
         default = pipelines[0] if len(pipelines) == 1 else default
-        return Declared(pipelines or (default,), default, gold)
-    return Declared(pipelines if default in pipelines else (default, *pipelines), default, gold)
+        return DeclaredNames(pipelines or (default,), default, gold)
+    return DeclaredNames(pipelines if default in pipelines else (default, *pipelines), default, gold)
 
 
-def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldSpec, ...]:
+def gold_specs(views: Views, known: DeclaredNames, problems: Problems) -> tuple[GoldSpec, ...]:
     """The gold sets, those of one pipeline first: they take precedence if two sets hold the same question."""
     specs: dict[str, GoldSpec] = {}
     for pipeline, view in views.items():
@@ -182,7 +182,7 @@ def gold_specs(views: Views, known: Declared, problems: Problems) -> tuple[GoldS
 
 
 def _check_pipeline(
-    path: tuple[str, ...], table: GoldTable, enclosing: str | None, known: Declared, report: Callable[..., None]
+    path: tuple[str, ...], table: GoldTable, enclosing: str | None, known: DeclaredNames, report: Callable[..., None]
 ) -> None:
     """Check that the pipeline of a gold set exists, and is the one whose table holds the set."""
     if table.pipeline is None:
@@ -196,7 +196,7 @@ def _check_pipeline(
 
 
 def probe_specs(
-    views: Views, gold: Mapping[str, GoldSpec], known: Declared, problems: Problems
+    views: Views, gold: Mapping[str, GoldSpec], known: DeclaredNames, problems: Problems
 ) -> tuple[ProbeSpec, ...]:
     """The probes; the pipeline of each is the one whose table holds it, else that of its gold set, else the default.
 
@@ -221,7 +221,7 @@ def probe_specs(
 
 
 def _check_probed_pipeline(
-    name: str, pipeline: str, gold_set: GoldSpec, known: Declared, report: Callable[..., None]
+    name: str, pipeline: str, gold_set: GoldSpec, known: DeclaredNames, report: Callable[..., None]
 ) -> None:
     if pipeline not in known.pipelines:
         hint = f"write it inside one, [pipelines.NAME.probe.{name}], or give its gold set a pipeline"
@@ -242,7 +242,7 @@ def check_judges(views: Views, problems: Problems) -> None:
 
 
 def _gold_set_of(
-    name: str, table: ProbeTable, gold: Mapping[str, GoldSpec], known: Declared, report: Callable[..., None]
+    name: str, table: ProbeTable, gold: Mapping[str, GoldSpec], known: DeclaredNames, report: Callable[..., None]
 ) -> GoldSpec | None:
     """The gold set of a probe; None, with a problem reported, if it is not clear."""
     path = ("probe", name, "gold")

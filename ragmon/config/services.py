@@ -24,7 +24,7 @@ from ragmon.config.types import (
     Url,
     file,
     url,
-    wrong,
+    value_error,
 )
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import nearest
@@ -38,7 +38,7 @@ def _target(value: str) -> str:
     if value.startswith(("http://", "https://")):
         return url(value)
     if not FUNCTION.fullmatch(value):
-        raise wrong("must be a function or an address", '"myapp.rag:answer" or "https://rag.example/answer"')
+        raise value_error("must be a function or an address", '"myapp.rag:answer" or "https://rag.example/answer"')
     return value
 
 
@@ -49,7 +49,7 @@ def _answer(value: object) -> object:
 def _known_fields(value: dict[str, str]) -> dict[str, str]:
     for field in value:
         if field not in RECORD_FIELDS:
-            raise wrong(f"maps an unknown field {field!r}", nearest(field, RECORD_FIELDS))
+            raise value_error(f"maps an unknown field {field!r}", nearest(field, RECORD_FIELDS))
     return value
 
 
@@ -85,7 +85,7 @@ class ProbeTable(Table):
     @model_validator(mode="after")
     def _body_has_question(self) -> ProbeTable:
         if self.target.startswith("http") and "{question}" not in self.body:
-            raise wrong("has a body without the question", "write {question} where the question belongs")
+            raise value_error("has a body without the question", "write {question} where the question belongs")
         return self
 
 
@@ -130,10 +130,10 @@ class JudgeTable(Table):
     @model_validator(mode="after")
     def _model_and_address(self) -> JudgeTable:
         if self.url is not None and self.model is None:
-            raise wrong("has an address without a model", 'model = "the model\'s name"')
+            raise value_error("has an address without a model", 'model = "the model\'s name"')
         model_keys = [key for key in ("model", "kind", "api_key_file") if getattr(self, key) is not None]
         if self.url is None and model_keys:
-            raise wrong(f"has {model_keys[0]} without an address", 'url = "https://judge.example/v1"')
+            raise value_error(f"has {model_keys[0]} without an address", 'url = "https://judge.example/v1"')
         return self
 
 
@@ -174,13 +174,15 @@ class LabelValuesTable(Table):
     def _disjoint(self) -> LabelValuesTable:
         shared = {word.casefold() for word in self.true} & {word.casefold() for word in self.false}
         if shared:
-            raise wrong(f"has {min(shared)!r} for both true and false", "a word means one of them")
+            raise value_error(f"has {min(shared)!r} for both true and false", "a word means one of them")
         return self
 
 
 def _proxy(value: str) -> str:
     if value != Groundedness.name and not value.startswith(JUDGE_PREFIX):
-        raise wrong("names no score that every answer has", f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"')
+        raise value_error(
+            "names no score that every answer has", f'"{JUDGE_PREFIX}…" for a judge, or "{Groundedness.name}"'
+        )
     return value
 
 
@@ -201,7 +203,7 @@ class LabelsTable(Table):
 
 def _trace_link(value: str) -> str:
     if "{trace_id}" not in value:
-        raise wrong("has no place for the trace id", "write {trace_id} where it belongs")
+        raise value_error("has no place for the trace id", "write {trace_id} where it belongs")
     return value
 
 
@@ -238,7 +240,7 @@ def _tls(value: object) -> Literal["off", "upstream"] | TlsTable:
         return TlsTable.model_validate(value)
     except ValidationError:
         hint = '{ cert = "server.pem", key = "server.key" }, or "upstream" where a proxy ends TLS'
-        raise wrong('must be "off", "upstream" or a certificate', hint) from None
+        raise value_error('must be "off", "upstream" or a certificate', hint) from None
 
 
 _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
@@ -247,7 +249,7 @@ _HOST: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
 def _host(value: str) -> str:
     name = value.lower().removesuffix(".")
     if not _HOST.fullmatch(name):
-        raise wrong("must be a host name without a port", 'such as "ragmon" or "ragmon.example"')
+        raise value_error("must be a host name without a port", 'such as "ragmon" or "ragmon.example"')
     return name
 
 
@@ -303,5 +305,5 @@ class ExportTable(Table):
     @model_validator(mode="after")
     def _one_exporter(self) -> ExportTable:
         if self.endpoint is not None and self.jsonl is not None:
-            raise wrong("has both endpoint and jsonl", "keep one: a server or a file")
+            raise value_error("has both endpoint and jsonl", "keep one: a server or a file")
         return self

@@ -39,7 +39,7 @@ class Tree:
     places: dict[KeyPath, SourceLocation] = field(default_factory=dict)
 
 
-class Broken(Exception):  # noqa: N818 - carries a Problem, which is the error
+class TomlSyntaxError(Exception):
     """A file whose text is not TOML."""
 
     def __init__(self, problem: Problem) -> None:
@@ -89,10 +89,10 @@ def parse(text: str, place: SourceLocation) -> Tree:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise Broken(_syntax(str(error), text, place)) from None
+        raise TomlSyntaxError(_syntax(str(error), text, place)) from None
     except RecursionError:
         problem = Problem(place.path, None, "", "is nested too deeply", None, "nothing in ragmon.toml nests that deep")
-        raise Broken(problem) from None
+        raise TomlSyntaxError(problem) from None
     places = {path: SourceLocation(place.path, line, place.label, place.folder) for path, line in locate(text).items()}
     return Tree(data, places)
 
@@ -151,7 +151,7 @@ def _read_extended(
     text = read_text(path)
     try:
         tree = parse(text, place)
-    except Broken as broken:
+    except TomlSyntaxError as broken:
         report(broken.problem)
         return Tree()
     extend = tree.data.get("extend")

@@ -27,9 +27,9 @@ from ragmon.config.types import (
     Text,
     duration,
     function,
-    some,
+    non_empty,
     unique,
-    wrong,
+    value_error,
 )
 from ragmon.core import constants
 from ragmon.core.constants import FOLDED, HOUR, REFUSAL_TOKEN, STEP
@@ -70,7 +70,7 @@ class GoldTable(Table):
     @model_validator(mode="after")
     def _key_file_needs_frozen(self) -> GoldTable:
         if self.key_file is not None and self.frozen is None:
-            raise wrong("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
+            raise value_error("has a key_file and nothing frozen", 'frozen = "gold.frozen.json", or leave key_file out')
         return self
 
 
@@ -111,9 +111,9 @@ class GateTable(Table):
     @model_validator(mode="after")
     def _one_bound(self) -> GateTable:
         if self.at_least is not None and self.at_most is not None:
-            raise wrong("has both at_least and at_most", "keep one: a gate is a floor or a ceiling")
+            raise value_error("has both at_least and at_most", "keep one: a gate is a floor or a ceiling")
         if self.at_least is None and self.at_most is None:
-            raise wrong("has no threshold", "at_least = 0.80 for a floor, at_most = 0.05 for a ceiling")
+            raise value_error("has no threshold", "at_least = 0.80 for a floor, at_most = 0.05 for a ceiling")
         return self
 
     @property
@@ -185,7 +185,7 @@ class BaselineTable(Table):
     @model_validator(mode="after")
     def _learn_or_file(self) -> BaselineTable:
         if (self.learn is None) == (self.file is None):
-            raise wrong("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
+            raise value_error("needs either learn or file", '{ learn = "1h" } or { file = "baseline.json" }')
         return self
 
 
@@ -271,14 +271,16 @@ def _pattern(value: str) -> str:
         re.compile(f"(?:{value})")
     except re.error as error:
         message = f"is not a usable regular expression ({error})"
-        raise wrong(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
+        raise value_error(message, "Python's re syntax; answers are case-folded first, so no (?i) is needed") from None
     return value
 
 
 def _patterns(value: object) -> object:
     if isinstance(value, str):
         if value != "default":
-            raise wrong('must be "default" or a list', "a list of regular expressions; [] switches the matcher off")
+            raise value_error(
+                'must be "default" or a list', "a list of regular expressions; [] switches the matcher off"
+            )
         return DEFAULT_PATTERNS
     return value
 
@@ -294,7 +296,7 @@ class RefusalTable(Table):
             `refusal_like_rate` alone.
     """
 
-    tokens: Annotated[Many[Text], AfterValidator(some)] = (REFUSAL_TOKEN,)
+    tokens: Annotated[Many[Text], AfterValidator(non_empty)] = (REFUSAL_TOKEN,)
     patterns: Annotated[Many[Annotated[str, AfterValidator(_pattern)]], BeforeValidator(_patterns)] = DEFAULT_PATTERNS
     window: Count = 120
     matcher_counts: bool = False
@@ -305,7 +307,7 @@ class RefusalTable(Table):
             self.rule()
         except re.error as error:
             message = f"has patterns that do not fit together ({error})"
-            raise wrong(message, "a group may be named once over all patterns, and not be referred to") from None
+            raise value_error(message, "a group may be named once over all patterns, and not be referred to") from None
         return self
 
     def rule(self) -> RefusalRule:
@@ -354,7 +356,7 @@ def _window(value: str) -> str:
     step = STEP if seconds <= HOUR else FOLDED
     if seconds % step:
         message = f"must be a multiple of {step} seconds"
-        raise wrong(message, f"rows are {STEP} seconds long for an hour, then {FOLDED} seconds")
+        raise value_error(message, f"rows are {STEP} seconds long for an hour, then {FOLDED} seconds")
     return value
 
 
@@ -377,7 +379,7 @@ class ConfigDocument(ScopedTable):
     windows: Annotated[
         tuple[Annotated[str, AfterValidator(_window)], ...],
         Field(strict=False),
-        AfterValidator(some),
+        AfterValidator(non_empty),
         AfterValidator(_distinct_windows),
     ] = ("5m", "1h", "24h")
     plugins: Many[Text] = ()

@@ -70,7 +70,7 @@ class Address:
             return self.host == "localhost"
 
 
-def wrong(message: str, hint: str) -> PydanticCustomError:
+def value_error(message: str, hint: str) -> PydanticCustomError:
     """The error a validator raises: a predicate ("must be a list") and a hint."""
     return PydanticCustomError("ragmon", "{message}", {"message": message, "hint": hint})
 
@@ -90,7 +90,7 @@ def duration(value: object) -> Seconds:
         return value
     amount = _parse_amount(value, TIME)
     if amount is None or amount <= 0 or not math.isfinite(amount):
-        raise wrong("must be a duration", 'a number and a unit in quotes: "500ms", "8s", "5m", "24h", "7d"')
+        raise value_error("must be a duration", 'a number and a unit in quotes: "500ms", "8s", "5m", "24h", "7d"')
     return Seconds(amount)
 
 
@@ -98,14 +98,14 @@ def size(value: object) -> Bytes:
     """A size such as `"5GiB"` or `"500MB"`."""
     amount = _parse_amount(value, SIZE)
     if amount is None or amount < 1 or not math.isfinite(amount):
-        raise wrong("must be a size", 'a number and a unit in quotes: "500MB", "5GiB"')
+        raise value_error("must be a size", 'a number and a unit in quotes: "500MB", "5GiB"')
     return Bytes(amount)
 
 
 def number(value: object) -> float:
     """A finite number; neither a boolean nor a string."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise wrong("must be a finite number", "a number without quotes, such as 0.8")
+        raise value_error("must be a finite number", "a number without quotes, such as 0.8")
     return float(value)
 
 
@@ -113,14 +113,14 @@ def share(value: object) -> float:
     """A finite number from 0 to 1."""
     hint = "a number from 0 to 1, without quotes: 0.05 is 5 %"
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise wrong("must be a number from 0 to 1", hint)
+        raise value_error("must be a number from 0 to 1", hint)
     return float(value)
 
 
 def positive(value: object) -> float:
     """A finite number above 0."""
     if (parsed := number(value)) <= 0:
-        raise wrong("must be above 0", "a number such as 1.0")
+        raise value_error("must be above 0", "a number such as 1.0")
     return parsed
 
 
@@ -132,21 +132,23 @@ def is_name(value: str) -> bool:
 def name(value: str) -> str:
     """Check a name."""
     if not is_name(value):
-        raise wrong("is not usable as a name", NAME_HINT)
+        raise value_error("is not usable as a name", NAME_HINT)
     return value
 
 
 def judge_name(value: str) -> str:
     """Check the name of a judge: it becomes the end of a metric name."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", value):
-        raise wrong("is not usable as a judge's name", "lower-case letters, digits, underscores: it names a metric")
+        raise value_error(
+            "is not usable as a judge's name", "lower-case letters, digits, underscores: it names a metric"
+        )
     return value
 
 
 def file(value: object) -> Path:
     """The path of a file."""
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise wrong("must be the path of a file", "a path in quotes, relative to the file it stands in")
+        raise value_error("must be the path of a file", "a path in quotes, relative to the file it stands in")
     return Path(value).expanduser()
 
 
@@ -154,7 +156,7 @@ def files(value: object) -> tuple[Path, ...]:
     """One path or a list of them."""
     entries = value if isinstance(value, list) else [value]
     if not entries:
-        raise wrong("must name a file", 'a path or a list of paths: "gold.jsonl"')
+        raise value_error("must name a file", 'a path or a list of paths: "gold.jsonl"')
     return tuple(file(entry) for entry in entries)
 
 
@@ -164,7 +166,7 @@ FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 def function(value: str) -> str:
     """Check a reference to a function, `module:name`."""
     if not FUNCTION.fullmatch(value):
-        raise wrong("must be a function", '"myapp.privacy:clear"')
+        raise value_error("must be a function", '"myapp.privacy:clear"')
     return value
 
 
@@ -176,7 +178,7 @@ def url(value: object) -> str:
             return str(value)
     except ValueError:
         pass
-    raise wrong("must be an http or https address", 'such as "http://127.0.0.1:4318"')
+    raise value_error("must be an http or https address", 'such as "http://127.0.0.1:4318"')
 
 
 def address(value: object) -> Address:
@@ -185,7 +187,7 @@ def address(value: object) -> Address:
     bare_host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     port_is_valid = port.isascii() and port.isdigit() and int(port) <= MAX_PORT
     if not port_is_valid or not bare_host or (":" in bare_host and bare_host == host) or "/" in bare_host:
-        raise wrong("must be a host and a port", 'such as "127.0.0.1:4318" or "[::1]:4318"')
+        raise value_error("must be a host and a port", 'such as "127.0.0.1:4318" or "[::1]:4318"')
     return Address(bare_host, int(port))
 
 
@@ -193,14 +195,14 @@ def unique(values: tuple[T, ...]) -> tuple[T, ...]:
     """Check that a list has no repetitions."""
     repeated = next((value for i, value in enumerate(values) if value in values[:i]), None)
     if repeated is not None:
-        raise wrong(f"names {repeated!r} twice", "every entry once")
+        raise value_error(f"names {repeated!r} twice", "every entry once")
     return values
 
 
-def some(values: tuple[T, ...]) -> tuple[T, ...]:
+def non_empty(values: tuple[T, ...]) -> tuple[T, ...]:
     """Check that a list is not empty."""
     if not values:
-        raise wrong("must not be empty", "at least one entry")
+        raise value_error("must not be empty", "at least one entry")
     return values
 
 

@@ -154,7 +154,7 @@ CONFIG: Final = Path(str(resources.files(__package__))) / "ragmon.toml"
 
 
 @dataclass
-class Story:
+class RunEvents:
     """The events of a run; times are seconds from its start.
 
     Attributes:
@@ -192,7 +192,7 @@ def run(seconds: float, incident: str, *, address: str, console: Console) -> boo
     """
     application = Application()
     log = Path(tempfile.mkdtemp(prefix="ragmon-demo-")) / "trace.jsonl"
-    story = Story(seconds, incident)
+    story = RunEvents(seconds, incident)
     alarm_log = logging.getLogger(constants.ALARM_LOG)
     with ExitStack() as stack:
         stack.callback(alarm_log.setLevel, alarm_log.level)
@@ -236,14 +236,14 @@ def settings(log: Path, address: str) -> Settings:
     )
 
 
-def _print_introduction(screen: Screen, monitor: Monitor, story: Story) -> None:
+def _print_introduction(screen: Screen, monitor: Monitor, story: RunEvents) -> None:
     """Explain the demo in three lines."""
     screen.say("A small RAG pipeline answers users, and probes: questions whose answers are known.")
     screen.say("ragmon captures every call, scores it and judges the gates, live.")
     screen.say(f"In {story.seconds / 2:g} s {story.incident} breaks it. Metrics: http://{monitor.address}/metrics")
 
 
-def _run_loop(screen: Screen, monitor: Monitor, application: Application, story: Story) -> None:
+def _run_loop(screen: Screen, monitor: Monitor, application: Application, story: RunEvents) -> None:
     """Show the gates until the end of the run, and break the pipeline half-way."""
     started, tick = monotonic(), Event()
     while not tick.wait(_FRAME_SECONDS) and (now := monotonic() - started) < story.seconds:
@@ -278,7 +278,7 @@ def _first_line(documented: object) -> str:
     return (documented.__doc__ or "").strip().partition("\n")[0]
 
 
-def _summary(story: Story, installed: Installation, monitor: Monitor, log: Path) -> list[str]:
+def _summary(story: RunEvents, installed: Installation, monitor: Monitor, log: Path) -> list[str]:
     """The results, the path of the trace log, and commands to try next."""
     counters = installed.books()
     config = str(CONFIG)
@@ -295,7 +295,7 @@ def _summary(story: Story, installed: Installation, monitor: Monitor, log: Path)
     ]
 
 
-def _verdict(story: Story) -> str:
+def _verdict(story: RunEvents) -> str:
     if story.broken is None:
         return "Stopped before the incident."
     reds = [f"{name} after {seconds - story.broken:.1f} s" for name, seconds in story.reds.items()]

@@ -120,10 +120,12 @@ def _about(report: Report) -> list[str]:
         missing = gold["items"] - gold["traced"]
         seen = f"{gold['traced']} of {gold['items']} items traced" + (f", {missing} missing" if missing else "")
         entries.append(f"gold {escape(gold['name'])}, version {escape(gold['version'])}: {seen}")
-    ways_by_pipeline = coverage.ways(report.snapshot)
-    entries += [f"{escape(pipeline)}: {coverage.sentence(ways)}" for pipeline, ways in sorted(ways_by_pipeline.items())]
+    ways_by_pipeline = coverage.match_counts(report.snapshot)
+    entries += [
+        f"{escape(pipeline)}: {coverage.match_summary(ways)}" for pipeline, ways in sorted(ways_by_pipeline.items())
+    ]
     if any(set(ways) - {constants.UNMATCHED} for ways in ways_by_pipeline.values()):
-        entries.append(coverage.HEAD)
+        entries.append(coverage.HEAD_NOTE)
     return _list(entries)
 
 

@@ -23,7 +23,7 @@ from ragmon.core.version import current
 from ragmon.export import prometheus_quality
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
-from ragmon.gates.coverage import HEAD
+from ragmon.gates.coverage import HEAD_NOTE
 from ragmon.scoring.snapshot import ALL
 
 
@@ -33,7 +33,7 @@ def accounting_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     yield from labels(reading)
     yield from unassessed(reading)
     yield from overflow(reading)
-    yield from known(reading)
+    yield from info_families(reading)
     yield from coverage(reading)
 
 
@@ -116,10 +116,10 @@ def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
     snapshot = reading.snapshot
     matches = CounterMetricFamily(
         series_names.GOLD_MATCH,
-        f"Audit members of user traffic by how their gold item was found; {HEAD}",
+        f"Audit members of user traffic by how their gold item was found; {HEAD_NOTE}",
         labels=("pipeline", "how"),
     )
-    for pipeline, ways in sorted(gold_coverage.ways(snapshot).items()):
+    for pipeline, ways in sorted(gold_coverage.match_counts(snapshot).items()):
         for how, n in ways.items():
             matches.add_metric((label(pipeline), how), n)
     seen = GaugeMetricFamily(
@@ -133,7 +133,7 @@ def coverage(reading: MonitorSnapshot) -> Iterator[Metric]:
     yield from (matches, seen)
 
 
-def known(reading: MonitorSnapshot) -> Iterator[Metric]:
+def info_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     """Gold sets, builds, the configuration, the time of the last score and the version of ragmon."""
     info = GaugeMetricFamily(series_names.GOLD_INFO, "Gold sets in use; always 1", labels=("gold", "version"))
     items = GaugeMetricFamily(series_names.GOLD_ITEMS, "Items of a gold set", labels=("gold",))

@@ -32,10 +32,10 @@ def equals(name: str, value: str) -> str:
     return f"{name}={quoted(label(value))}"
 
 
-def among(name: str, values: Iterable[str], *, others: bool = False) -> str:
+def one_of(name: str, values: Iterable[str], *, others: bool = False) -> str:
     r"""A matcher for several values, or for all others.
 
-    >>> print(among("gate", ["a", "b.c"]))
+    >>> print(one_of("gate", ["a", "b.c"]))
     gate=~"a|b\\.c"
     """
     pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", label(value)) for value in values)
@@ -175,7 +175,7 @@ def per_minute(name: str, by: str, *matchers: str) -> str:
     return f"60 * {rate(name, by, *matchers)}"
 
 
-def grown(name: str, by: str, *matchers: str) -> str:
+def increase_in_range(name: str, by: str, *matchers: str) -> str:
     """The increase of a counter over the dashboard's time range, summed over replicas."""
     return f"sum by ({by}) (increase({at(name, *matchers)}[{SHOWN}]))"
 

@@ -15,7 +15,7 @@ from ragmon.core.constants import LABEL
 from ragmon.core.escaping import printable_json
 from ragmon.core.policy import Outcome, Verdict
 from ragmon.gates.compare import Drop
-from ragmon.gates.coverage import ways
+from ragmon.gates.coverage import match_counts
 from ragmon.gates.evaluate import bounds
 from ragmon.metrics import facts
 from ragmon.metrics.facts import Facts
@@ -129,7 +129,7 @@ class Report:
             "series": [_series(series) for series in self.snapshot.series],
             "latency_ms": latency(self.snapshot),
             "gates": [gate(outcome) for outcome in self.outcomes],
-            **({"matches": ways(self.snapshot)} if ways(self.snapshot) else {}),
+            **({"matches": match_counts(self.snapshot)} if match_counts(self.snapshot) else {}),
             **({"baseline": [drop(each) for each in self.drops]} if self.drops else {}),
             **({"labels": self.labelled._asdict()} if self.labelled else {}),
             **({"predicted": [_predicted(prediction) for prediction in self.predictions]} if self.predictions else {}),

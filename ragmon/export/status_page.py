@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from ragmon.core.constants import GOLD_SET, QUESTIONS_LIKE_THESE
 from ragmon.core.escaping import printable
 from ragmon.core.series_names import label
-from ragmon.gates.coverage import sentence
+from ragmon.gates.coverage import match_summary
 
 REFRESH: Final = 10
 """Seconds after which a browser reloads the page."""
@@ -133,7 +133,7 @@ def _gold(gold: Mapping[str, Any]) -> list[str]:
     keys = ("pipeline", "gold", "version", "source", "window")
     rows = [[*(_text(row[key]) for key in keys), _text(f"{row['seen']} of {row['items']}")] for row in gold["sets"]]
     lines = [f"{row['pipeline']}, {row['window']}: {_matched(row)}" for row in gold["traffic"]]
-    lines += [f"{pipeline}, since it began: {sentence(ways)}" for pipeline, ways in gold["ways"].items()]
+    lines += [f"{pipeline}, since it began: {match_summary(ways)}" for pipeline, ways in gold["ways"].items()]
     parts = [_table(head, rows)] if rows else []
     parts += [f"<p>{_escape(line)}.</p>" for line in [*lines, gold["note"]] if lines]
     return ["<h2>Gold</h2>", *parts] if parts else []

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from ragmon.core.constants import LIVE, MATCH, UNMATCHED, WAYS
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
-HEAD: Final = (
+HEAD_NOTE: Final = (
     "questions of users that match a gold item are those many people ask: a number on them is of head questions, "
     "not of all traffic"
 )
@@ -51,7 +51,7 @@ class Matched(NamedTuple):
     records: int
 
 
-def ways(snapshot: Snapshot) -> dict[str, dict[str, int]]:
+def match_counts(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """How user traffic matched gold items, over all time, by pipeline; nothing where there is no gold set.
 
     The counts of a pipeline add up to all audit members of its user traffic; those without an item are `none`. In
@@ -80,10 +80,10 @@ def matched(snapshot: Snapshot, window: str) -> list[Matched]:
     ]
 
 
-def sentence(ways: dict[str, int]) -> str:
+def match_summary(ways: dict[str, int]) -> str:
     """How user traffic matched gold items, in one line for people.
 
-    >>> sentence({"question": 3, "none": 9})
+    >>> match_summary({"question": 3, "none": 9})
     '3 of 12 audit records of users match a gold item (25.0 %): 3 by question'
     """
     records = sum(ways.values())

@@ -50,13 +50,13 @@ def bounds(series: SeriesStats, metric: str) -> dict[str, Bounds]:
     return intervals
 
 
-UNOBSERVED: Final = 0.02
+MAX_UNOBSERVED: Final = 0.02
 """Largest share of all calls that may lie in strata without a scored request."""
-LIKE_PLAIN: Final = 0.9
+PLAIN_RATIO: Final = 0.9
 """Effective size per request from which on the reason does not mention that a sample is weighted."""
-MISSING: Final = 0.02
+MAX_MISSING: Final = 0.02
 """Largest share of a gold set that may be missing from a run that is judged on the set."""
-MATURE: Final = 0.80
+MIN_MATURITY: Final = 0.80
 """Share of the expected labels that must have arrived before gates are judged by them."""
 
 
@@ -147,8 +147,8 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if evidence.series is None or value is None:
         return without_data(evidence)
     maturity = snapshot.maturity.get(evidence.series.pipeline, 1.0)
-    if evidence.source == constants.LABEL and maturity < MATURE:
-        reason = f"{maturity:.0%} of the labels on these answers are here, at least {MATURE:.0%} must be"
+    if evidence.source == constants.LABEL and maturity < MIN_MATURITY:
+        reason = f"{maturity:.0%} of the labels on these answers are here, at least {MIN_MATURITY:.0%} must be"
         return evidence.outcome("insufficient", reason)
     if policy.mode == "point":
         return evidence.outcome("pass" if gate.holds(value) else "fail", "point estimate, no interval")
@@ -157,7 +157,7 @@ def _judge(gate: Gate, snapshot: Snapshot, policy: Policy, *, whole_run: bool) -
     if evidence.estimand == constants.QUESTIONS_LIKE_THESE:
         return _judge_clustered(evidence, evidence.series)
     estimate = evidence.weighted or evidence.stat.estimate
-    if estimate.unobserved > UNOBSERVED:
+    if estimate.unobserved > MAX_UNOBSERVED:
         reason = (
             f"nothing of stratum {' and '.join(estimate.missing)} was scored, {estimate.unobserved:.0%} of the calls"
         )
@@ -240,8 +240,10 @@ def _judge_exact(evidence: Evidence, series: SeriesStats, value: float, snapshot
     # The number of items in a slice is not known here, so the check is that the run covers the set.
     all_requests = snapshot.find(gate.pipeline, evidence.source, window=series.window, gold=series.gold) or series
     missing = size - all_requests.traced
-    if size and missing > MISSING * size:
-        reason = f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MISSING:.0%} may miss)"
+    if size and missing > MAX_MISSING * size:
+        reason = (
+            f"{missing} of {size} gold items have no trace ({missing / size:.1%}, at most {MAX_MISSING:.0%} may miss)"
+        )
         return evidence.outcome("insufficient", reason, interval=interval)
     reason = f"exact over {series.traced} gold items"
     if evidence.stat.unassessed:
@@ -280,7 +282,7 @@ def _judge_interval(evidence: Evidence, value: float, interval: tuple[float, flo
     if n_eff < gate.min_samples:
         reason = f"{math.floor(n_eff)} of at least {gate.min_samples} {_observations(evidence)}"
         return outcome("insufficient", reason, _in_samples(_needed_to_pass(gate), evidence, n_eff))
-    like_plain = evidence.weighted is None or n_eff >= LIKE_PLAIN * evidence.n
+    like_plain = evidence.weighted is None or n_eff >= PLAIN_RATIO * evidence.n
     worth = "" if like_plain else f"; {evidence.n} weighted samples are worth {n_eff:.0f} plain ones"
     if gate.holds(lower) and gate.holds(upper):
         return outcome("pass", f"the whole interval keeps the gate{worth}")

@@ -26,7 +26,7 @@ from ragmon.core.record import Line, Record
 from ragmon.ingest.compression import GZIP, ZSTD, BrokenStreamError, Inflated
 from ragmon.ingest.decode import BOM, decode
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.file_traces import Assembly, record_of
+from ragmon.ingest.otlp.file_traces import FileTraceBuffer, record_of
 from ragmon.ingest.otlp.json import is_export, spans
 from ragmon.ingest.spans import Mapped
 from ragmon.ingest.spans.model import TOO_MANY_SPANS
@@ -220,7 +220,7 @@ def _single_precision(score: float) -> float:
     return single
 
 
-EXAMPLES: Final = 5
+MAX_EXAMPLES: Final = 5
 """The number of rejected lines that are kept as examples."""
 _PROGRESS_LINES: Final = 8192
 
@@ -271,7 +271,7 @@ class ReadSummary:
     def reject(self, path: str, line: int, reason: str, detail: str = "", lost: int = 1) -> None:
         """Count one rejected line, or the spans that are lost with it."""
         self.rejected[reason] = self.rejected.get(reason, 0) + lost
-        if len(self.examples) < EXAMPLES:
+        if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(Example(path, line, reason, detail))
 
     def miss(self, name: str, reason: str, n: int = 1) -> None:
@@ -286,7 +286,7 @@ class ReadSummary:
         self.totals += other.totals
         self.labels += other.labels
         examples = [replace(example, line=example.line + lines_before) for example in other.examples]
-        self.examples = [*self.examples, *examples][:EXAMPLES]
+        self.examples = [*self.examples, *examples][:MAX_EXAMPLES]
         for counts, added in ((self.rejected, other.rejected), (self.unknown, other.unknown)):
             for key, n in added.items():
                 counts[key] = counts.get(key, 0) + n
@@ -360,7 +360,7 @@ def read_file(
 
 def _otlp_records(path: str, lines: Iterable[tuple[int, bytes]], intake: ReadSummary) -> Iterator[Record]:
     """The records of OTLP lines; each counts as one read, and so does each line or span that is rejected."""
-    assembly, number = Assembly(), 0
+    assembly, number = FileTraceBuffer(), 0
 
     def refuse(rejected: Rejected) -> None:
         if rejected.lost:

@@ -38,7 +38,7 @@ from ragmon.scoring.score_table import ScoreTable
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.windows import State
 
-TERMS: Final = 1024
+CACHE_SIZE: Final = 1024
 """Pipelines whose alarm terms are cached."""
 KIND: Final = "ragmon-baseline"
 """The `kind` of a baseline file."""
@@ -59,7 +59,7 @@ def build_alarms(settings: Settings, table: ScoreTable) -> AlarmEngine:
     files = {path for pipeline in pipelines if (path := pipeline.alarms.baseline.file) is not None}
     frozen = {path: _read(path) for path in files}
     slices = frozenset(gate.where for pipeline in pipelines for gate in pipeline.gates if gate.where)
-    cached = lru_cache(TERMS)  # pipeline names come from the traffic
+    cached = lru_cache(CACHE_SIZE)  # pipeline names come from the traffic
     return AlarmEngine(table, cached(lambda name: _alarm_terms(settings.of(name), settings, table, frozen)), slices)
 
 
@@ -168,7 +168,7 @@ def hash_keys(settings: Settings) -> dict[str | None, bytes]:
     return {name: keys[file] for name, file in files.items() if file in keys}
 
 
-def named(path: str) -> Any:
+def import_name(path: str) -> Any:
     """The object a configuration names as `module:name`; the name may have dots.
 
     Raises:
@@ -176,7 +176,7 @@ def named(path: str) -> Any:
         AttributeError: It has no such name.
         Exception: Any exception that loading the module raises.
 
-    >>> named("math:pi")
+    >>> import_name("math:pi")
     3.141592653589793
     """
     module, _, name = path.partition(":")
@@ -198,7 +198,7 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
         RagmonError: It does not exist, or is no function.
     """
     try:
-        function = named(path)
+        function = import_name(path)
     except (ImportError, AttributeError) as error:
         raise RagmonError(f"{setting}: {path} is not there ({error})", hint=example) from error
     if not callable(function):
@@ -206,7 +206,7 @@ def function_at(path: str, setting: str, example: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", function)
 
 
-def rules(pipeline: PipelineSettings) -> ReductionRules:
+def reduction_rules(pipeline: PipelineSettings) -> ReductionRules:
     """How the records of one pipeline are reduced to facts."""
     return ReductionRules(
         facts=FactReader(pipeline.refusal, pipeline.metrics.answered_within_ms),
@@ -216,7 +216,7 @@ def rules(pipeline: PipelineSettings) -> ReductionRules:
 
 
 @dataclass(frozen=True)
-class ScorerPlan:
+class ScorerFactory:
     """Creates the same scorer in every process.
 
     Args:
@@ -235,9 +235,11 @@ class ScorerPlan:
             clock: Rejects records from the future; None accepts any time.
         """
         settings = self.settings
-        common = rules(settings.common)
+        common = reduction_rules(settings.common)
         by_pipeline = {
-            name: own_rules for name, pipeline in settings.pipelines.items() if (own_rules := rules(pipeline)) != common
+            name: own_rules
+            for name, pipeline in settings.pipelines.items()
+            if (own_rules := reduction_rules(pipeline)) != common
         }
         return Scorer(
             GoldIndex(self.gold, hash_keys(settings)),
@@ -299,7 +301,7 @@ class Redactions:
         return sum(redaction.failed for redaction in list(self._by_pipeline.values()))
 
     def _redaction(self, pipeline: PipelineSettings) -> Redaction:
-        capture, reduction = pipeline.capture, rules(pipeline)
+        capture, reduction = pipeline.capture, reduction_rules(pipeline)
         return Redaction(
             content=capture.content,
             probe_content=capture.probe_content,
@@ -330,7 +332,7 @@ def probe_key(capture: CaptureTable) -> bytes | None:
     return None if path is None else hmac.digest(read_key(path, KEY_NAME), b"ragmon.probe", "sha256")
 
 
-def terms(settings: Settings) -> Callable[[str], CaptureSettings]:
+def capture_settings(settings: Settings) -> Callable[[str], CaptureSettings]:
     """Returns the capture settings of a pipeline; all are built now, before the first call.
 
     Raises:

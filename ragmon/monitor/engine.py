@@ -24,7 +24,7 @@ from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.evaluate import evaluate
-from ragmon.monitor.build import ScorerPlan, build_alarms, load_gold
+from ragmon.monitor.build import ScorerFactory, build_alarms, load_gold
 from ragmon.monitor.series_budget import BUILDS, CODES, budget
 from ragmon.scoring.calls import Exemplars
 from ragmon.scoring.cardinality import CardinalityLimiter
@@ -35,7 +35,7 @@ from ragmon.scoring.windows import State
 
 _log = logging.getLogger(constants.ALARM_LOG)
 
-EDGES: Final = 1000
+MAX_TRANSITIONS: Final = 1000
 """Alarm transitions that are kept in memory."""
 
 
@@ -60,7 +60,7 @@ class Engine:
         GoldError: A gold file is broken.
     """
 
-    def __init__(self, settings: Settings, *, edges: int | None = EDGES, answers: int = 0) -> None:
+    def __init__(self, settings: Settings, *, edges: int | None = MAX_TRANSITIONS, answers: int = 0) -> None:
         self.settings = settings
         self.edges: deque[AlarmTransition] = deque(maxlen=edges)
         self.errors: Counter[tuple[str, str]] = Counter()
@@ -75,7 +75,7 @@ class Engine:
         self._exemplars = Exemplars()
         retention = max(settings.windows.values(), default=HOUR) + HOUR
         state = State(retention=retention, timed_items=True)
-        self.scorer = ScorerPlan(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
+        self.scorer = ScorerFactory(settings, load_gold(settings.gold))(state=state, clock=lambda: self._now)
         self.alarms = build_alarms(settings, self.scorer.table)
         self.scorer.steps = self.alarms.steps
         self.labels = LabelJoiner(self.scorer, self._admit, answers=answers)

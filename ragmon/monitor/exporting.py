@@ -24,7 +24,7 @@ from ragmon.core.record import Line, Record, redacted
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embeddings import Nearest
 from ragmon.metrics import Metric
-from ragmon.monitor.build import Redactions, ScorerPlan, function_at, load_gold
+from ragmon.monitor.build import Redactions, ScorerFactory, function_at, load_gold
 from ragmon.scoring.scorer import Scorer
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def with_feedback(settings: Settings, sink: Exporter | BatchExporter) -> Exporte
         str(settings.export.scores), resource=_resource(settings), carriers=settings.export.score_spans
     )
     gated = cache(lambda pipeline: frozenset(gate.metric for gate in settings.of(pipeline).gates))
-    return ScoreExporting(sink, backend, ScorerPlan(settings, load_gold(settings.gold))(), gated)
+    return ScoreExporting(sink, backend, ScorerFactory(settings, load_gold(settings.gold))(), gated)
 
 
 def with_embeddings(settings: Settings, sink: Exporter | BatchExporter) -> Exporter | BatchExporter:

@@ -30,7 +30,7 @@ from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.private_files import default_folder
 from ragmon.export.state import StageCounters
 from ragmon.monitor.accounting import SelfMetrics
-from ragmon.monitor.build import Redactions, span_settings, terms
+from ragmon.monitor.build import Redactions, capture_settings, span_settings
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import (
     ScoreExporting,
@@ -144,7 +144,7 @@ class Installation:
             self._worker.submit,
             awaken=self._start_worker,
             pipeline=settings.pipeline,
-            terms=terms(settings),
+            terms=capture_settings(settings),
             keep_all=keep_all,
         )
         self._labels = api.LabelSender(taken=not settings.disabled)

@@ -26,7 +26,7 @@ from ragmon.core.quota import JudgeBudget
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.metrics.facts import FactReader
-from ragmon.monitor.build import Redactions, load_gold, rules
+from ragmon.monitor.build import Redactions, load_gold, reduction_rules
 
 if TYPE_CHECKING:
     from ragmon.config.settings import PipelineSettings
@@ -102,7 +102,7 @@ class JudgeFactory:
         cached = self._about.get(pipeline)
         if cached is None:
             pipeline_settings = self._settings.of(pipeline)
-            cached = self._about[pipeline] = self._gold_of(pipeline_settings), rules(pipeline_settings).facts
+            cached = self._about[pipeline] = self._gold_of(pipeline_settings), reduction_rules(pipeline_settings).facts
         return cached
 
     def reset_after_fork(self) -> None:
@@ -176,7 +176,7 @@ def _judge(name: str, table: Table, budget: JudgeBudget) -> Judge:
 
 MAX_TIMEOUTS: Final = 2.0
 """Longest wait of a request, as a multiple of its judges' longest timeout: once in the queue, once at the judge."""
-HELD: Final = 16_000_000
+MAX_WAITING_CHARS: Final = 16_000_000
 """Maximum total of characters in the requests that wait."""
 
 
@@ -290,7 +290,7 @@ class Panel:
         if not workers:
             return False
         task = self._task(record, workers, now)
-        if self._weight + task.weight > HELD:
+        if self._weight + task.weight > MAX_WAITING_CHARS:
             self._give_up(task, QUEUE_FULL)
             return False
         self._put(task, workers)

@@ -49,4 +49,4 @@ class RateLimitedLog:
         _log.error("%s%s", line, f" (and {suppressed} times before)" if suppressed else "")
 
 
-complain: Final = RateLimitedLog()
+log_error: Final = RateLimitedLog()

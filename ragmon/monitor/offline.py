@@ -25,8 +25,8 @@ from ragmon.core.policy import Gate, Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record
 from ragmon.export.report import Report, latency
 from ragmon.gates.compare import Drop, EvaluatedRun, by_value, compare, items_of
-from ragmon.gates.releases import By, Clusters, Release, part
-from ragmon.monitor.build import ScorerPlan, build_alarms, frozen_file
+from ragmon.gates.releases import By, Clusters, Release, of_release
+from ragmon.monitor.build import ScorerFactory, build_alarms, frozen_file
 from ragmon.monitor.replay import Run
 from ragmon.scoring.scorer import Scorer
 
@@ -176,7 +176,7 @@ class ReleaseSplitter:
         scorer: Scores the records.
     """
 
-    def __init__(self, plan: ScorerPlan, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
+    def __init__(self, plan: ScorerFactory, by: By, names: Collection[str], gates: Sequence[Gate]) -> None:
         # With this clock no record comes from the future, and records without a time are clustered as well.
         self.scorer = plan(clock=lambda: math.inf)
         self._by: By = by
@@ -196,7 +196,7 @@ class ReleaseSplitter:
         Raises:
             UnknownNameError: No record carries it.
         """
-        return Release(name, part(self.scorer.state, self._by, name), self._clusters[name])
+        return Release(name, of_release(self.scorer.state, self._by, name), self._clusters[name])
 
     def notes(self) -> list[str]:
         """Notes for the reader of the verdicts."""

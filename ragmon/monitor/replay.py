@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ragmon.alarms import Detectability
-from ragmon.alarms.plan import reach
+from ragmon.alarms.plan import detectability
 from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
 from ragmon.core.constants import FOLDED, STEP
@@ -38,7 +38,7 @@ from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.snapshot import ALL, Snapshot
 from ragmon.scoring.windows import State
 
-SHORTEST: Final = 60.0
+MIN_MINUTES: Final = 60.0
 """Minimum span of a run in minutes before its rate is used as that of live traffic."""
 Duplicates = Literal["all", "last", "first"]
 
@@ -85,7 +85,7 @@ def _as_record(value: Record | Mapping[str, Any], number: int) -> Line:
 
 
 @dataclass(frozen=True)
-class Counted:
+class RunCounts:
     """The result of a worker process: its counts, without any text of the traces."""
 
     state: State
@@ -168,12 +168,12 @@ class Run:
         self._maturity = labels.maturity
         self.predictions = predictions(scorer.state, scorer.table, {ALL: None}, scorer.state.newest, proxy)
 
-    def counted(self) -> Counted:
+    def counted(self) -> RunCounts:
         """The counts of this run, to be merged in another process."""
         scorer = self.scorer
-        return Counted(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels)
+        return RunCounts(scorer.state, scorer.scored, scorer.unmatched, scorer.dropped, self.intake, self.labels)
 
-    def merge(self, other: Counted, *, lines_before: int = 0) -> None:
+    def merge(self, other: RunCounts, *, lines_before: int = 0) -> None:
         """Add the counts of another run."""
         scorer = self.scorer
         scorer.state.merge(other.state)
@@ -232,13 +232,13 @@ def _reach(scorer: Scorer, policy: Policy, outcomes: Sequence[Outcome]) -> list[
         start for series in scorer.state.series.values() for start in (*series.fresh, *series.folded) if start >= 0
     ]
     minutes = (max(steps) - min(steps) + STEP) / 60 if steps else 0.0
-    if minutes < SHORTEST:
+    if minutes < MIN_MINUTES:
         return []
     detectable = []
     for pipeline in dict.fromkeys(outcome.gate.pipeline for outcome in outcomes):
         observations = {outcome.gate: outcome.audited for outcome in outcomes if outcome.gate.pipeline == pipeline}
         gates = [gate for gate, n in observations.items() if n]
-        detectable += reach(
+        detectable += detectability(
             gates,
             scorer.table.metrics,
             {gate.name: observations[gate] / minutes for gate in gates},
@@ -336,7 +336,7 @@ def _tasks(paths: Sequence[str], jobs: int) -> list[Task]:
     return tasks
 
 
-def _score(task: Task, make_scorer: MakeScorer) -> Counted:
+def _score(task: Task, make_scorer: MakeScorer) -> RunCounts:
     """Score one task, in a worker process."""
     gc.disable()
     intake = ReadSummary()

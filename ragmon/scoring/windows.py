@@ -309,7 +309,7 @@ class Kind(NamedTuple):
 
 
 Rows = dict[Kind, WindowBucket]
-Held = Sequence[tuple[Kind, WindowSeries]]
+SeriesWithKinds = Sequence[tuple[Kind, WindowSeries]]
 """Series with their kinds."""
 
 
@@ -352,7 +352,7 @@ def _window_mask(start: int, windows: Sequence[Window], *, fresh: bool = False) 
     return mask
 
 
-def folded_sums(series: Held, windows: Sequence[Window]) -> Sums:
+def folded_sums(series: SeriesWithKinds, windows: Sequence[Window]) -> Sums:
     """The sums of folded and older rows of several series, each row added once."""
     sums: Sums = {}
     unbounded_mask = sum(1 << place for place, window in enumerate(windows) if window.span is None)
@@ -364,7 +364,7 @@ def folded_sums(series: Held, windows: Sequence[Window]) -> Sums:
     return sums
 
 
-def with_fresh_rows(sums: Sums, series: Held, windows: Sequence[Window]) -> Sums:
+def with_fresh_rows(sums: Sums, series: SeriesWithKinds, windows: Sequence[Window]) -> Sums:
     """A copy of the sums with the fresh rows of the series added."""
     total = {mask: {kind: _copied(row) for kind, row in rows.items()} for mask, rows in sums.items()}
     masks: dict[int, int] = {}

@@ -18,7 +18,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.record import Record
 from ragmon.gold import GoldSet
 from ragmon.monitor.build import Redactions
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.monitor.probes.client import ProbeCapture, ProbeClient
 from ragmon.monitor.probes.plan import budget_in, key_of, questions
 from ragmon.monitor.probes.prober import Prober, QuestionBudget, SweepTrigger
@@ -99,7 +99,7 @@ class ProbeSupervisor:
                     self._apply(settings)
                 self._send(sweeps.see(self._transitions(), monotonic()))
             except Exception as error:  # noqa: BLE001 - the next poll may succeed
-                complain("probes could not be looked after", error)
+                log_error("probes could not be looked after", error)
 
     def _finish(self) -> None:
         self._end(self._running)

@@ -16,7 +16,7 @@ from ragmon.config.settings import Settings
 from ragmon.config.sources import chain
 from ragmon.core.errors import GoldError, RagmonError
 from ragmon.monitor.engine import Engine
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.journal import RetentionLimits
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.writer import JournalWriter
@@ -90,7 +90,7 @@ class ConfigReloader:
             self._refuse(error)
             return False
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a plugin is third-party code and may raise anything
-            complain("the configuration cannot be put in force", error)
+            log_error("the configuration cannot be put in force", error)
             self._refuse(RagmonError(f"{type(error).__name__}", hint="the log says where"))
             return False
         for key in FIXED:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ragmon.config.load import defaults
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
-from ragmon.monitor.build import ScorerPlan, frozen_file
+from ragmon.monitor.build import ScorerFactory, frozen_file
 from ragmon.monitor.offline import BaselineRecorder
 from ragmon.scoring.minutes import MinuteBatches
 from ragmon.scoring.scorer import ReductionRules, Scorer
@@ -190,7 +190,7 @@ def with_source(record, source):
 def frozen(traffic_of, *, minutes=90, gold=GOLD):
     """The baseline file of a run that is known to be good."""
     settings = defaults()
-    freezing = BaselineRecorder(settings, ScorerPlan(settings, (gold,))())
+    freezing = BaselineRecorder(settings, ScorerFactory(settings, (gold,))())
     for record in freezing.follow(r for m in range(NOON, NOON + minutes) for r in traffic_of(m)):
         freezing.scorer.observe(record)
     return freezing.file()

@@ -10,7 +10,7 @@ from functools import cache
 
 import pytest
 
-from ragmon.alarms.plan import GOLD
+from ragmon.alarms.plan import GOLD_METRICS
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.record import Record
@@ -65,7 +65,7 @@ def test_a_fault_is_told_with_its_metric_and_urgency_and_is_over_when_it_is_over
     fired = {(edge.alert, edge.metric, edge.severity) for edge in world.run(50, **changed)}
     for alert, severity in expected.items():
         assert (alert, alert.partition(":")[0], severity) in fired
-    assert {metric in GOLD for _, metric, _ in fired} == {changed.keys() <= OF_GOLD}
+    assert {metric in GOLD_METRICS for _, metric, _ in fired} == {changed.keys() <= OF_GOLD}
     assert {edge.state for edge in world.edges} == {"firing"}
     assert all(start < edge.ts <= 60.0 * world.minute for edge in world.edges)
     after = world.run(125)

@@ -9,7 +9,7 @@ import pytest
 
 from ragmon.alarms.detector import Detector
 from ragmon.alarms.observations import Observations
-from ragmon.alarms.plan import describe, reach, worth_a_page
+from ragmon.alarms.plan import describe, detectability, worth_a_page
 from ragmon.core.policy import Gate
 from ragmon.metrics.base import build
 
@@ -19,7 +19,7 @@ CEILING = Gate("refusals", "over_refusal_rate", 0.10, "at_most")
 
 
 def found(gate, per_minute=10.0, **budget):
-    (one,) = reach([gate], METRICS, {gate.name: per_minute}, **budget)
+    (one,) = detectability([gate], METRICS, {gate.name: per_minute}, **budget)
     return one
 
 
@@ -49,7 +49,7 @@ def test_a_level_just_beyond_the_gate_is_said_to_be_never_found():
 
 
 def test_where_the_rate_is_unknown_only_the_observations_are_told():
-    (one,) = reach([CEILING], METRICS, {})
+    (one,) = detectability([CEILING], METRICS, {})
     assert one.minutes is None
     assert describe(one).startswith("a rise to 20 % takes about ")
 
@@ -58,7 +58,7 @@ def test_gates_that_are_no_means_are_left_out():
     """A quantile and a count of indexes have no share to fall."""
     slow = Gate("latency_p95", "latency", 1.3, "at_most", kind="quantile_ratio")
     index = Gate("index_hash", "index_hash", 1, "at_most", kind="distinct")
-    assert reach([slow, index], METRICS, {}) == []
+    assert detectability([slow, index], METRICS, {}) == []
 
 
 @pytest.mark.slow

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from ragmon.alarms import drift
-from ragmon.alarms.drift import BLOCK, HORIZON, PERIOD, REFERENCE, DistributionMonitor, Indexes, moved, psi
+from ragmon.alarms.drift import (
+    BLOCK,
+    INDEX_WINDOW,
+    PERIOD,
+    REFERENCE,
+    DistributionMonitor,
+    IndexMonitor,
+    has_drifted,
+    psi,
+)
 from ragmon.stats import bucket, buckets
 from ragmon.stats.histograms import decile_edges
 
@@ -62,22 +71,22 @@ def test_drift_is_what_chance_brings_once_in_a_thousand_blocks_and_at_least_a_te
     reference, block = pair
     index, m, n = psi(reference, block), sum(reference), sum(block)
     certain = index * n * m / (n + m) > chi2.ppf(0.999, len(reference) - 1)
-    assert moved(reference, block) == (certain and index >= 0.1)
+    assert has_drifted(reference, block) == (certain and index >= 0.1)
 
 
 def test_a_shift_has_to_be_certain_and_large_enough():
     even = [1_000] * 10
     slight = [1_100, 900] * 5
-    assert psi(even, slight) < drift.FLOOR
-    assert not moved([100 * n for n in even], [100 * n for n in slight])  # certain, and nobody's business
+    assert psi(even, slight) < drift.MIN_PSI
+    assert not has_drifted([100 * n for n in even], [100 * n for n in slight])  # certain, and nobody's business
     large = [15, 5] * 5
-    assert psi(even, large) > drift.FLOOR
-    assert not moved(even, large)  # large, and may be chance
-    assert moved(even, [10 * n for n in large])
+    assert psi(even, large) > drift.MIN_PSI
+    assert not has_drifted(even, large)  # large, and may be chance
+    assert has_drifted(even, [10 * n for n in large])
 
 
 def test_a_property_that_is_always_the_same_does_not_drift():
-    assert not moved([3_000], [300])
+    assert not has_drifted([3_000], [300])
 
 
 # --- how often it is wrong --------------------------------------------------------------------------------------------
@@ -121,12 +130,12 @@ def looks(n, rule, shift=0.0, references=600):
 
 @pytest.mark.parametrize("n", [30, 100, 300, 1_000])
 def test_traffic_that_stays_the_same_is_left_alone(n):
-    assert looks(n, moved) <= 0.005 + 3 * math.sqrt(0.005 * 0.995 / LOOKS)
+    assert looks(n, has_drifted) <= 0.005 + 3 * math.sqrt(0.005 * 0.995 / LOOKS)
 
 
 @pytest.mark.parametrize("n", [300, 1_000])
 def test_half_a_standard_deviation_is_found_in_one_block(n):
-    assert looks(n, moved, shift=0.5) >= 0.99
+    assert looks(n, has_drifted, shift=0.5) >= 0.99
 
 
 def test_the_usual_rule_of_thumb_takes_chance_for_drift():
@@ -247,33 +256,33 @@ def changed(indexes, steps):
 
 
 def test_two_indexes_under_one_build_within_an_hour_fire():
-    indexes = Indexes()
+    indexes = IndexMonitor()
     assert changed(indexes, [(0, {("1.4", "a")}), (59, {("1.4", "b")})]) == [59]
     assert indexes.firing
     both = {("1.4", "a"), ("1.4", "b")}
-    assert changed(Indexes(), [(0, both)]) == [0]
+    assert changed(IndexMonitor(), [(0, both)]) == [0]
 
 
 def test_an_index_that_has_not_answered_for_an_hour_is_gone():
-    assert changed(Indexes(), [(0, {("1.4", "a")}), (HORIZON, {("1.4", "b")})]) == []
+    assert changed(IndexMonitor(), [(0, {("1.4", "a")}), (INDEX_WINDOW, {("1.4", "b")})]) == []
     steps = [(0, {("1.4", "a"), ("1.4", "b")}), *((at, {("1.4", "b")}) for at in range(1, 200))]
-    assert changed(Indexes(), steps) == [0, HORIZON]
+    assert changed(IndexMonitor(), steps) == [0, INDEX_WINDOW]
 
 
 def test_another_build_may_have_another_index():
     """A release that brings its index along is no drift, nor are builds side by side while it rolls out."""
-    assert changed(Indexes(), [(at, {("1.4", "a"), ("1.5", "b")}) for at in range(100)]) == []
-    assert changed(Indexes(), [(0, {("1.4", "a"), ("1.5", "b")}), (1, {("1.5", "a")})]) == [1]
+    assert changed(IndexMonitor(), [(at, {("1.4", "a"), ("1.5", "b")}) for at in range(100)]) == []
+    assert changed(IndexMonitor(), [(0, {("1.4", "a"), ("1.5", "b")}), (1, {("1.5", "a")})]) == [1]
 
 
 def test_as_many_as_are_allowed_are_right():
     """Two replicas of an index that is being rebuilt."""
     two, three = {("1.4", "a"), ("1.4", "b")}, {("1.4", "c")}
-    assert changed(Indexes(2), [(0, two), (1, two), (2, three), (3, two)]) == [2]
+    assert changed(IndexMonitor(2), [(0, two), (1, two), (2, three), (3, two)]) == [2]
 
 
 def test_acknowledged_it_forgets_what_answered():
-    indexes = Indexes()
+    indexes = IndexMonitor()
     changed(indexes, [(0, {("1.4", "a"), ("1.4", "b")})])
     indexes.clear()
     assert not indexes.firing
@@ -288,7 +297,7 @@ def counted(steps, limit):
     """Whether it fires after each step, from the definition: who answered within the hour, by build."""
     found = []
     for place, (now, _) in enumerate(steps):
-        recent = {pair for at, seen in steps[: place + 1] if now - at < HORIZON for pair in seen}
+        recent = {pair for at, seen in steps[: place + 1] if now - at < INDEX_WINDOW for pair in seen}
         found.append(max(Counter(build for build, _ in recent).values(), default=0) > limit)
     return found
 
@@ -300,11 +309,11 @@ def test_it_fires_while_more_than_so_many_answered_within_the_hour(gaps, limit, 
     for gap, seen in gaps:
         at += gap
         steps.append((at, seen))
-    indexes, found, before = Indexes(limit), [], False
+    indexes, found, before = IndexMonitor(limit), [], False
     for place, (now, seen) in enumerate(steps):
         if place == cut:
             dumped = json.loads(json.dumps(indexes.dump()))
-            indexes = Indexes(limit)
+            indexes = IndexMonitor(limit)
             indexes.restore(dumped)
         assert indexes.step(now, seen) == (indexes.firing != before)
         before = indexes.firing

@@ -188,10 +188,10 @@ def span_of(record):
     """The request of a producer that sends one record."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
 
-    from ragmon.capture.exporters.otlp import SpanWriter, opened  # noqa: PLC0415
+    from ragmon.capture.exporters.otlp import SpanWriter, add_scope  # noqa: PLC0415
 
     found = ExportTraceServiceRequest()
-    SpanWriter().write(opened(found, "spans", RESOURCE).spans, record, uuid4().hex[:16])
+    SpanWriter().write(add_scope(found, "spans", RESOURCE).spans, record, uuid4().hex[:16])
     return found.SerializeToString()
 
 

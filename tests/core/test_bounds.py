@@ -24,8 +24,8 @@ from ragmon.ingest.files import ReadSummary, read_files
 from ragmon.ingest.otlp import file_traces
 from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.spans import per_request, to_record
-from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, SPANS, TOO_MANY_STEPS
-from ragmon.ingest.spans.retrieval import STEPS
+from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, MAX_SPANS, TOO_MANY_STEPS
+from ragmon.ingest.spans.retrieval import MAX_STEPS
 from ragmon.ingest.spans.values import MAX_TEXT_CHARS
 from ragmon.metrics.facts import DEPTH
 from ragmon.server.pipeline.assembler import TOO_MANY, AssemblyLimits, TraceBuffer
@@ -263,7 +263,7 @@ def crowd(size, kind, shape):
 @pytest.mark.parametrize("shape", ["under", "inside", "beside"])
 @pytest.mark.parametrize("kind", ["RETRIEVER", "RERANKER", "LLM", "CHAIN", "TOOL"])
 def test_reading_the_largest_trace_costs_at_most_a_few_seconds(kind, shape):
-    spans = crowd(SPANS, kind, shape)
+    spans = crowd(MAX_SPANS, kind, shape)
     began = process_time()
     records = [to_record(request).record for request in per_request(spans)]
     assert process_time() - began <= 4.0
@@ -274,15 +274,15 @@ def test_reading_the_largest_trace_costs_at_most_a_few_seconds(kind, shape):
 def test_of_forty_thousand_spans_of_a_trace_ten_thousand_are_kept_and_the_others_counted(shape):
     """Roots as well: a trace has one."""
     spans = crowd(40_000, "RETRIEVER", shape)
-    bodies = [export(spans[place : place + SPANS]).SerializeToString() for place in range(0, 40_000, SPANS)]
+    bodies = [export(spans[place : place + MAX_SPANS]).SerializeToString() for place in range(0, 40_000, MAX_SPANS)]
     room, found = TraceBuffer(), Counter()
     began = process_time()
     for number, body in enumerate(bodies):
         found += room.add(decode_traces(body, Encoding.PROTOBUF).foreign, number, 0.0, len(body))
     assert process_time() - began <= 2.0
-    assert found == {"new": 1, TOO_MANY: 40_000 - SPANS}
+    assert found == {"new": 1, TOO_MANY: 40_000 - MAX_SPANS}
     (waiting,) = room.traces.values()
-    assert (len(waiting.pieces), waiting.complete) == (SPANS, False)
+    assert (len(waiting.pieces), waiting.complete) == (MAX_SPANS, False)
 
 
 def test_a_root_that_comes_last_is_kept_however_many_came_before():
@@ -295,7 +295,7 @@ def test_a_root_that_comes_last_is_kept_however_many_came_before():
 
 def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
     """What the trace's spans retrieved is unknown then, as it is on a server."""
-    monkeypatch.setattr(file_traces, "SPANS", 3)
+    monkeypatch.setattr(file_traces, "MAX_SPANS", 3)
     told = {semconv.OPERATION: "retrieval", semconv.QUERY_TEXT: "Is it?", semconv.DOCUMENTS: '[{"id": "d1"}]'}
     spans = [made(told)._replace(span_id=f"{number:016x}", parent_id=f"{1:016x}") for number in range(2, 7)]
     path = tmp_path / "spans.jsonl"
@@ -308,7 +308,7 @@ def test_a_file_is_read_by_the_same_limit(monkeypatch, tmp_path):
 
 
 def test_documents_of_more_retrievals_than_are_followed_are_unknown():
-    few, many = (to_record(crowd(size, "RETRIEVER", "under")) for size in (STEPS + 1, STEPS + 2))
+    few, many = (to_record(crowd(size, "RETRIEVER", "under")) for size in (MAX_STEPS + 1, MAX_STEPS + 2))
     assert (few.missing["retrieved_ids"], many.missing["retrieved_ids"]) == (CONTENT_NOT_CAPTURED, TOO_MANY_STEPS)
 
 

@@ -19,7 +19,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Sampling, Totals
 from ragmon.gates.diagnosis import explain, load, plain
-from ragmon.gates.diagnosis.change import ALPHA, Point, ScoreSums, chance, gain, locate
+from ragmon.gates.diagnosis.change import ALPHA, Point, ScoreSums, gain, locate, p_bound
 from ragmon.gates.evaluate import evaluate
 from ragmon.scoring.scorer import ReductionRules, Scorer
 from ragmon.scoring.snapshot import take_snapshot
@@ -527,7 +527,7 @@ def test_the_cut_is_the_one_of_the_largest_likelihood(scores):
     if found.began is not None:
         assert falls[int(found.began) // STEP] == pytest.approx(max(falls.values()))
         assert found.evidence == pytest.approx(max(falls.values()))
-    elif falls and chance(max(falls.values()), len(scores) - 1) < ALPHA * 0.99:
+    elif falls and p_bound(max(falls.values()), len(scores) - 1) < ALPHA * 0.99:
         pytest.fail("a clear fall was not found")
 
 
@@ -542,7 +542,7 @@ def test_the_bound_holds_exactly_where_every_sequence_can_be_counted(p):
     tail = 0.0
     for evidence in sorted(best, reverse=True):
         tail += best[evidence]
-        assert tail <= chance(evidence, n - 1) + 1e-12
+        assert tail <= p_bound(evidence, n - 1) + 1e-12
 
 
 def test_where_nothing_changes_a_change_is_seen_no_oftener_than_is_said():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Latency, Sampling
-from ragmon.gates.releases import Clusters, Release, compare, judge, part
+from ragmon.gates.releases import Clusters, Release, compare, judge, of_release
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import Scorer
 from ragmon.scoring.windows import State
@@ -51,7 +51,7 @@ class Counted:
             assert self.scorer.observe(record)
 
     def release(self, name, by="build"):
-        state = part(self.scorer.state, by, name)
+        state = of_release(self.scorer.state, by, name)
         return Release(name, state, self.clusters[name])
 
 
@@ -87,7 +87,7 @@ def test_the_parts_of_a_state_are_all_of_it(world):
     gold, records = world
     scorer = counted(records, gold=gold).scorer
     builds = {key.build for key in scorer.state.series} - {""}
-    parts = [part(scorer.state, "build", build) for build in builds]
+    parts = [of_release(scorer.state, "build", build) for build in builds]
     rest = State()
     rest.series = {key: series for key, series in scorer.state.series.items() if not key.build}
     rest.matched = scorer.state.matched  # how gold was found is not told by build
@@ -108,14 +108,14 @@ def test_the_parts_of_a_state_are_all_of_it(world):
 def test_a_release_nobody_has_seen_is_refused_with_the_nearest(by, name, message, hint):
     scorer = counted([make_record("q000", build="2.0.0", index_hash="aaa"), make_record("q001")]).scorer
     with pytest.raises(UnknownNameError) as refused:
-        part(scorer.state, by, name)
+        of_release(scorer.state, by, name)
     assert (str(refused.value), refused.value.hint) == (message, hint)
 
 
 @pytest.mark.parametrize(("by", "hint"), [("build", "no record carries a build"), ("index_hash", "an index hash")])
 def test_where_no_record_carries_a_release_it_says_so(by, hint):
     with pytest.raises(UnknownNameError) as refused:
-        part(counted([make_record("q000")]).scorer.state, by, "1")
+        of_release(counted([make_record("q000")]).scorer.state, by, "1")
     assert refused.value.hint.endswith(hint)
 
 

@@ -21,7 +21,7 @@ from ragmon.core.record import Record, TextFacts, encode
 from ragmon.gates import coverage
 from ragmon.gold import GoldSet
 from ragmon.gold.embeddings import Nearest
-from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.exporting import Embeddings, nearest_of
 from ragmon.monitor.install import Installation
@@ -272,9 +272,9 @@ def test_a_scorer_and_a_monitor_never_embed(folder, monkeypatch):
     path, about = folder
     monkeypatch.setattr(sys.modules[__name__], "embed", lambda _: 1 / 0)
     settings = load(path / "ragmon.toml", environ={})
-    scorer = ScorerPlan(settings, load_gold(settings.gold))()
+    scorer = ScorerFactory(settings, load_gold(settings.gold))()
     assert scorer.observe(Record(source="live", q=FRAMES[3].format(*about[0])))
-    assert coverage.ways(scorer.snapshot()) == {"default": {"none": 1}}
+    assert coverage.match_counts(scorer.snapshot()) == {"default": {"none": 1}}
     Monitor(settings).submit(Record(source="live", q=FRAMES[3].format(*about[0])))
 
 

@@ -14,13 +14,13 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from ragmon.ingest.otlp import batch
-from ragmon.ingest.otlp.batch import MOST, POINTS, SPANS, TOO_MANY, is_crowded
+from ragmon.ingest.otlp.batch import MAX_MESSAGES, POINTS, SPANS, TOO_MANY, exceeds_limits
 from ragmon.server.pipeline.decode import decode_metrics, decode_traces
 from ragmon.server.receiver.interface import Encoding, RejectedError
 from tests.support.otlp_requests import as_json, export, field
 from tests.support.recorded_spans import made
 
-MANY = MOST * 2
+MANY = MAX_MESSAGES * 2
 
 
 SPANS_OF_NOTHING = {
@@ -40,7 +40,7 @@ def test_a_request_of_very_many_messages_is_not_taken_apart(body):
     assert refused.value.counts.dropped == {TOO_MANY: 1}, "somebody sent it, so it is accounted for"
 
 
-def span_of(part, n=MOST * batch.PARTS + 1):
+def span_of(part, n=MAX_MESSAGES * batch.MAX_PARTS_PER_MESSAGE + 1):
     """A request with one span, which holds the same again and again."""
     return field(1, field(2, field(2, field(1, b"t" * 16) + field(2, b"s" * 8) + part * n)))
 
@@ -127,13 +127,13 @@ def test_what_collectors_send_is_taken(as_json_too):
 @given(st.binary(max_size=2000), st.sampled_from([SPANS, POINTS]), st.booleans())
 def test_bytes_that_mean_nothing_are_left_to_the_parser(body, levels, as_json_too):
     """Whatever comes after a quarter of a million bytes of one field."""
-    assert not is_crowded(field(15, bytes(1 << 18)) + body, levels, json=as_json_too)
+    assert not exceeds_limits(field(15, bytes(1 << 18)) + body, levels, json=as_json_too)
 
 
 def test_a_large_text_is_one_message():
     told = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x" * (1 << 20)}]}]}]}
-    assert not is_crowded(json.dumps(told).encode(), SPANS, json=True)
-    assert not is_crowded(field(1, field(2, field(2, bytes(1 << 20)))), SPANS, json=False)
+    assert not exceeds_limits(json.dumps(told).encode(), SPANS, json=True)
+    assert not exceeds_limits(field(1, field(2, field(2, bytes(1 << 20)))), SPANS, json=False)
 
 
 SIZE = 20 << 20
@@ -155,23 +155,23 @@ COSTLY = {
 @pytest.mark.parametrize("body", COSTLY.values(), ids=COSTLY)
 def test_counting_costs_at_most_three_tenths_of_a_second_whatever_twenty_mebibytes_hold(body, as_json_too):
     began = process_time()
-    is_crowded(body, SPANS, json=as_json_too)
+    exceeds_limits(body, SPANS, json=as_json_too)
     assert process_time() - began <= 0.3
 
 
 def test_what_stands_before_the_messages_does_not_hide_them():
     """A parser passes over groups, so whoever counts does too."""
-    assert is_crowded(b"\x1b\x1c" + b"\n\x00" * MANY, SPANS, json=False)
+    assert exceeds_limits(b"\x1b\x1c" + b"\n\x00" * MANY, SPANS, json=False)
 
 
 def test_lists_in_json_count_as_objects_do():
-    assert is_crowded(b'{"resourceSpans":[%b[]]}' % (b"[]," * 1_100_000), SPANS, json=True)
+    assert exceeds_limits(b'{"resourceSpans":[%b[]]}' % (b"[]," * 1_100_000), SPANS, json=True)
 
 
 def test_objects_in_the_text_of_an_attribute_are_no_messages():
     """A framework that writes a large index as JSON sends one message."""
     told = {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": '{"id":1}' * 1_100_000}]}]}]}
-    assert not is_crowded(json.dumps(told).encode(), SPANS, json=True)
+    assert not exceeds_limits(json.dumps(told).encode(), SPANS, json=True)
 
 
 def messages_of(found):
@@ -195,12 +195,17 @@ BODY = st.recursive(
 def test_what_a_parser_would_make_too_many_messages_of_is_crowded_and_nothing_small_is(body):
     """Held against protobuf itself, with a limit of five messages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "MOST", 5)
+        patch.setattr(batch, "MAX_MESSAGES", 5)
         patch.setattr(batch, "_WALKED", 0)
-        crowded = is_crowded(body, SPANS, json=False)
+        crowded = exceeds_limits(body, SPANS, json=False)
         try:
             held = messages_of(TracesData.FromString(body))
         except DecodeError:
             return
         assert crowded or held <= 5
-        assert not crowded or held > 5 or len(body) > 2 * 5 * batch.FIELDS or len(body) > 2 * 5 * batch.PARTS
+        assert (
+            not crowded
+            or held > 5
+            or len(body) > 2 * 5 * batch.MAX_FIELDS_PER_MESSAGE
+            or len(body) > 2 * 5 * batch.MAX_PARTS_PER_MESSAGE
+        )

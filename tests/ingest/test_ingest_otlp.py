@@ -136,15 +136,15 @@ def test_spans_of_a_trace_may_come_apart_and_in_any_order(tmp_path):
 
 def test_a_trace_is_complete_when_nothing_of_it_came_for_five_minutes(tmp_path):
     """Memory holds what is open, not the whole file: the first records come while the rest is still unread."""
-    held = file_traces.Assembly()
+    held = file_traces.FileTraceBuffer()
     came = [list(held.add(retrieval(number), {})) for number in range(100)]
     assert came.index(next(filter(None, came))) == 31
     assert sum(map(len, came)) + len(list(held.end())) == 100
 
 
 def test_many_open_spans_complete_the_trace_that_waited_longest(monkeypatch):
-    monkeypatch.setattr(file_traces, "OPEN", 10)
-    held = file_traces.Assembly()
+    monkeypatch.setattr(file_traces, "MAX_BUFFERED_SPANS", 10)
+    held = file_traces.FileTraceBuffer()
     done = [mapped for number in range(15) for mapped in held.add(retrieval(0, trace_id=f"{number + 1:032x}"), {})]
     assert [mapped.record.trace_id for mapped in done] == [f"{number + 1:032x}" for number in range(5)]
 

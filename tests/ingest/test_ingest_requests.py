@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.exporters.otlp import SpanWriter, opened
+from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.core import constants, semconv
 from ragmon.core.record import Record
 from ragmon.ingest.decode import decode
@@ -43,7 +43,7 @@ def spans_of(batch):
 def sent(*records, **options):
     """What ragmon's own exporter sends of some records."""
     request = ExportTraceServiceRequest()
-    held = opened(request, "spans", {"service.name": "shop"})
+    held = add_scope(request, "spans", {"service.name": "shop"})
     for record in records:
         SpanWriter(**options).write(held.spans, record)
     return request
@@ -129,7 +129,7 @@ def test_every_key_the_mapper_asks_for_is_read(asked, spans, options):
     """Whoever teaches the mapper a new key is told here to read it off the wire too."""
     watched = [span._replace(attributes=Asked(span.attributes, asked)) for span in spans]
     to_record(watched, **options)
-    assert not [key for key in asked if not attribute_layouts.ON_SPAN[key]]
+    assert not [key for key in asked if not attribute_layouts.IS_READ[key]]
 
 
 BELOW = {
@@ -176,8 +176,8 @@ def test_keys_without_end_do_not_fill_the_memory():
     for _ in range(2):
         (span,) = spans_of(received(request))
         assert span.attributes == {semconv.QUERY_TEXT: "Is it?"}
-    assert len(attribute_layouts.ON_SPAN) <= KEYS
-    assert max(map(len, attribute_layouts.ON_SPAN)) <= MEMO_MAX_CHARS
+    assert len(attribute_layouts.IS_READ) <= KEYS
+    assert max(map(len, attribute_layouts.IS_READ)) <= MEMO_MAX_CHARS
 
 
 VALUES = {

@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from ragmon.core import semconv
 from ragmon.ingest.otlp import attribute_layouts as reading
-from ragmon.ingest.otlp.attribute_layouts import ON_SPAN
+from ragmon.ingest.otlp.attribute_layouts import IS_READ
 from ragmon.ingest.otlp.request import read
 from ragmon.ingest.spans import to_record
 from ragmon.ingest.spans.values import LISTS, GroupedAttributes, flattened
@@ -56,7 +56,7 @@ def arrived(request):
 
 def assert_same(found, told):
     """Attributes are those that are wanted of what was told, flattened lists apart or not."""
-    wanted = {key: value for key, value in told.items() if ON_SPAN[key]}
+    wanted = {key: value for key, value in told.items() if IS_READ[key]}
     for name in LISTS:
         assert flattened(found, name) == flattened(wanted, name)
     listed = {key for key in wanted if any(flattened({key: 0}, name).size for name in LISTS)}
@@ -105,27 +105,27 @@ def test_layouts_without_end_do_not_fill_the_memory():
     """Another order in every span, other numbers of attributes, other instrumentations."""
     shuffling = random.Random(5)
     names = [f"{semconv.ASSOCIATION}.{number}" for number in range(9)]
-    for number in range(3 * reading.KINDS):
+    for number in range(3 * reading.MAX_KEPT_KINDS):
         shuffling.shuffle(names)
         told = dict.fromkeys(names[: 1 + number % 9], "x")
         (found,) = arrived(export([made(told, scope=f"scope {number % 400}")]))
         assert_same(found, told)
-    assert len(reading._kinds) <= reading.KINDS
-    assert all(len(recent._layouts) <= reading.RECENT for recent in reading._kinds.values())
+    assert len(reading._kinds) <= reading.MAX_KEPT_KINDS
+    assert all(len(recent._layouts) <= reading.MAX_LAYOUTS for recent in reading._kinds.values())
 
 
 def test_spans_that_never_look_alike_are_read_without_learning_and_right():
     shuffling = random.Random(5)
     names = [f"{semconv.ASSOCIATION}.{number}" for number in range(9)]
     spans = []
-    for number in range(2 * reading.REST):
+    for number in range(2 * reading.SKIPPED_SPANS):
         shuffling.shuffle(names)
         spans.append(made({name: f"{name} {number}" for name in names}))
     found = arrived(export(spans))
     for attributes, span in zip(found, spans, strict=True):
         assert_same(attributes, span.attributes)
     learnt = sum(isinstance(attributes, GroupedAttributes) for attributes in found)
-    assert reading.MAX_MISSES < learnt < reading.REST
+    assert reading.MAX_MISSES < learnt < reading.SKIPPED_SPANS
 
 
 def length(number):

@@ -17,7 +17,7 @@ from ragmon.core.record import Record
 from ragmon.export.prometheus import Collector
 from ragmon.export.state import MonitorSnapshot
 from ragmon.metrics import Metric, base
-from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.offline import AlarmReplay
 from ragmon.scoring.snapshot import Snapshot
@@ -34,7 +34,7 @@ def several(tmp_path_factory):
 
 def offline(settings, records):
     """The edge lines of a replay."""
-    watching = AlarmReplay(settings, ScorerPlan(settings, load_gold(settings.gold))())
+    watching = AlarmReplay(settings, ScorerFactory(settings, load_gold(settings.gold))())
     for record in watching.follow(records):
         watching.scorer.observe(record)
     return [json.loads(line) for line in watching.lines().splitlines()]

@@ -13,7 +13,7 @@ from ragmon.capture.api import probe
 from ragmon.config.load import load
 from ragmon.core.record import Record
 from ragmon.ingest.files import ReadSummary, read_files
-from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.embedded import Monitor
 from ragmon.monitor.install import Installation
 from tests.support.oracle.draw import drawn
@@ -105,7 +105,7 @@ def live_and_replay(home, happenings, content):
         ask(happens)
     assert installed.shutdown()
     assert installed.books().scored == installed.books().received == len(happenings)
-    scorer = ScorerPlan(found, load_gold(found.gold))()
+    scorer = ScorerFactory(found, load_gold(found.gold))()
     intake = ReadSummary()
     found_records = [line for line in read_files([str(log)], intake) if isinstance(line, Record)]
     assert all(map(scorer.observe, found_records))

@@ -97,7 +97,7 @@ class TestNoAnswer:
         assert (found.result, found.record.error, found.record.answer_json) == ("error", "UnreadableReplyError", None)
 
     def test_a_reply_without_end_is_not_read_to_it(self, monkeypatch):
-        monkeypatch.setattr("ragmon.monitor.probes.targets.LARGEST", 1000)
+        monkeypatch.setattr("ragmon.monitor.probes.targets.MAX_REPLY_BYTES", 1000)
         found = replied((200, {"Content-Type": "text/plain"}, b"x" * 5000))[0]
         assert (found.result, found.record.error) == ("error", "UnreadableReplyError")
 

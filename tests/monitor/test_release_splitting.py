@@ -17,7 +17,7 @@ from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Record, Totals
 from ragmon.core.text import normalise_question
 from ragmon.gates.releases import Clusters, judge
-from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.scoring.minutes import CLUSTER
 from ragmon.scoring.scorer import ReductionRules, Scorer
@@ -42,7 +42,7 @@ def live(good=1, bad=0, **fields):
 
 def followed(*records, by="build", names=("new",), gates=(COMPLIANCE, GROUNDED), plan=None):
     """Releases after all of these records."""
-    releases = ReleaseSplitter(plan or ScorerPlan(defaults(), (GOLD,)), by, names, gates)
+    releases = ReleaseSplitter(plan or ScorerFactory(defaults(), (GOLD,)), by, names, gates)
     for record in releases.follow(itertools.chain(*records)):
         if isinstance(record, Record):
             assert releases.scorer.observe(record)
@@ -88,7 +88,7 @@ def test_every_cluster_counts_once_with_its_mean(world, shared, sessions):
     scorer = Scorer(gold, rules=rules, clock=lambda: math.inf)
     scorer.steps = clusters = Clusters(scorer.table, everything, lambda _: CLUSTER)
     held = defaultdict(lambda: defaultdict(list))
-    with patch("ragmon.gates.releases.release.SHARED", shared):
+    with patch("ragmon.gates.releases.release.MAX_SHARED_REQUESTS", shared):
         for number, record in enumerate(records):
             record.session = sessions[number % len(sessions)]
             scorer.observe(record)
@@ -148,7 +148,7 @@ def test_the_configuration_says_what_a_cluster_is(tmp_path, cluster, expected, n
     ]
     if cluster != '["session"]':
         records += live(0, 1, session="s", q="a")
-    releases = followed(records, plan=ScorerPlan(config, ()))
+    releases = followed(records, plan=ScorerFactory(config, ()))
     assert seen(releases) == pytest.approx(expected)
     assert len(releases.notes()) == notes
 
@@ -156,7 +156,7 @@ def test_the_configuration_says_what_a_cluster_is(tmp_path, cluster, expected, n
 def test_a_slice_has_the_requests_of_a_session_that_belong_to_it(tmp_path):
     config = load(write_config(tmp_path, '[slices]\nlang = ["de", "en"]\n'))
     records = [*live(3, 1, session="s", tags={"lang": "de"}), *live(0, 4, session="s", tags={"lang": "en"})]
-    releases = followed(records, plan=ScorerPlan(config, ()), gates=(COMPLIANCE, GERMAN))
+    releases = followed(records, plan=ScorerFactory(config, ()), gates=(COMPLIANCE, GERMAN))
     assert seen(releases) == {0.375: 1}
     assert seen(releases, where="lang=de") == {0.75: 1}
 
@@ -164,7 +164,7 @@ def test_a_slice_has_the_requests_of_a_session_that_belong_to_it(tmp_path):
 def test_gold_sets_are_never_pooled_where_gold_is_needed():
     sets = GOLD, make_gold(("z", True), name="other")
     records = [make_record(qid, source="probe", build="new") for qid in ("q1", "q1", "q2", "z", "stranger")]
-    releases = followed(records, plan=ScorerPlan(defaults(), sets))
+    releases = followed(records, plan=ScorerFactory(defaults(), sets))
     precision = {
         gold: seen(releases, source="probe", metric="answer_precision", gold=gold) for gold in ("gold", "other")
     }
@@ -198,7 +198,7 @@ def test_indexes_are_releases_as_well():
 
 def test_totals_pass_by():
     line = Totals(ts=5.0, instance="a", started=1.0, pipeline="default", source="live")
-    assert list(ReleaseSplitter(ScorerPlan(defaults(), ()), "build", ["new"], ()).follow([line])) == [line]
+    assert list(ReleaseSplitter(ScorerFactory(defaults(), ()), "build", ["new"], ()).follow([line])) == [line]
 
 
 # --- how often a verdict is wrong -------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_a_log_of_sessions_on_the_gate_is_told_wrong_at_most_as_often_as_allowed
     """End to end; of the same requests taken one by one most runs would be told a verdict."""
     rng, runs, wrong, by_request = np.random.default_rng(3), 60, 0, 0
     for _ in range(runs):
-        releases = ReleaseSplitter(ScorerPlan(defaults(), ()), "build", ["new"], (COMPLIANCE,))
+        releases = ReleaseSplitter(ScorerFactory(defaults(), ()), "build", ["new"], (COMPLIANCE,))
         scorer, looked, decided = releases.scorer, set(), set()
         for number, quality in enumerate(rng.beta(0.8 * 2 / 3, 0.2 * 2 / 3, 120)):
             for record in releases.follow(session_log(rng, quality, number)):

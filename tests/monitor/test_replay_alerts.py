@@ -10,7 +10,7 @@ import pytest
 
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals, encode
-from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.offline import AlarmReplay
 from tests.support.alarming import GOOD, NOON, REFUSAL, Traffic, live, mixed, write_config
 from tests.support.command_line import ragmon
@@ -43,7 +43,7 @@ def replayed(folder, *traces, config=LEARN, **options):
 def followed(folder, records, config=LEARN):
     """The same without a process: the watching over records."""
     settings = load(write_config(folder, config), environ={})
-    watching = AlarmReplay(settings, ScorerPlan(settings, load_gold(settings.gold))())
+    watching = AlarmReplay(settings, ScorerFactory(settings, load_gold(settings.gold))())
     for record in watching.follow(records):
         if isinstance(record, Record):
             watching.scorer.observe(record)

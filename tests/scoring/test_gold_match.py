@@ -14,10 +14,10 @@ from ragmon.core.private_files import keyed_hash
 from ragmon.core.record import Record, Sampling, TextFacts, encode
 from ragmon.core.text import normalise_question
 from ragmon.gates import coverage
-from ragmon.gates.coverage import HEAD
-from ragmon.gates.releases.release import part
+from ragmon.gates.coverage import HEAD_NOTE
+from ragmon.gates.releases.release import of_release
 from ragmon.gold import GoldIndex, GoldSet
-from ragmon.monitor.build import ScorerPlan, load_gold
+from ragmon.monitor.build import ScorerFactory, load_gold
 from ragmon.monitor.replay import run_files
 from ragmon.scoring.scorer import Scorer
 from tests.support.command_line import lines, ragmon
@@ -65,7 +65,7 @@ def scorer(keys=None):
 
 
 def ways(scorer):
-    return coverage.ways(scorer.snapshot()).get("default", {})
+    return coverage.match_counts(scorer.snapshot()).get("default", {})
 
 
 # --- how --------------------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ def test_a_server_counts_shows_and_replays_how_it_matched(folder):
         assert told in status["gold"]["traffic"]
         page = get(f"{running.admin}/")[1]
         assert f"{300 - hows['none']} of 300 audit records of users match a gold item" in page
-        assert HEAD in page
+        assert HEAD_NOTE in page
         with running.server.writer.lock:
             digest = running.server.writer.server_state.engine.scorer.state.digest()
     assert replayed(folder) == digest
@@ -232,9 +232,9 @@ def test_a_server_without_the_key_counts_hashed_questions_as_unmatched(folder, c
     (folder / "ragmon.toml").write_text(CONFIG)
     (folder / "hash.key").unlink()
     settings = load(folder / "ragmon.toml", environ={})
-    found = ScorerPlan(settings, load_gold(settings.gold))()
+    found = ScorerFactory(settings, load_gold(settings.gold))()
     assert found.observe(Record(source="live", pipeline="support", **ASKED["hash"]))
-    assert coverage.ways(found.snapshot())["support"] == {"none": 1}
+    assert coverage.match_counts(found.snapshot())["support"] == {"none": 1}
     assert "hashed questions match no gold item" in caplog.text
 
 
@@ -257,18 +257,18 @@ def test_of_one_build_nobody_says_how_it_was_matched():
     for told in ASKED.values():
         assert whole.observe(Record(source="live", build="new", **told))
     build = scorer()
-    build.state = part(whole.state, "build", "new")
-    assert coverage.ways(whole.snapshot())["default"] == dict.fromkeys(ASKED, 1)
-    assert coverage.ways(build.snapshot()) == {}
+    build.state = of_release(whole.state, "build", "new")
+    assert coverage.match_counts(whole.snapshot())["default"] == dict.fromkeys(ASKED, 1)
+    assert coverage.match_counts(build.snapshot()) == {}
 
 
 def test_where_there_is_no_gold_or_no_traffic_of_users_nothing_is_said_of_it():
     alone = Scorer()
     alone.observe(Record(source="live", q="Why?"))
-    assert coverage.ways(alone.snapshot()) == {}
+    assert coverage.match_counts(alone.snapshot()) == {}
     probed = scorer()
     probed.observe(Record(source="probe", qid="moon"))
-    assert coverage.ways(probed.snapshot()) == {}
+    assert coverage.match_counts(probed.snapshot()) == {}
     assert [(one.source, one.seen, one.items) for one in coverage.covered(probed.snapshot(), "all")] == [
         ("probe", 1, 2)
     ]

@@ -10,7 +10,7 @@ import pytest
 
 from ragmon.core.policy import Gate, Policy
 from ragmon.core.record import Label, encode
-from ragmon.gates.evaluate import MATURE
+from ragmon.gates.evaluate import MIN_MATURITY
 from ragmon.ingest.decode import decode
 from ragmon.monitor.replay import Run
 from ragmon.scoring.cardinality import FEW_PAIRS
@@ -231,7 +231,7 @@ def test_a_pipeline_that_is_labelled_fast_does_not_vouch_for_one_that_is_labelle
     run.finalise(settled, lambda _: "groundedness")
     here = {pipeline: round(share, 1) for pipeline, share in settled.maturity.items()}
     assert here == {"fast": 1.0, "slow": pytest.approx(0.5, abs=0.2)}
-    assert run.labelled.maturity > MATURE
+    assert run.labelled.maturity > MIN_MATURITY
     verdicts = {
         pipeline: run.report(Policy([Gate("right", "answer_correct", 0.5, "at_least", pipeline)])).outcomes[0]
         for pipeline in ("fast", "slow")

@@ -11,7 +11,17 @@ from contextlib import suppress
 
 import pytest
 
-from ragmon.server.journal.quarantine import FILE, SIZE, TWICE, Attempts, WorkItem, body_key, row_key, row_of, trace_key
+from ragmon.server.journal.quarantine import (
+    FILE,
+    MAX_ATTEMPTS,
+    SIZE,
+    Attempts,
+    WorkItem,
+    body_key,
+    row_key,
+    row_of,
+    trace_key,
+)
 from tests.support.small_disk import fill, small_disk  # noqa: F401 - a fixture
 
 TRACE = trace_key(bytes(range(15)) + b"\0")
@@ -64,7 +74,7 @@ def test_another_line_of_the_row_is_another_thing(tmp_path):
 
 
 def test_what_is_set_aside_is_known_no_more(tmp_path):
-    for _ in range(TWICE):
+    for _ in range(MAX_ATTEMPTS):
         ends_over(tmp_path, TRACE)
     ends_over(tmp_path, ROW)
     attempts = Attempts(tmp_path)
@@ -87,7 +97,7 @@ def test_the_page_has_room_for_the_newest(tmp_path):
 @pytest.mark.parametrize("held", [b"", b"x" * 100, b"\xff" * SIZE, os.urandom(2 * SIZE)])
 def test_a_page_that_says_nothing_sensible_harms_nobody(tmp_path, held):
     (tmp_path / FILE).write_bytes(held)
-    for _ in range(TWICE):
+    for _ in range(MAX_ATTEMPTS):
         ends_over(tmp_path, TRACE)
     assert WorkItem(TRACE) in poison(tmp_path)
 
@@ -113,7 +123,7 @@ attempts = Attempts(Path(sys.argv[1]))
 attempts.begin({TRACE!r})
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    for _ in range(TWICE):
+    for _ in range(MAX_ATTEMPTS):
         done = subprocess.run([sys.executable, "-c", script, tmp_path], check=False)
         assert done.returncode == -signal.SIGKILL
     assert poison(tmp_path) == [WorkItem(TRACE)]
@@ -138,5 +148,5 @@ def test_what_ends_with_an_exception_has_ended(tmp_path):
         raise ValueError
     assert not attempts.busy
     attempts.close()
-    for _ in range(TWICE):
+    for _ in range(MAX_ATTEMPTS):
         assert Attempts(tmp_path).poison() == []

@@ -84,7 +84,7 @@ def test_a_cursor_that_is_none_is_refused(journal, cursor):
 
 
 def test_a_page_has_a_longest_length(journal, monkeypatch):
-    monkeypatch.setattr(failures, "LONGEST", 3)
+    monkeypatch.setattr(failures, "MAX_PAGE", 3)
     write(journal, *(failure(n) for n in range(1, 6)))
     assert len(journal.failures(FailureQuery(limit=99)).failures) == 3
     assert len(journal.failures(FailureQuery(limit=0)).failures) == 1

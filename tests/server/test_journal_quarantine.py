@@ -72,10 +72,10 @@ def test_a_request_of_many_traces_that_cannot_be_read_is_kept_once_and_all_of_th
 
 
 def test_no_more_is_kept_than_a_hundred_requests_and_16_mib(journal, tmp_path):
-    for n in range(quarantine.MOST + 5):
+    for n in range(quarantine.MAX_REQUESTS + 5):
         hold(journal, b"\xff%d" % n, step=READING)
-    assert [one.body for one in kept(tmp_path)] == [b"\xff%d" % n for n in range(5, quarantine.MOST + 5)]
-    half = quarantine.LARGEST // 2 + 1
+    assert [one.body for one in kept(tmp_path)] == [b"\xff%d" % n for n in range(5, quarantine.MAX_REQUESTS + 5)]
+    half = quarantine.MAX_BYTES // 2 + 1
     for n in range(3):
         hold(journal, b"%d" % n * half, step=READING)
     assert [one.body[:1] for one in kept(tmp_path)] == [b"2"]

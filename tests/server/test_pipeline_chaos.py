@@ -7,7 +7,7 @@ import random
 import pytest
 
 from ragmon.server.journal import open_readonly
-from ragmon.server.journal.quarantine import TWICE, Attempts, WorkItem, body_key, row_key, trace_key
+from ragmon.server.journal.quarantine import MAX_ATTEMPTS, Attempts, WorkItem, body_key, row_key, trace_key
 from tests.support.keepers import NO_ERRORS, SHORT, Hand, body, inside
 from tests.support.serving import asked, foreign, whole
 
@@ -147,7 +147,7 @@ class Chaos(Hand):
         if items := list(self._journalled()):
             item = self._rng.choice(items)
             self.log.append(item)
-            for _ in range(TWICE):
+            for _ in range(MAX_ATTEMPTS):
                 attempts = Attempts(self.folder / "state")
                 attempts.begin(item.key)
                 attempts.at(item.place)

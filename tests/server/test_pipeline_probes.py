@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.exporters.otlp import SpanWriter, opened
+from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.core.constants import PROBE_TAG
 from ragmon.core.record import Answer, Record, Sampling, TextFacts
 from ragmon.server.journal import erase
@@ -44,7 +44,7 @@ def hand(tmp_path):
 def span(record, number):
     """An export of one record, under a span id of its own."""
     message = ExportTraceServiceRequest()
-    SpanWriter().write(opened(message, "spans", {}).spans, record, f"{number:016x}")
+    SpanWriter().write(add_scope(message, "spans", {}).spans, record, f"{number:016x}")
     return message.SerializeToString()
 
 

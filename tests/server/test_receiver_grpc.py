@@ -345,7 +345,7 @@ def test_what_is_no_grpc_harms_nobody(consumer, port):
 
 
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer, port, channel, caplog, monkeypatch):
-    monkeypatch.setattr(grpc_service, "complain", log.RateLimitedLog())
+    monkeypatch.setattr(grpc_service, "log_error", log.RateLimitedLog())
     caplog.set_level(logging.DEBUG)
     consumer.raises = ValueError("a secret question")
     line = channel(port)

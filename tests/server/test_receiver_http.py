@@ -729,7 +729,7 @@ def test_all_bodies_together_are_held_to_a_size(consumer, opened):
 def test_what_goes_wrong_behind_the_door_is_told_without_what_was_sent(consumer, port, caplog, monkeypatch):
     """Once a minute for each place, not once a request."""
     now = [0.0]
-    monkeypatch.setattr(door, "complain", log.RateLimitedLog(lambda: now[0]))
+    monkeypatch.setattr(door, "log_error", log.RateLimitedLog(lambda: now[0]))
     consumer.raises = ValueError("a secret question")
     for _ in range(3):
         found, _, body = post(port, "/v1/traces", b"a secret question")

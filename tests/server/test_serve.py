@@ -46,10 +46,10 @@ def test_a_span_that_is_sent_again_counts_once(tmp_path):
     """A producer whose answer was lost sends the same spans again."""
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: PLC0415
 
-    from ragmon.capture.exporters.otlp import SpanWriter, opened  # noqa: PLC0415
+    from ragmon.capture.exporters.otlp import SpanWriter, add_scope  # noqa: PLC0415
 
     message = ExportTraceServiceRequest()
-    scope = opened(message, "spans", RESOURCE)
+    scope = add_scope(message, "spans", RESOURCE)
     for n in range(20):
         SpanWriter().write(scope.spans, request(n), f"{n + 1:016x}")
     body = message.SerializeToString()

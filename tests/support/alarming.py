@@ -13,7 +13,7 @@ from ragmon.config.load import defaults
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.record import Answer, Latency, Record
 from ragmon.gold import GoldSet
-from ragmon.monitor.build import ScorerPlan, build_alarms
+from ragmon.monitor.build import ScorerFactory, build_alarms
 from ragmon.monitor.embedded import Monitor
 from ragmon.testing import FakeClock
 
@@ -169,7 +169,7 @@ class World:
 
     def __init__(self, settings=None, *, gold=(GOLD,), traffic=None):
         settings = settings if settings is not None else defaults()
-        self.scorer = ScorerPlan(settings, tuple(gold))()
+        self.scorer = ScorerFactory(settings, tuple(gold))()
         self.alarms = build_alarms(settings, self.scorer.table)
         self.scorer.steps = self.alarms.steps
         self.minute = NOON

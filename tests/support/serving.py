@@ -16,7 +16,7 @@ from time import monotonic, time, time_ns
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from ragmon.capture.exporters.otlp import SpanWriter, opened
+from ragmon.capture.exporters.otlp import SpanWriter, add_scope
 from ragmon.config.load import load
 from ragmon.core.record import Record, Totals
 from ragmon.ingest.spans import Span
@@ -234,7 +234,7 @@ def asked(number, **fields):
 def whole(records):
     """An export of ragmon's own spans, one to a record; the same records give the same span ids."""
     message = ExportTraceServiceRequest()
-    spans = opened(message, "spans", {"service.name": "support"}).spans
+    spans = add_scope(message, "spans", {"service.name": "support"}).spans
     for record in records:
         SpanWriter().write(spans, record, record.trace_id[-16:])
     return message.SerializeToString()

@@ -41,7 +41,7 @@ _LATEST: Final = 2**64 - 1
 _NANO: Final = 1_000_000_000
 
 
-def put(attributes: Any, key: str, value: str | bool | float) -> None:
+def add_attribute(attributes: Any, key: str, value: str | bool | float) -> None:
     """Add an attribute to a message's repeated field; four times as fast as to build it first and copy it."""
     field = attributes.add(key=key).value
     if isinstance(value, str):
@@ -52,7 +52,7 @@ def put(attributes: Any, key: str, value: str | bool | float) -> None:
         field.double_value = value
 
 
-def opened(request: Any, kind: str, resource: Mapping[str, str]) -> Any:
+def add_scope(request: Any, kind: str, resource: Mapping[str, str]) -> Any:
     """Add the resource and the scope to a request.
 
     Args:
@@ -65,7 +65,7 @@ def opened(request: Any, kind: str, resource: Mapping[str, str]) -> Any:
     """
     resource_part = getattr(request, f"resource_{kind}").add()
     for key, value in resource.items():
-        put(resource_part.resource.attributes, key, value)
+        add_attribute(resource_part.resource.attributes, key, value)
     scope_part = getattr(resource_part, f"scope_{kind}").add()
     scope_part.scope.name = _SCOPE
     scope_part.scope.version = _VERSION
@@ -124,7 +124,7 @@ def metrics_request(totals: Sequence[Totals], resource: Mapping[str, str]) -> by
     """
     request = ExportMetricsServiceRequest()
     for instance, totals_of_instance in groupby(sorted(totals, key=attrgetter("instance")), attrgetter("instance")):
-        scope_part = opened(request, "metrics", {**resource, semconv.SERVICE_INSTANCE: instance})
+        scope_part = add_scope(request, "metrics", {**resource, semconv.SERVICE_INSTANCE: instance})
         _add_metrics(scope_part.metrics, list(totals_of_instance))
     body: bytes = request.SerializeToString()
     return body
@@ -156,7 +156,7 @@ def _add_point(points: Any, line: Totals, labels: Mapping[str, str]) -> Any:
     point = points.add(start_time_unix_nano=nanoseconds(line.started), time_unix_nano=nanoseconds(line.ts))
     series = {semconv.PIPELINE: line.pipeline, semconv.SOURCE: line.source, semconv.STRATUM: line.stratum}
     for key, value in {**series, **labels}.items():
-        put(point.attributes, key, value)
+        add_attribute(point.attributes, key, value)
     return point
 
 
@@ -241,18 +241,18 @@ class SpanWriter:
             end_time_unix_nano=nanoseconds(end),
         )
         attributes = root.attributes
-        put(attributes, semconv.RAGMON_CONTRACT_VERSION, str(constants.CONTRACT_VERSION))
-        put(attributes, semconv.RAGMON_RECORD, line)
-        put(attributes, semconv.RAGMON_OK, not record.error)
-        put(attributes, semconv.RAGMON_PROBABILITY, 1.0 if record.sampling is None else record.sampling.p)
+        add_attribute(attributes, semconv.RAGMON_CONTRACT_VERSION, str(constants.CONTRACT_VERSION))
+        add_attribute(attributes, semconv.RAGMON_RECORD, line)
+        add_attribute(attributes, semconv.RAGMON_OK, not record.error)
+        add_attribute(attributes, semconv.RAGMON_PROBABILITY, 1.0 if record.sampling is None else record.sampling.p)
         if record.qid is not None:
-            put(attributes, semconv.RAGMON_QID, record.qid)
+            add_attribute(attributes, semconv.RAGMON_QID, record.qid)
         if record.error:
             root.status.code = Status.STATUS_CODE_ERROR
-            put(attributes, semconv.ERROR_TYPE, record.error)
+            add_attribute(attributes, semconv.ERROR_TYPE, record.error)
         if self.conventions:
-            put(attributes, semconv.OPERATION, semconv.INVOKE_WORKFLOW)
-            put(attributes, semconv.WORKFLOW_NAME, pipeline)
+            add_attribute(attributes, semconv.OPERATION, semconv.INVOKE_WORKFLOW)
+            add_attribute(attributes, semconv.WORKFLOW_NAME, pipeline)
             _add_texts(attributes, record)
 
     def _add_stages(self, spans: Any, root: Any, record: Record) -> None:
@@ -287,13 +287,15 @@ def _add_texts(attributes: Any, record: Record) -> None:
     claim = None if record.answer_json is None else record.answer_json.claim
     if record.q is None and claim is None:
         return
-    put(attributes, semconv.SPAN_KIND, semconv.CHAIN)
+    add_attribute(attributes, semconv.SPAN_KIND, semconv.CHAIN)
     if record.q is not None:
-        put(attributes, semconv.INPUT_VALUE, record.q)
-        put(attributes, semconv.INPUT_MESSAGES, _json([_message("user", record.q)]))
+        add_attribute(attributes, semconv.INPUT_VALUE, record.q)
+        add_attribute(attributes, semconv.INPUT_MESSAGES, _json([_message("user", record.q)]))
     if claim is not None:
-        put(attributes, semconv.OUTPUT_VALUE, claim)
-        put(attributes, semconv.OUTPUT_MESSAGES, _json([{**_message("assistant", claim), "finish_reason": "stop"}]))
+        add_attribute(attributes, semconv.OUTPUT_VALUE, claim)
+        add_attribute(
+            attributes, semconv.OUTPUT_MESSAGES, _json([{**_message("assistant", claim), "finish_reason": "stop"}])
+        )
 
 
 def _message(role: str, text: str) -> dict[str, Any]:
@@ -302,10 +304,10 @@ def _message(role: str, text: str) -> dict[str, Any]:
 
 def _add_retrieval(attributes: Any, record: Record) -> None:
     """Add query and documents, the documents as one string: a list of attributes loses its head past 128."""
-    put(attributes, semconv.OPERATION, semconv.RETRIEVAL)
-    put(attributes, semconv.SPAN_KIND, semconv.RETRIEVER)
+    add_attribute(attributes, semconv.OPERATION, semconv.RETRIEVAL)
+    add_attribute(attributes, semconv.SPAN_KIND, semconv.RETRIEVER)
     if record.q is not None:
-        put(attributes, semconv.QUERY_TEXT, record.q)
+        add_attribute(attributes, semconv.QUERY_TEXT, record.q)
     if record.retrieved_ids is None:
         return
     scores, texts = record.scores or [], record.contexts or []
@@ -314,7 +316,7 @@ def _add_retrieval(attributes: Any, record: Record) -> None:
         document["score"] = score
     for document, text in zip(documents, texts, strict=False):
         document["content"] = text
-    put(attributes, semconv.DOCUMENTS, _json(documents))
+    add_attribute(attributes, semconv.DOCUMENTS, _json(documents))
 
 
 def _json(value: list[dict[str, Any]]) -> str:
@@ -443,7 +445,7 @@ class OtlpExporter:
 
     def _request(self) -> tuple[Any, Any]:
         request = ExportTraceServiceRequest()
-        return request, opened(request, "spans", self._resource).spans
+        return request, add_scope(request, "spans", self._resource).spans
 
 
 def _arrays(items: Iterable[bytes]) -> Iterator[bytes]:

@@ -17,7 +17,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.capture.exporters.http import OtlpHttpClient
-from ragmon.capture.exporters.otlp import new_span_id, new_trace_id, opened, put, span_id, trace_id
+from ragmon.capture.exporters.otlp import add_attribute, add_scope, new_span_id, new_trace_id, span_id, trace_id
 from ragmon.core import constants, semconv
 
 TIMEOUT: Final = 10.0
@@ -90,12 +90,12 @@ class ScoreExporter:
         sendable = list(_sendable(scored, lost))
         now = time_ns()
         events = ExportLogsServiceRequest()
-        _add_events(opened(events, "logs", self._resource).log_records, sendable, now)
+        _add_events(add_scope(events, "logs", self._resource).log_records, sendable, now)
         self._send("logs", events, sum(len(trace_scores.scores) for trace_scores in sendable), deadline, lost)
         linked = [trace_scores for trace_scores in sendable if span_id(trace_scores.span_id) is not None]
         if self._carriers and linked:
             spans = ExportTraceServiceRequest()
-            _carriers(opened(spans, "spans", self._resource).spans, linked, now)
+            _carriers(add_scope(spans, "spans", self._resource).spans, linked, now)
             self._send("traces", spans, len(linked), deadline, lost)
         return dict(lost)
 
@@ -151,10 +151,10 @@ def _add_events(events: Any, scored: Sequence[Scored], now: int) -> None:
                 trace_id=trace_id(trace_scores.trace_id),
                 span_id=span_id(trace_scores.span_id),
             )
-            put(event.attributes, semconv.EVALUATION_NAME, name)
-            put(event.attributes, semconv.EVALUATION_SCORE, float(value))
+            add_attribute(event.attributes, semconv.EVALUATION_NAME, name)
+            add_attribute(event.attributes, semconv.EVALUATION_SCORE, float(value))
             if label is not None:
-                put(event.attributes, semconv.EVALUATION_LABEL, label)
+                add_attribute(event.attributes, semconv.EVALUATION_LABEL, label)
 
 
 def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
@@ -169,8 +169,8 @@ def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
             end_time_unix_nano=now,
         )
         carrier.links.add(trace_id=trace_id(trace_scores.trace_id), span_id=span_id(trace_scores.span_id))
-        put(carrier.attributes, semconv.SPAN_KIND, semconv.EVALUATOR)
-        put(carrier.attributes, semconv.RAGMON_INTERNAL, value=True)
+        add_attribute(carrier.attributes, semconv.SPAN_KIND, semconv.EVALUATOR)
+        add_attribute(carrier.attributes, semconv.RAGMON_INTERNAL, value=True)
         for number, (name, value, label) in enumerate(trace_scores.scores):
             annotation: dict[str, str | float | None] = {
                 "name": name,
@@ -180,4 +180,4 @@ def _carriers(spans: Any, scored: Sequence[Scored], now: int) -> None:
             }
             for field, field_value in annotation.items():
                 if field_value is not None:
-                    put(carrier.attributes, f"{semconv.ANNOTATIONS}.{number}.annotation.{field}", field_value)
+                    add_attribute(carrier.attributes, f"{semconv.ANNOTATIONS}.{number}.annotation.{field}", field_value)

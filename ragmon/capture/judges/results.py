@@ -134,8 +134,8 @@ class JudgeError(Exception):
         self.status = status
 
 
-Said = float | Verdict | None
-Function = Callable[[Record], Said | Awaitable[Said]]
+JudgeReturn = float | Verdict | None
+Function = Callable[[Record], JudgeReturn | Awaitable[JudgeReturn]]
 F = TypeVar("F", bound=Callable[..., Any])
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
 

@@ -14,7 +14,7 @@ import click
 
 from ragmon.alarms.plan import Detectability, duration
 from ragmon.cli.common import config_option
-from ragmon.cli.doctor.chain import WAIT, chain_checks, on_disk
+from ragmon.cli.doctor.chain import WAIT, chain_checks, local_quarantine
 from ragmon.cli.doctor.local import RATES, Check, Instrumentation, detectability, instrumentations, local_checks, probes
 from ragmon.config.load import check, load
 from ragmon.config.settings import Settings
@@ -34,7 +34,7 @@ def checks(settings: Settings, *, admin: str | None = None, wait: float = WAIT) 
     yield from local_checks(settings)
     yield from probes(settings)
     if settings.export.endpoint is None:
-        yield from on_disk(settings)
+        yield from local_quarantine(settings)
     if settings.export.endpoint is not None:
         yield from chain_checks(settings, admin or f"http://{settings.serve.admin}", wait)
     else:

@@ -22,7 +22,7 @@ from typing import Final
 
 from ragmon.cli.client import (
     TIMEOUT,
-    NoAnswerError,
+    NoResponseError,
     QuarantinedItem,
     ServerAddress,
     ServerStatus,
@@ -166,7 +166,7 @@ SHOWN: Final = 5
 HINT: Final = "docs/runbook.md, RagmonDropsRecords, says how to look at one; `ragmon forget --trace` deletes it"
 
 
-def on_disk(settings: Settings) -> Iterator[Check]:
+def local_quarantine(settings: Settings) -> Iterator[Check]:
     """List the quarantined requests of the journal on this machine, if there is one.
 
     Args:
@@ -291,7 +291,7 @@ def _wait_until_scored(admin: str, before: ServerStatus, record: Record, wait: f
     """The server's status once the trace is scored, or at the deadline."""
     deadline, server_status = time.monotonic() + wait, before
     while True:
-        with suppress(NoAnswerError):  # it may be restarting
+        with suppress(NoResponseError):  # it may be restarting
             server_status = status(admin)
         if _scored(before, server_status, record) or time.monotonic() >= deadline:
             return server_status

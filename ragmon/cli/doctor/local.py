@@ -20,7 +20,8 @@ from importlib import metadata
 from typing import Final, NamedTuple
 
 import ragmon
-from ragmon.alarms.plan import Detectability, duration, reach
+from ragmon.alarms.plan import Detectability, duration
+from ragmon.alarms.plan import detectability as reach
 from ragmon.cli.client import get_page
 from ragmon.config.services import ExportTable
 from ragmon.config.settings import PipelineSettings, ProbeSpec, Settings

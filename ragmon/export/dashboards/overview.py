@@ -25,15 +25,15 @@ from ragmon.export.dashboards.panels import (
     table,
     timeline,
 )
-from ragmon.export.dashboards.quality import gate_panel, gates, plain
+from ragmon.export.dashboards.quality import all_shares, gate_panel, gates
 from ragmon.export.promql import (
     FIRES,
     GATE,
     PIPELINE,
-    among,
     at,
     equals,
     of_gate,
+    one_of,
     per_minute,
     pooled,
     rate,
@@ -211,8 +211,8 @@ def _overview_numbers() -> Iterator[Any]:
 
 def _gates(settings: Settings) -> Iterator[Any]:
     """Every gate with the numbers its verdict rests on."""
-    others = [name for name, same_name in gates(settings).items() if not plain(same_name)]
-    matchers = (PIPELINE, among("gate", others, others=True)) if others else (PIPELINE,)
+    others = [name for name, same_name in gates(settings).items() if not all_shares(same_name)]
+    matchers = (PIPELINE, one_of("gate", others, others=True)) if others else (PIPELINE,)
     estimate = pooled(GATE, _BY, *matchers)
     description = (
         "The verdict (fail where a replica fails, else pass where one passes), the value with its 95 % interval over "
@@ -223,7 +223,7 @@ def _gates(settings: Settings) -> Iterator[Any]:
         ValueColumn(estimate.lower, "lower", SHARE, 1, width=85),
         ValueColumn(estimate.upper, "upper", SHARE, 1, width=85),
     )
-    height = 2 + sum(plain(same_name) for same_name in gates(settings).values())
+    height = 2 + sum(all_shares(same_name) for same_name in gates(settings).values())
     yield table(
         "Gates",
         description,
@@ -233,7 +233,7 @@ def _gates(settings: Settings) -> Iterator[Any]:
         first="verdict",
     )
     if others:
-        matchers = (PIPELINE, among("gate", others))
+        matchers = (PIPELINE, one_of("gate", others))
         value = (ValueColumn(worst(series_names.GATE_VALUE, _BY, *matchers), "value", NUMBER, 2, width=85),)
         samples = worst(series_names.GATE_SAMPLES, _BY, *matchers)
         description = "Counts and ratios of times do not add up: of several replicas the largest is shown."

@@ -38,7 +38,7 @@ from ragmon.export.promql import (
     WINDOW,
     at,
     equals,
-    grown,
+    increase_in_range,
     per_minute,
     pooled,
     quantile,
@@ -71,7 +71,7 @@ def gates(settings: Settings) -> dict[str, list[Gate]]:
     return by_name
 
 
-def plain(found: Sequence[Gate]) -> bool:
+def all_shares(found: Sequence[Gate]) -> bool:
     """Whether the gates of a name judge shares, which add up over replicas; counts and ratios of times do not."""
     return all(gate.kind == "threshold" for gate in found)
 
@@ -88,7 +88,7 @@ def gate_panel(name: str, found: Sequence[Gate], settings: Settings) -> timeseri
     threshold = PanelQuery(worst(series_names.GATE_THRESHOLD, "pipeline", *matchers), "threshold {{pipeline}}")
     metric = found[0].metric
     title = name if name == metric else f"{name} ({metric})"
-    if not plain(found):
+    if not all_shares(found):
         description = f"What the gate judges ({metric}); of several replicas the largest. Dashes: what it must keep."
         value = PanelQuery(worst(series_names.GATE_VALUE, "pipeline", *matchers), "{{pipeline}}")
         return lines(title, description, [value, threshold], NUMBER, width=12)
@@ -132,7 +132,7 @@ def metric_panel(family: type[metrics.Metric], settings: Settings) -> timeseries
 def _thresholds(metric: str, settings: Settings) -> Iterator[PanelQuery]:
     """The thresholds of the gates on a metric."""
     for name, same_name in gates(settings).items():
-        if plain(same_name) and same_name[0].metric == metric:
+        if all_shares(same_name) and same_name[0].metric == metric:
             expr = at(series_names.GATE_THRESHOLD, PIPELINE, equals("gate", name))
             yield PanelQuery(f"max by (pipeline, gate) ({expr})", "threshold {{pipeline}} {{gate}}")
 
@@ -179,7 +179,7 @@ def _documents() -> Iterator[Any]:
         "How many documents retrieval brought back; quantiles are read from buckets and rounded up to whole documents."
     )
     yield lines("Documents retrieved", description, queries, NUMBER)
-    query = PanelQuery(grown(f"{series_names.DOCUMENTS}_bucket", "le", *matchers), "{{le}}")
+    query = PanelQuery(increase_in_range(f"{series_names.DOCUMENTS}_bucket", "le", *matchers), "{{le}}")
     description = (
         "How many requests brought back so many documents, at most, and more than the bar before; over the time shown."
     )
@@ -327,7 +327,8 @@ def _slices() -> Any:
     """The gated metrics of every slice."""
     labels = "pipeline, metric, source, slice, gold"
     score, scored = (
-        grown(name, labels, PIPELINE, SOURCE) for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
+        increase_in_range(name, labels, PIPELINE, SOURCE)
+        for name in (series_names.SLICE_SCORE, series_names.SLICE_SCORED)
     )
     columns: list[LabelColumn | ValueColumn] = [
         *(LabelColumn(name, name) for name in labels.split(", ")),

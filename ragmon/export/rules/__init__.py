@@ -34,7 +34,7 @@ def rule_groups(settings: Settings) -> list[RuleGroup]:
         RuleGroup(
             "ragmon.traffic", [*traffic_alerts.traffic_recordings(), *traffic_alerts.coverage_recordings(settings)]
         ),
-        RuleGroup("ragmon.compat", compat.recorded(settings.windows)),
+        RuleGroup("ragmon.compat", compat.compat_recordings(settings.windows)),
         RuleGroup("ragmon.alerts.gates", [*gate_alerts.alarms(writer), *gate_alerts.windows(writer)]),
         RuleGroup(
             "ragmon.alerts.traffic",

@@ -8,7 +8,7 @@ from typing import Final
 from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.series_names import label
-from ragmon.export.promql import among, selector
+from ragmon.export.promql import one_of, selector
 from ragmon.export.rules import recording
 from ragmon.export.rules.file import Rule
 from ragmon.export.rules.gate_alerts import PAGE, TICKET, Writer
@@ -145,7 +145,7 @@ def _names(writer: Writer) -> Rule:
 
 def _rules(settings: Settings, writer: Writer) -> Rule:
     """Alert when these rules were generated from another configuration than the one in force."""
-    selected = f"{{{among('pipeline', settings.pipelines)}}}"
+    selected = f"{{{one_of('pipeline', settings.pipelines)}}}"
     served = f"max by (pipeline, gate) ({series_names.GATE_THRESHOLD}{selected})"
     expr = (
         f"{served} != on (pipeline, gate) {recording.THRESHOLD}\n"

@@ -4,7 +4,8 @@ Error budgets follow from the gates, and a gate whose page level is impossible t
 factors of availability targets (14.4, 6) cannot be reached by shares of quality: a gate of 0.80 leaves a budget of
 0.20, and nothing burns faster than 5 times (1 / 0.20). Here the user configures the level worth a page.
 
-The rules of `recorded` have the names of the WFGY page on live monitoring (ProblemMap/ops/live_monitoring_rag.md).
+The rules of `compat_recordings` have the names of the WFGY page on live monitoring
+(ProblemMap/ops/live_monitoring_rag.md).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ USUAL: int = 3600
 """Seconds; sliding values are recorded from the window nearest to it."""
 
 
-def recorded(windows: Mapping[str, int]) -> list[Rule]:
+def compat_recordings(windows: Mapping[str, int]) -> list[Rule]:
     """Rules with the names of the WFGY page, so that dashboards made for these names keep working.
 
     Args:

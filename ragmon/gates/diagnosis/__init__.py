@@ -8,13 +8,13 @@ slice and stratum and scores the parts and the stages as causes, and `explain` p
 from ragmon.gates.diagnosis.explain import explain
 from ragmon.gates.diagnosis.model import (
     ChangePoint,
+    GateState,
     Level,
     Moved,
     Part,
     Side,
     Split,
     Stage,
-    Standing,
     Suspect,
     Times,
     Why,
@@ -25,13 +25,13 @@ from ragmon.gates.diagnosis.traits import traits_of
 
 __all__ = [
     "ChangePoint",
+    "GateState",
     "Level",
     "Moved",
     "Part",
     "Side",
     "Split",
     "Stage",
-    "Standing",
     "Suspect",
     "Times",
     "Why",

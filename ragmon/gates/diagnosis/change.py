@@ -72,7 +72,7 @@ def gain(one: ScoreSums, other: ScoreSums) -> float:
     return one.n * kl(one.mean, mean) + other.n * kl(other.mean, mean)
 
 
-def chance(evidence: float, places: int) -> float:
+def p_bound(evidence: float, places: int) -> float:
     """An upper bound on the probability of this much evidence for any of the compared cuts, if nothing changed.
 
     The evidence of each side exceeds x with a probability of at most exp(-x), for any scores in [0, 1]; that of both
@@ -85,7 +85,7 @@ def chance(evidence: float, places: int) -> float:
 
     Source: Hoeffding, J. Am. Stat. Assoc. 58 (1963), p. 13, theorem 1.
 
-    >>> chance(20.0, 700) < 0.0001 < chance(15.0, 700), chance(1.0, 5)
+    >>> p_bound(20.0, 700) < 0.0001 < p_bound(15.0, 700), p_bound(1.0, 5)
     (True, 1.0)
     """
     return min(1.0, places * (1 + evidence) * math.exp(-evidence))
@@ -106,11 +106,11 @@ def locate(points: Sequence[Point], tries: int = 1) -> ChangePoint:
     total = up_to[-1]
     cuts = [(before, total.minus(before)) for before in up_to[:-1]]
     largest_possible = max(gain(ScoreSums(a.n, a.n * MICRO), ScoreSums(b.n, 0)) for a, b in cuts)
-    if chance(largest_possible, places) > ALPHA:
+    if p_bound(largest_possible, places) > ALPHA:
         return _none(f"{total.n} scored requests are too few: no change could be told from chance", places)
     gains = [gain(a, b) if a.mean > b.mean else 0.0 for a, b in cuts]
     best = max(range(len(gains)), key=gains.__getitem__)
-    p = chance(gains[best], places)
+    p = p_bound(gains[best], places)
     if p > ALPHA:
         how = f"p <= {p:.2g}" if p < 1 else "chance would do as much"
         return _none(f"nothing became worse: {how}, {places} places looked at", places, p, gains[best])
@@ -130,7 +130,7 @@ def _none(reason: str, places: int, p: float = 1.0, evidence: float = 0.0) -> Ch
     return ChangePoint(None, None, None, p, evidence, places, reason)
 
 
-def together(sums: Iterable[ScoreSums]) -> ScoreSums:
+def total(sums: Iterable[ScoreSums]) -> ScoreSums:
     """The sum of all."""
     total = NOTHING
     for each in sums:
@@ -174,7 +174,7 @@ def moved_by(before: Stat, after: Stat) -> float:
     return (b - a) / math.sqrt(va + vb)
 
 
-def apart(before: Stat, after: Stat, rest_before: Stat, rest_after: Stat) -> float:
+def difference_in_change(before: Stat, after: Stat, rest_before: Stat, rest_after: Stat) -> float:
     """How much more a part changed than the rest, in standard errors; 0 where one of the four has no request."""
     four = (before, after, rest_before, rest_after)
     if not all(stat.n for stat in four):

@@ -10,7 +10,7 @@ from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Outcome
 from ragmon.gates.diagnosis import traits
 from ragmon.gates.diagnosis.change import Point, ScoreSums, added, level, locate, moved_by
-from ragmon.gates.diagnosis.model import ChangePoint, Moved, Standing, Suspect, Why
+from ragmon.gates.diagnosis.model import ChangePoint, GateState, Moved, Suspect, Why
 from ragmon.gates.diagnosis.reads import (
     OCTAVES,
     GateMetric,
@@ -30,7 +30,7 @@ from ragmon.gates.diagnosis.suspects import (
     CauseScorer,
     PartSeries,
     Splitter,
-    causes,
+    candidates,
     ranked,
     slower,
     splits,
@@ -198,7 +198,7 @@ def explain(
     before = None if change.began is None else SideReader(look, look.begin, cut)
     after = SideReader(look, cut, look.end)
     parts = Splitter(look, measure, before, after).groups()
-    suspects = _suspects(CauseScorer(look, measure, change, before, after, len(causes(parts))), parts)
+    suspects = _suspects(CauseScorer(look, measure, change, before, after, len(candidates(parts))), parts)
     cells_before = {} if before is None else before.whole.cells
     moved_traits = traits.compared(cells_before, after.whole.cells, after.failing(measure))
     return Why(
@@ -221,9 +221,9 @@ def explain(
     )
 
 
-def _standing(outcome: Outcome, look: WindowSelection) -> Standing:
+def _standing(outcome: Outcome, look: WindowSelection) -> GateState:
     gate = outcome.gate
-    return Standing(
+    return GateState(
         pipeline=gate.pipeline,
         name=gate.name,
         metric=gate.metric,
@@ -244,7 +244,7 @@ def _standing(outcome: Outcome, look: WindowSelection) -> Standing:
 
 def _suspects(scorer: CauseScorer, parts: Sequence[PartSeries]) -> tuple[Suspect, ...]:
     """The parts that separate good requests from bad ones, and the stages that became slower."""
-    suspects = ranked([suspect for part in causes(parts) if (suspect := scorer.suspect(part)) is not None])
+    suspects = ranked([suspect for part in candidates(parts) if (suspect := scorer.suspect(part)) is not None])
     if scorer.before is None:
         return suspects
     return (*suspects, *slower(stages(scorer.before, scorer.after), scorer.before, scorer.after))
@@ -269,7 +269,7 @@ def _notes(
     if look.version != whole_range.version:
         yield f"gold {look.reads.gold} changed its version; only requests of {look.version} are looked at"
     if not suspects and look.keys:
-        compared = dict.fromkeys(part.dimension for part in causes(parts))
+        compared = dict.fromkeys(part.dimension for part in candidates(parts))
         reasons = [f"every {name} fares alike" for name in compared]
         reasons += [_single(look, name) for name in (BUILD, INDEX) if name not in compared]
         yield f"nothing that is recorded separates good requests from bad ones: {', '.join(reasons)}"

@@ -173,7 +173,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class Standing:
+class GateState:
     """A gate, what it reads, and its outcome in its own window.
 
     Attributes:
@@ -221,7 +221,7 @@ class Why:
         notes: Notes for the reader, one line each.
     """
 
-    gate: Standing
+    gate: GateState
     firing: float | None
     now: float
     begin: float

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from ragmon.core import constants
 from ragmon.core.constants import STEP
-from ragmon.gates.diagnosis.change import ALPHA, LIKELY, added, apart, chance, gain, level, without
+from ragmon.gates.diagnosis.change import ALPHA, LIKELY, added, difference_in_change, gain, level, p_bound, without
 from ragmon.gates.diagnosis.model import ChangePoint, How, Level, Part, Split, Stage, Suspect, Times
 from ragmon.gates.diagnosis.reads import OCTAVES, Measure, SideReader, WindowSelection, Within, first_seen
 from ragmon.scoring.score_table import Stat
 from ragmon.scoring.windows import SeriesKey
 
-BOTH: Final = "build and index_hash"
+BUILD_AND_INDEX: Final = "build and index_hash"
 STRATUM: Final = "stratum"
 GOLD_VERSION: Final = "gold_version"
 BUILD: Final = "build"
@@ -149,7 +149,7 @@ def _paired(groups: Sequence[PartSeries]) -> Iterator[PartSeries]:
             name = f"{group.name}{_PAIR}{index.name}"
             times = [time for time in (group.first_seen, index.first_seen) if time is not None]
             yield PartSeries(
-                BOTH,
+                BUILD_AND_INDEX,
                 name,
                 group.keys,
                 group.before,
@@ -192,7 +192,7 @@ def _suspect(stage: str, before: SideReader, after: SideReader, tries: int) -> S
     """The stage as a suspect, at the latency limit with most evidence."""
     limits = [(_evidence(then, now), then, now) for then, now in _shares_within(stage, before, after)]
     evidence, then, now = max(limits, key=lambda limit: limit[0])
-    p = chance(evidence, tries)
+    p = p_bound(evidence, tries)
     return Suspect(
         "stage", stage, "slower", evidence, p, level(then), level(now), _NO_REQUESTS, _NO_REQUESTS, 1.0, 1.0, None
     )
@@ -211,7 +211,7 @@ def _evidence(then: Stat, now: Stat) -> float:
     return gain(a, b) if a.n and b.n and a.mean > b.mean else 0.0
 
 
-MOST: Final = 0.5
+MIN_SHARE: Final = 0.5
 """Share of the requests after the change that a part must have to be a suspect of the kind `preceded`."""
 
 
@@ -298,13 +298,13 @@ class CauseScorer:
         if self.before is not None and share <= _share(group.records_before, self.before):
             return
         evidence = gain(inside, rest)
-        p, first_seen, change = chance(evidence, self.compared), group.first_seen, self.change
+        p, first_seen, change = p_bound(evidence, self.compared), group.first_seen, self.change
         if change.earliest is None or change.latest is None:
             yield _Finding("carries", evidence, p)
         elif evidence >= change.evidence - LIKELY:
             new = first_seen is not None and change.earliest - STEP <= first_seen <= change.latest
             yield _Finding("appeared" if new else "carries", evidence, p)
-        elif first_seen is not None and min(self.look.steps) < first_seen < change.earliest and share >= MOST:
+        elif first_seen is not None and min(self.look.steps) < first_seen < change.earliest and share >= MIN_SHARE:
             yield _Finding("preceded", evidence, p)
 
     def _inside(self, part_and_rest: _PartAndRest) -> Iterator[_Finding]:
@@ -312,13 +312,13 @@ class CauseScorer:
         a, b, *_ = map(self.measure.sums, part_and_rest)
         if not a.n or not b.n or b.mean >= a.mean:
             return
-        z = apart(*part_and_rest) if self.measure.at_least else -apart(*part_and_rest)
+        z = difference_in_change(*part_and_rest) if self.measure.at_least else -difference_in_change(*part_and_rest)
         p_apart = self.compared * math.erfc(-z / math.sqrt(2)) / 2
         evidence = gain(a, b)
-        yield _Finding("inside", evidence, max(p_apart, chance(evidence, self.compared)))
+        yield _Finding("inside", evidence, max(p_apart, p_bound(evidence, self.compared)))
 
 
-def causes(groups: Sequence[PartSeries]) -> list[PartSeries]:
+def candidates(groups: Sequence[PartSeries]) -> list[PartSeries]:
     """The parts that can be a cause: not strata, and a build and an index that always occur together as one part.
 
     A stratum cannot be a cause because it is an outcome of a call.
@@ -326,7 +326,7 @@ def causes(groups: Sequence[PartSeries]) -> list[PartSeries]:
     Args:
         groups: All parts.
     """
-    together = {group.keys for group in groups if group.dimension == BOTH}
+    together = {group.keys for group in groups if group.dimension == BUILD_AND_INDEX}
     return [
         group
         for group in groups

@@ -31,7 +31,7 @@ from ragmon.core.errors import UnknownNameError
 from ragmon.core.gold_item import GoldItem
 from ragmon.core.policy import Gate
 from ragmon.core.record import Record
-from ragmon.gates.evaluate import MISSING
+from ragmon.gates.evaluate import MAX_MISSING
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import Key
 from ragmon.scoring.minutes import MinuteBatches, cluster_of
@@ -41,7 +41,7 @@ from ragmon.scoring.windows import State
 from ragmon.stats import MICRO
 from ragmon.stats.betting import Scores, coarse
 
-SHARED: Final = 8
+MAX_SHARED_REQUESTS: Final = 8
 """Clusters of up to this many requests share equal counts, because most sessions are short and alike."""
 _Counts = dict[Key, int]
 """The requests of a cluster, counted by facts."""
@@ -158,13 +158,13 @@ class Clusters(MinuteBatches):
     def _with(self, counts: _Counts, key: Key) -> _Counts:
         """The counts of a cluster with one more request."""
         n = sum(counts.values())
-        if n > SHARED:
+        if n > MAX_SHARED_REQUESTS:
             counts[key] = counts.get(key, 0) + 1
             return counts
         grown = self._shared.get((id(counts), key))
         if grown is None:
             grown = {**counts, key: counts.get(key, 0) + 1}
-            if n < SHARED:
+            if n < MAX_SHARED_REQUESTS:
                 self._shared[(id(counts), key)] = grown
         return grown
 
@@ -191,7 +191,7 @@ class Release:
     clusters: Clusters
 
 
-def part(state: State, by: By, name: str) -> State:
+def of_release(state: State, by: By, name: str) -> State:
     """The counts of one build or index. Its series are shared with the whole state and only for reading.
 
     Args:
@@ -240,6 +240,6 @@ def missing_of_run(snapshot: Snapshot, series: SeriesStats) -> str | None:
     for run in runs:
         size = sizes.get((run.gold, run.gold_version), 0)
         missing = size - run.traced
-        if missing > MISSING * size:
+        if missing > MAX_MISSING * size:
             return f"{missing} of {size} gold items have no trace yet"
     return None

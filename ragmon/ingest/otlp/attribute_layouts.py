@@ -86,7 +86,7 @@ def _is_read(key: str) -> bool:
     return key in _READ_KEYS or key.startswith(_READ_PREFIXES)
 
 
-ON_SPAN: Final = Memo(_is_read)
+IS_READ: Final = Memo(_is_read)
 """Whether an attribute of a span is read, by its key."""
 
 
@@ -225,26 +225,26 @@ def _key_of(prefix: bytes) -> str | None:
     if prefix[:1] != _KEY_TAG or prefix[1] >= _CONTINUATION_BIT or len(prefix) != prefix[1] + 2:
         raise LookupError(prefix)
     key = prefix[2:].decode()
-    return key if ON_SPAN[key] else None
+    return key if IS_READ[key] else None
 
 
 _KEYS: Final = Memo(_key_of)
 
 
-MOST: Final = 256
+MAX_ATTRIBUTES: Final = 256
 """The maximum number of attributes of a span whose layout is kept; OpenTelemetry's SDKs allow 128 per span."""
-KINDS: Final = 256
+MAX_KEPT_KINDS: Final = 256
 """The maximum number of pairs of instrumentation and number of attributes for which layouts are kept."""
-RECENT: Final = 4
+MAX_LAYOUTS: Final = 4
 """The number of layouts that are kept for each pair."""
 MAX_MISSES: Final = 8
 """After more spans in a row without a matching layout, the next spans are decoded one attribute at a time, because
 computing a layout takes longer."""
-REST: Final = 200
+SKIPPED_SPANS: Final = 200
 """The number of those next spans."""
 
 
-class Recent:
+class RecentLayouts:
     """Layouts of spans of one instrumentation with the same number of attributes, the newest first."""
 
     def __init__(self) -> None:
@@ -264,16 +264,16 @@ class Recent:
                 return attributes
         self._misses_in_row += 1
         if self._misses_in_row > MAX_MISSES:
-            self._misses_in_row, self._spans_to_skip = 0, REST
+            self._misses_in_row, self._spans_to_skip = 0, SKIPPED_SPANS
         try:
             layout = Layout(pairs)
         except LookupError:  # a valid encoding that no exporter uses
             return None
-        self._layouts = [layout, *self._layouts[: RECENT - 1]]
+        self._layouts = [layout, *self._layouts[: MAX_LAYOUTS - 1]]
         return layout.read(told, pairs)
 
 
-_kinds: Final[dict[tuple[str, int], Recent]] = {}
+_kinds: Final[dict[tuple[str, int], RecentLayouts]] = {}
 
 
 def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
@@ -287,15 +287,15 @@ def attributes(scope: str, told: Any, raw: Any) -> Mapping[str, Any]:
     pairs = raw.attributes[:]
     recent = _kinds.get((scope, len(pairs)))
     if recent is None:
-        recent = Recent()
-        if len(pairs) <= MOST:
+        recent = RecentLayouts()
+        if len(pairs) <= MAX_ATTRIBUTES:
             _add_recent(recent, scope, len(pairs))
     grouped = recent.read(told, pairs)
     return one_by_one(raw) if grouped is None else grouped
 
 
-def _add_recent(recent: Recent, scope: str, size: int) -> None:
-    if len(_kinds) >= KINDS:
+def _add_recent(recent: RecentLayouts, scope: str, size: int) -> None:
+    if len(_kinds) >= MAX_KEPT_KINDS:
         del _kinds[next(iter(_kinds))]
     _kinds[scope, size] = recent
 
@@ -311,7 +311,7 @@ def one_by_one(raw: Any) -> dict[str, Any]:
     {'input.value': 'Is it?'}
     """
     pairs = Span.FromString(raw.SerializeToString()).attributes
-    return {key: value(pair.value) for pair in pairs if ON_SPAN[key := pair.key]}
+    return {key: value(pair.value) for pair in pairs if IS_READ[key := pair.key]}
 
 
 _SPAN: Final = "Span"
@@ -387,7 +387,7 @@ def _pool_without_strings(texts: set[tuple[str, str]], *, spans: bool) -> Descri
     return pool
 
 
-class Loose(NamedTuple):
+class BytesClasses(NamedTuple):
     """The classes for requests whose strings may be invalid UTF-8.
 
     Attributes:
@@ -402,7 +402,7 @@ class Loose(NamedTuple):
 
 
 @cache
-def loose() -> Loose:
+def bytes_classes() -> BytesClasses:
     """The classes that read requests with invalid UTF-8; created for the first request that needs them."""
     texts: set[tuple[str, str]] = set()
     package = trace_pb2.DESCRIPTOR.package
@@ -410,7 +410,7 @@ def loose() -> Loose:
         GetMessageClass(_pool_without_strings(texts, spans=spans).FindMessageTypeByName(f"{package}.{name}"))
         for spans, name in ((True, _REQUEST), (False, _SPAN))
     )
-    return Loose(request, span, frozenset(texts))
+    return BytesClasses(request, span, frozenset(texts))
 
 
 InBytes: Final = _request_class(_in_bytes)

@@ -22,7 +22,7 @@ SERVICE: Final = "service.name"
 """The resource attribute with the name of the service."""
 BUILD: Final = "service.version"
 """The resource attribute with the version of the application."""
-FIRST: Final = 2
+RECORD_SEARCH_LIMIT: Final = 2
 """In a span of ragmon that another program forwards under its own scope name, the record is looked for among this many
 first attributes: to search all attributes of every span would take too long. The mapper finds a later one."""
 
@@ -104,12 +104,12 @@ class SpanBatch:
             self.rejected[rejected.reason] += rejected.lost
 
 
-MOST: Final = 50_000
+MAX_MESSAGES: Final = 50_000
 """The maximum number of spans or points of one request, together with the messages that contain them; exporters send
 some hundred, collectors some thousand."""
-FIELDS: Final = 4
+MAX_FIELDS_PER_MESSAGE: Final = 4
 """The maximum number of fields per such message, on average; names, units and schema URLs are among them."""
-PARTS: Final = 8
+MAX_PARTS_PER_MESSAGE: Final = 8
 """The maximum number of attributes, events, links and similar parts per such message, on average: an empty one takes
 two bytes, and 200 in memory."""
 TOO_MANY: Final = "too_many_messages"
@@ -132,11 +132,11 @@ class _Kind(Enum):
     """The limit that a message counts against."""
 
     HOLDER = auto()
-    """It contains items or other holders; counts against `MOST` and `FIELDS`."""
+    """It contains items or other holders; counts against `MAX_MESSAGES` and `MAX_FIELDS_PER_MESSAGE`."""
     ITEM = auto()
-    """A span, a point, a log record; counts against `MOST`."""
+    """A span, a point, a log record; counts against `MAX_MESSAGES`."""
     PART = auto()
-    """An attribute, an event, a link; counts against `PARTS`."""
+    """An attribute, an event, a link; counts against `MAX_PARTS_PER_MESSAGE`."""
     VALUE = auto()
     """The value of an attribute; counted together with the attribute."""
 
@@ -205,21 +205,21 @@ class _MalformedError(Exception):
     """The rest is no protocol message; the parser reports that."""
 
 
-def is_crowded(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
+def exceeds_limits(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
     r"""Whether a request holds more messages than any regular exporter or collector sends.
 
-    The check takes time in proportion to `MOST`, however large the request is: each field counts against the limits,
-    known or unknown, message or not.
+    The check takes time in proportion to `MAX_MESSAGES`, however large the request is: each field counts against the
+    limits, known or unknown, message or not.
 
     Args:
         body: The decompressed body.
         layout: The layout of such a request.
         json: Whether the body is JSON; otherwise it is protobuf.
 
-    >>> is_crowded(b"\n\x04\x12\x02\x12\x00", SPANS, json=False)
+    >>> exceeds_limits(b"\n\x04\x12\x02\x12\x00", SPANS, json=False)
     False
     >>> many = 100_000 * b"\n\x00"
-    >>> is_crowded(many, SPANS, json=False)
+    >>> exceeds_limits(many, SPANS, json=False)
     True
     """
     if len(body) < _WALKED:
@@ -228,8 +228,8 @@ def is_crowded(body: bytes, layout: MessageLayout, *, json: bool) -> bool:
         # JSON inside a string has a backslash after the bracket, before the quotation mark; it is no message.
         brackets = body.count(b"{") - body.count(b"{\\") + body.count(b"[")
         return (
-            brackets > _BRACKETS_PER_MESSAGE * MOST
-            or body.count(b'"') - body.count(b'\\"') > _QUOTES_PER_MESSAGE * MOST
+            brackets > _BRACKETS_PER_MESSAGE * MAX_MESSAGES
+            or body.count(b'"') - body.count(b'\\"') > _QUOTES_PER_MESSAGE * MAX_MESSAGES
         )
     try:
         _FieldScanner(body).message(0, len(body), layout)
@@ -259,7 +259,7 @@ class _Budget:
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
-        self.fields = FIELDS * messages
+        self.fields = MAX_FIELDS_PER_MESSAGE * messages
 
 
 class _FieldScanner:
@@ -275,7 +275,7 @@ class _FieldScanner:
     def __init__(self, body: bytes) -> None:
         self.items = 0
         self._body = body
-        self._items, self._parts = _Budget(MOST), _Budget(PARTS * MOST)
+        self._items, self._parts = _Budget(MAX_MESSAGES), _Budget(MAX_PARTS_PER_MESSAGE * MAX_MESSAGES)
 
     def message(self, at: int, end: int, layout: MessageLayout, depth: int = 0) -> None:
         """Scan a message up to its end or its first malformed field: a parser may still read what follows it.

@@ -9,11 +9,11 @@ from typing import Any, Final
 from ragmon.core.record import Record
 from ragmon.ingest.fields import Rejected
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
-from ragmon.ingest.spans.model import NOT_RAG, SPANS
+from ragmon.ingest.spans.model import MAX_SPANS, NOT_RAG
 
-IDLE: Final = 300
+IDLE_SECONDS: Final = 300
 """A trace is complete when it has received no span for this many seconds, by the spans' own times."""
-OPEN: Final = 100_000
+MAX_BUFFERED_SPANS: Final = 100_000
 """The maximum number of buffered spans; above it, the trace that has waited longest is taken as complete."""
 _SECOND: Final = 1_000_000_000
 
@@ -37,7 +37,7 @@ class _OpenTrace:
     complete: bool = True
 
 
-class Assembly:
+class FileTraceBuffer:
     """Buffers the spans of traces until the traces are complete.
 
     Attributes:
@@ -55,7 +55,7 @@ class Assembly:
         trace = self._traces.pop(span.trace_id, None) or _OpenTrace(resource=resource)
         self._traces[span.trace_id] = trace  # traces are ordered by their last span, the oldest first
         is_root = span.parent_id is None
-        if len(trace.spans) < SPANS or (is_root and not trace.rooted):
+        if len(trace.spans) < MAX_SPANS or (is_root and not trace.rooted):
             trace.spans.append(span)
             self._span_count += 1
         else:
@@ -64,7 +64,7 @@ class Assembly:
         trace.rooted = trace.rooted or is_root
         trace.newest = max(trace.newest, span.end_ns)
         self._newest = max(self._newest, span.end_ns)
-        while self._span_count > OPEN or self._oldest().newest < self._newest - IDLE * _SECOND:
+        while self._span_count > MAX_BUFFERED_SPANS or self._oldest().newest < self._newest - IDLE_SECONDS * _SECOND:
             yield from self._complete(next(iter(self._traces)))
 
     def _oldest(self) -> _OpenTrace:

@@ -16,7 +16,7 @@ import msgspec
 from ragmon.core import constants
 from ragmon.ingest.fields import Rejected, wrong_type
 from ragmon.ingest.otlp import repair
-from ragmon.ingest.otlp.batch import MOST, TOO_MANY
+from ragmon.ingest.otlp.batch import MAX_MESSAGES, TOO_MANY
 from ragmon.ingest.spans import Event, Span
 
 _DEEPEST: Final = 32
@@ -216,8 +216,8 @@ def check_span_count(spans: int) -> None:
     Raises:
         Rejected: There are too many.
     """
-    if spans > MOST:
-        raise Rejected(TOO_MANY, f"it holds more than {MOST} spans; send them in several requests", spans)
+    if spans > MAX_MESSAGES:
+        raise Rejected(TOO_MANY, f"it holds more than {MAX_MESSAGES} spans; send them in several requests", spans)
 
 
 def _decode_request(line: bytes, refuse: Callable[[Rejected], None]) -> ExportRequest:

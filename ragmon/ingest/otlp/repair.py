@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from ragmon.core import constants
 from ragmon.ingest.fields import Rejected
-from ragmon.ingest.otlp.attribute_layouts import OneByKind, loose
+from ragmon.ingest.otlp.attribute_layouts import OneByKind, bytes_classes
 from ragmon.ingest.otlp.batch import SpanBatch
 
 MALFORMED_PROTOBUF: Final = "malformed_protobuf"
@@ -138,7 +138,7 @@ def protobuf(body: bytes, batch: SpanBatch) -> bytes:
     Raises:
         DecodeError: The request itself is malformed, not only its spans.
     """
-    request = loose().request.FromString(body)
+    request = bytes_classes().request.FromString(body)
     _repair_texts(request)
     for resource_spans in request.resource_spans:
         for scope_spans in resource_spans.scope_spans:
@@ -156,7 +156,7 @@ def _repaired_span(raw_span: bytes, batch: SpanBatch) -> bytes | None:
     except DecodeError:
         pass
     try:
-        message = loose().span.FromString(raw_span)
+        message = bytes_classes().span.FromString(raw_span)
         _repair_texts(message)
         return _checked(message.SerializeToString())
     except DecodeError as error:
@@ -173,7 +173,7 @@ def _checked(raw_span: bytes) -> bytes:
 
 def _repair_texts(message: Any) -> None:
     """Repair the texts of a message, and of the messages in it."""
-    texts, name = loose().texts, message.DESCRIPTOR.name
+    texts, name = bytes_classes().texts, message.DESCRIPTOR.name
     for field, value in message.ListFields():
         if field.message_type is not None:
             for submessage in (value,) if hasattr(value, "ListFields") else value:

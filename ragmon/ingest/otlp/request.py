@@ -21,7 +21,7 @@ from ragmon.ingest.otlp import batch as extent
 from ragmon.ingest.otlp import json as lines
 from ragmon.ingest.otlp import repair
 from ragmon.ingest.otlp.attribute_layouts import ByKind, InBytes, attributes, on_event
-from ragmon.ingest.otlp.batch import BUILD, FIRST, SERVICE, ExternalSpan, NativeSpan, SpanBatch, value
+from ragmon.ingest.otlp.batch import BUILD, RECORD_SEARCH_LIMIT, SERVICE, ExternalSpan, NativeSpan, SpanBatch, value
 from ragmon.ingest.otlp.json import SAMPLED, Pair, ScopeSpans, SpanMessage, check_span_count, export, plain
 from ragmon.ingest.otlp.repair import MALFORMED_PROTOBUF
 from ragmon.ingest.spans import Event, Span
@@ -131,7 +131,7 @@ def _sort_protobuf(batch: SpanBatch, parsed: _ParsedSpan, scope: str, service: s
     if not is_root and len(parent) != _SPAN_ID_BYTES:
         raise wrong_type("parent_span_id", f"{_SPAN_ID_BYTES} bytes", parent)
     keys = span.attributes.key
-    if semconv.RAGMON_RECORD in (keys if scope == OWN_SCOPE else keys[:FIRST]):
+    if semconv.RAGMON_RECORD in (keys if scope == OWN_SCOPE else keys[:RECORD_SEARCH_LIMIT]):
         batch.own.append(NativeSpan(trace_id, span_id, end_ns, _protobuf_record(parsed)))
     elif scope == OWN_SCOPE:
         batch.stages += 1
@@ -257,7 +257,7 @@ def _sort_json(batch: SpanBatch, message: SpanMessage, span: Span, service: str 
     """
     own, end_ns = span.scope == OWN_SCOPE, span.end_ns
     trace_id, span_id = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-    line = _json_record(message.attributes if own else message.attributes[:FIRST])
+    line = _json_record(message.attributes if own else message.attributes[:RECORD_SEARCH_LIMIT])
     if line is not None:
         batch.own.append(NativeSpan(trace_id, span_id, end_ns, line))
     elif own:

@@ -22,14 +22,14 @@ from ragmon.ingest.spans.values import (
     REDACTED,
     FlattenedList,
     as_id,
+    as_text,
     count,
     decode,
+    decode_container,
     flattened,
     is_json,
     mapping,
     number,
-    opened,
-    plain,
     too_long,
 )
 
@@ -134,9 +134,9 @@ def document(entry: Any, id_from: Path | None = None) -> Document:
     """
     if id_from is None and type(entry) is dict and entry.keys() <= MEMBERS:
         label = document_id(entry["metadata"]) if "metadata" in entry else None
-        return Document(as_id(entry.get("id")), plain(entry.get("content")), number(entry.get("score")), label)
+        return Document(as_id(entry.get("id")), as_text(entry.get("content")), number(entry.get("score")), label)
     fields = _normalised(entry)
-    text = next((text for name in _TEXT_KEYS if (text := plain(fields.get(name))) is not None), None)
+    text = next((text for name in _TEXT_KEYS if (text := as_text(fields.get(name))) is not None), None)
     score = number(fields.get("score"))
     if id_from is not None:
         return Document(as_id(_value_at(fields, id_from)), text, score)
@@ -161,7 +161,7 @@ def _value_at(value: Any, path: Path) -> Any:
 
 def _normalised(entry: Any) -> Mapping[str, Any]:
     """A document as a mapping with the keys of all frameworks."""
-    entry = opened(entry)
+    entry = decode_container(entry)
     outer = _from_text(entry) if isinstance(entry, str) else mapping(entry)
     inner = mapping(outer.get("node")) or outer
     if inner.get("lc") == 1:  # a LangChain object
@@ -178,17 +178,17 @@ def _from_text(entry: str) -> Mapping[str, Any]:
     return match.groupdict() if match else {"content": entry}
 
 
-Told = Sequence[Any] | FlattenedList | str | None
+DocumentList = Sequence[Any] | FlattenedList | str | None
 """A whole list of documents; or the reason why it is unknown; or None where there is none."""
-Source = Callable[[Span], Told]
+Source = Callable[[Span], DocumentList]
 """Reads a list of documents from a span."""
-READ: Final = KEPT + 1
+MAX_DOCUMENTS: Final = KEPT + 1
 """The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
 _LIST_KEYS: Final = ("documents", "nodes", "results", "chunks")
 
 
 def _from_flattened(name: str) -> Source:
-    def read(span: Span) -> Told:
+    def read(span: Span) -> DocumentList:
         entries = flattened(span.attributes, name)
         if not entries.size:
             return None
@@ -200,18 +200,18 @@ def _from_flattened(name: str) -> Source:
 def _from_attribute(key: str, member: str | None = None) -> Source:
     """A list of documents in one attribute: a list, or an object that has one; either may be written as JSON."""
 
-    def read(span: Span) -> Told:
+    def read(span: Span) -> DocumentList:
         value = span.attributes.get(key)
         if value is None or value == REDACTED:
             return None
-        decoded = opened(value)
+        decoded = decode_container(value)
         if isinstance(decoded, Mapping):
             keys = _LIST_KEYS if member is None else (member,)
             decoded = next((entries for list_key in keys if isinstance(entries := decoded.get(list_key), list)), None)
         elif member is not None:
             decoded = None
         if isinstance(decoded, list):
-            return None if REDACTED in decoded else decoded[:READ]
+            return None if REDACTED in decoded else decoded[:MAX_DOCUMENTS]
         if too_long(decoded):
             return constants.OVERSIZE
         return constants.MALFORMED_JSON if is_json(decoded) else None
@@ -219,7 +219,7 @@ def _from_attribute(key: str, member: str | None = None) -> Source:
     return read
 
 
-def _from_hits(span: Span) -> Told:
+def _from_hits(span: Span) -> DocumentList:
     """The hits of a vector database's client: one event per hit."""
     events = [event for event in span.events if event.name in (semconv.QUERY_RESULT, semconv.SEARCH_RESULT)]
     if not events:
@@ -228,7 +228,7 @@ def _from_hits(span: Span) -> Told:
     if span.dropped_events or (len(events) == 1 and count(span.attributes.get(semconv.CHROMA_RESULTS)) > 1):
         return ATTRIBUTES_DROPPED
     hits = [{key.removeprefix(f"{event.name}."): event.attributes[key] for key in event.attributes} for event in events]
-    return list(islice(_distinct({**hit, "content": hit.get("document")} for hit in hits), READ))
+    return list(islice(_distinct({**hit, "content": hit.get("document")} for hit in hits), MAX_DOCUMENTS))
 
 
 def _distinct(hits: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -323,14 +323,14 @@ class DocumentReader(msgspec.Struct, frozen=True):
         return Documents.of([self.document(entry) for entry in entries])
 
     def _from_columns(self, table: FlattenedList) -> Documents:
-        columns = {name: column[:READ] for name, column in table.columns.items()}
-        size = min(table.size, READ)
+        columns = {name: column[:MAX_DOCUMENTS] for name, column in table.columns.items()}
+        size = min(table.size, MAX_DOCUMENTS)
         if self.id_from is not None or not columns.keys() <= MEMBERS:
             return self._from_rows(FlattenedList(size, table.whole, columns).rows())
         unknown: list[None] = [None] * size
         return Documents(
             list(map(as_id, columns.get("id", unknown))),
-            list(map(plain, columns.get("content", unknown))),
+            list(map(as_text, columns.get("content", unknown))),
             list(map(number, columns.get("score", unknown))),
             list(map(document_id, columns["metadata"])) if "metadata" in columns else [*unknown],
         )
@@ -379,7 +379,7 @@ _MAX_DEPTH: Final = 12
 _Key = tuple[str | None, str | None]
 
 
-class Naming:
+class IdLookup:
     """Looks up missing document ids.
 
     The span of a vector database's client inside the retriever has them. OpenLLMetry leaves them off LangChain's

@@ -14,7 +14,7 @@ from ragmon.core import constants, semconv
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.record import LATEST, Latency
 from ragmon.ingest.spans.model import Span, Trace
-from ragmon.ingest.spans.values import GroupedAttributes, as_id, flattened, number, plain
+from ragmon.ingest.spans.values import GroupedAttributes, as_id, as_text, flattened, number
 
 LISTS: Final = (semconv.ANNOTATIONS, semconv.EVALUATIONS, semconv.TRACE_ANNOTATIONS)
 CORRECTNESS: Final = frozenset({"correct", "correctness", "answer_correct", "answer_correctness", "qa_correctness"})
@@ -56,8 +56,8 @@ def evaluations(spans: Iterable[Span]) -> Iterator[Evaluation]:
             score = _score(raw)
             if score is not None and (name := _name(raw.get("name"))):
                 trace_id = span.links[0] if len(span.links) == 1 else span.trace_id
-                human = (plain(raw.get("annotator_kind")) or "").upper() == HUMAN
-                rater = plain(raw.get("identifier")) or ""
+                human = (as_text(raw.get("annotator_kind")) or "").upper() == HUMAN
+                rater = as_text(raw.get("identifier")) or ""
                 yield Evaluation(name, score, human, rater, trace_id, span.end_ns / 1e9)
 
 
@@ -92,14 +92,14 @@ def _raw_evaluations(span: Span) -> Iterator[Mapping[str, Any]]:
 
 
 def _name(value: Any) -> str:
-    return _SEPARATORS.sub("_", (plain(value) or "").casefold()).strip("_")
+    return _SEPARATORS.sub("_", (as_text(value) or "").casefold()).strip("_")
 
 
 def _score(raw: Mapping[str, Any]) -> float | None:
     score = number(raw.get("score"))
     if score is not None:
         return score if 0.0 <= score <= 1.0 else None
-    label = (plain(raw.get("label")) or "").strip().casefold()
+    label = (as_text(raw.get("label")) or "").strip().casefold()
     return 1.0 if label in _TRUE else 0.0 if label in _FALSE else None
 
 
@@ -147,7 +147,7 @@ def workflow(trace: Trace) -> str | None:
     """The workflow's name, where the application gave it one."""
     for span in trace.tops:
         for key in _WORKFLOW_KEYS:
-            name = plain(span.attributes.get(key))
+            name = as_text(span.attributes.get(key))
             if name and not name.startswith(_DEFAULT_NAMES):
                 return name
     return None
@@ -173,7 +173,7 @@ def _error_type(span: Span) -> str | None:
         return None
     raised = [event.attributes.get(semconv.EXCEPTION_TYPE) for event in span.events if event.name == semconv.EXCEPTION]
     types = (attributes.get(semconv.ERROR_TYPE), *reversed(raised))
-    return next((name for value in types if (name := plain(value))), constants.ERROR)
+    return next((name for value in types if (name := as_text(value))), constants.ERROR)
 
 
 def end_time(trace: Trace) -> float | None:

@@ -18,7 +18,17 @@ from ragmon.core import semconv
 from ragmon.core.record import Answer
 from ragmon.core.text import split_citations
 from ragmon.ingest.spans.model import Role, Span, Trace
-from ragmon.ingest.spans.values import as_id, cut_off, decode, flattened, listed, mapping, opened, plain, text_of
+from ragmon.ingest.spans.values import (
+    as_id,
+    as_text,
+    cut_off,
+    decode,
+    decode_container,
+    flattened,
+    listed,
+    mapping,
+    text_of,
+)
 
 _ENTRY: Final = r"\d{1,2}(?:\s*[-–]\s*\d{1,2})?"
 _MARKS: Final = re.compile(rf"(?<!\])(?:\[\^?{_ENTRY}(?:\s*[,;]\s*{_ENTRY})*\])+(?!\()")
@@ -94,7 +104,7 @@ def message(value: Any) -> Message | None:
 
 def messages(value: Any, depth: int = _LIST_DEPTH) -> list[Message]:
     """The messages in a list, or in a list written as JSON; empty for anything else."""
-    entries = None if value is None else opened(value)
+    entries = None if value is None else decode_container(value)
     if not isinstance(entries, list) or not depth:
         return []
     result: list[Message] = []
@@ -184,7 +194,7 @@ def _answer_spans(trace: Trace, calls: AbstractSet[str]) -> Iterator[Span]:
 
 def _answers_of(span: Span) -> Iterator[Answer | None]:
     attributes = span.attributes
-    claim = plain(attributes.get(semconv.RAGMON_CLAIM))
+    claim = as_text(attributes.get(semconv.RAGMON_CLAIM))
     yield None if claim is None else Answer(claim=claim)
     text = last(output_messages(span), ASSISTANT, "")
     yield None if text is None else parse(text)
@@ -240,9 +250,9 @@ def _ids(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _answer_in(value: Any, depth: int = _ANSWER_DEPTH) -> Answer | None:
     """The answer in an output: the value itself, or a member under one of the keys frameworks use."""
-    output = opened(value)
+    output = decode_container(value)
     if isinstance(output, str):
-        text = None if cut_off(output) or _UNREAD_STREAM.fullmatch(output) else plain(output)
+        text = None if cut_off(output) or _UNREAD_STREAM.fullmatch(output) else as_text(output)
     elif isinstance(output, list):
         text = last(messages(output), ASSISTANT)
     else:
@@ -307,7 +317,7 @@ def _questions_of(span: Span) -> Iterator[str | None]:
     attributes = span.attributes
     for key in _QUERY_ATTRIBUTES:
         if key in attributes:
-            yield plain(attributes[key])
+            yield as_text(attributes[key])
     yield last(input_messages(span), USER)
     yield _question_in(attributes.get(semconv.INPUT_VALUE))
     yield _question_in(decode(attributes.get(semconv.ENTITY_INPUT)))
@@ -316,9 +326,9 @@ def _questions_of(span: Span) -> Iterator[str | None]:
 
 def _question_in(value: Any, depth: int = _QUESTION_DEPTH) -> str | None:
     """The question in an input: the value itself, or a member under one of the keys frameworks use."""
-    input_value = opened(value)
+    input_value = decode_container(value)
     if isinstance(input_value, str):
-        return None if cut_off(input_value) else plain(input_value)
+        return None if cut_off(input_value) else as_text(input_value)
     if not depth:
         return None
     if isinstance(input_value, list):

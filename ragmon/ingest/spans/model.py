@@ -36,7 +36,7 @@ TOO_MANY_STEPS: Final = "too_many_steps"
 """The reason for unknown ids: the request has more retrievals and rerankings than are followed."""
 INCOMPLETE: Final = "incomplete"
 """The reason for unknown documents where spans of the trace are missing: they may have held others."""
-SPANS: Final = 10_000
+MAX_SPANS: Final = 10_000
 """The maximum number of buffered spans of one trace."""
 TOO_MANY_SPANS: Final = "too_many_spans"
 """The reason for a span that belongs to no record: its trace has too many spans."""
@@ -255,7 +255,7 @@ def _role_by_nodes(arguments: Any) -> int | None:
 _STEPS: Final = Role.RETRIEVAL | Role.RERANKING
 _RAG_STEPS: Final = _STEPS | Role.GENERATION
 _RAG_ROLES: Final = Role.WORKFLOW | _RAG_STEPS
-DEEPEST: Final = 512
+MAX_ANCESTORS: Final = 512
 """The maximum number of ancestors of a span that are considered, the nearest ones."""
 _MAX_CACHED_ANCESTORS: Final = 200_000
 """The maximum number of ancestors that are cached for all spans together: a deep trace has more of them than spans."""
@@ -366,7 +366,7 @@ class Trace:
             ancestors = {}
             parent = self._by_id.get(span.parent_id)
             while parent is not None and parent.span_id != span.span_id and parent.span_id not in ancestors:
-                if len(ancestors) >= DEEPEST:
+                if len(ancestors) >= MAX_ANCESTORS:
                     break
                 ancestors[parent.span_id] = parent
                 parent = self._by_id.get(parent.parent_id)

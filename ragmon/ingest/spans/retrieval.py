@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from ragmon.ingest.spans.documents import Document, DocumentReader, Documents, Naming, SpanDocuments
+from ragmon.ingest.spans.documents import Document, DocumentReader, Documents, IdLookup, SpanDocuments
 from ragmon.ingest.spans.model import CONTENT_NOT_CAPTURED, NO_RETRIEVAL, TOO_MANY_STEPS, Merge, Role, Span, Trace
 
 RRF_K: Final = 60
@@ -35,7 +35,7 @@ def _complete_or_none(column: Sequence[T | None]) -> list[T] | None:
     return None if None in column else cast("list[T]", [*column])
 
 
-def chosen_from(found: SpanDocuments, pool: SpanDocuments) -> bool:
+def is_subset_or_reordering(found: SpanDocuments, pool: SpanDocuments) -> bool:
     """Whether a list is a reordering or a selection of another one."""
     ids, others = ids_of(found), ids_of(pool)
     return ids is not None and others is not None and ids != others and set(ids) <= set(others)
@@ -71,7 +71,7 @@ def merged(lists: Sequence[SpanDocuments], merge: Merge = "concat") -> SpanDocum
     return SpanDocuments(Documents.of(documents), reason)
 
 
-STEPS: Final = 512
+MAX_STEPS: Final = 512
 """The maximum number of retrievals and rerankings of a request that are followed; the order of so many lists means
 nothing."""
 
@@ -101,8 +101,8 @@ class Retrievals:
     def __init__(self, trace: Trace, reader: DocumentReader) -> None:
         self._trace = trace
         self._reader = reader
-        self._naming = Naming(trace, reader)
-        self._too_many_steps = len(trace.steps) > STEPS
+        self._naming = IdLookup(trace, reader)
+        self._too_many_steps = len(trace.steps) > MAX_STEPS
         self._documents = {} if self._too_many_steps else {span.span_id: self._read(span) for span in trace.steps}
         self._current: list[SpanDocuments] = []
         self._candidates: list[SpanDocuments] = []
@@ -140,7 +140,7 @@ class Retrievals:
             completed = self._naming.complete(documents, inner_lists)
             self._current.append(completed)
             candidates = [self._naming.complete(inner_list) for inner_list in inner_lists]
-            if candidates and chosen_from(completed, merged(candidates)):
+            if candidates and is_subset_or_reordering(completed, merged(candidates)):
                 self._candidates += candidates
         elif not inner_lists and not span.failed:
             self._current.append(SpanDocuments(None, CONTENT_NOT_CAPTURED))
@@ -154,7 +154,7 @@ class Retrievals:
         candidates = inputs if ids_of(given) is None or ids_of(merged(inputs)) else [given]
         # The output of an earlier reranker is no candidate: its input is there already.
         self._candidates += [
-            documents for documents in candidates if not chosen_from(documents, merged(self._candidates))
+            documents for documents in candidates if not is_subset_or_reordering(documents, merged(self._candidates))
         ]
         self._current = [
             documents for documents in self._current if not any(documents is replaced for replaced in inputs)

@@ -217,10 +217,10 @@ def _lenient(text: str) -> Any:
         return None
 
 
-def opened(value: Any) -> Any:
+def decode_container(value: Any) -> Any:
     """Decode a mapping or list that is written as JSON; anything else stays unchanged.
 
-    >>> opened('["a"]'), opened("[sic]"), opened('"quoted"')
+    >>> decode_container('["a"]'), decode_container("[sic]"), decode_container('"quoted"')
     (['a'], '[sic]', '"quoted"')
     """
     if is_json(value):
@@ -252,11 +252,11 @@ def mapping(value: Any) -> Mapping[str, Any]:
     """The members of an object, which may be written as JSON; empty for anything else."""
     if value is None:
         return _NO_MEMBERS
-    decoded = opened(value)
+    decoded = decode_container(value)
     return decoded if type(decoded) is dict or isinstance(decoded, Mapping) else _NO_MEMBERS
 
 
-def plain(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """The text of an attribute; None where it is no text, or redacted."""
     if type(value) is str and value.isascii():
         return None if value == REDACTED else value
@@ -288,7 +288,7 @@ def count(value: Any) -> int:
 def text_of(value: Any, depth: int = _MAX_PART_DEPTH) -> str | None:
     """The text of a message's content: a text, a number as text, or the texts of its parts."""
     if isinstance(value, str):
-        return plain(value)
+        return as_text(value)
     if isinstance(value, bool) or not depth:
         return None
     if isinstance(value, int | float):
@@ -309,7 +309,7 @@ def as_id(value: Any) -> str | None:
     ('a', '7', None, None, None)
     """
     if isinstance(value, str):
-        return plain(value) or None
+        return as_text(value) or None
     if not isinstance(value, int):
         return None
     return None if isinstance(value, bool) or number(value) is None else str(value)

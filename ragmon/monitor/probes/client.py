@@ -39,19 +39,26 @@ from ragmon.monitor.probes.question import (
     THROTTLED,
     TIMEOUT,
     TRIES,
-    Answered,
     GoldQuestion,
     InFlight,
+    ProbeResult,
     Target,
 )
-from ragmon.monitor.probes.targets import Function, HttpTarget, Loop, ReplyError, UnreachableError, read_to_end
+from ragmon.monitor.probes.targets import (
+    EventLoopThread,
+    FunctionTarget,
+    HttpTarget,
+    ReplyError,
+    UnreachableError,
+    read_to_end,
+)
 
 _RECORD_TIMEOUT: Final = 5.0
 """Seconds to wait for the record of a finished call."""
 _LATE: Final = "TimeoutError"
 
 
-class Returns:
+class ExpectedRecords:
     """An exporter that keeps only the records of expected traces."""
 
     def __init__(self) -> None:
@@ -83,7 +90,7 @@ class ProbeCapture:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.returns = Returns()
+        self.returns = ExpectedRecords()
         self._lock = Lock()
         self._in_flight: Counter[Installation] = Counter()
         self._open: list[Installation] = []
@@ -187,7 +194,7 @@ class ProbeClient:
     spec: ProbeSpec
     far: bool
     capture: ProbeCapture
-    loop: Loop
+    loop: EventLoopThread
     call: Callable[[str, InFlight], Any]
 
     @classmethod
@@ -223,13 +230,13 @@ class ProbeClient:
         traced = TracedFunction(
             ask, spec.pipeline, extract=paths or declared.extract, reduce=declared.reduce, id_from=declared.id_from
         )
-        return cls(spec, isinstance(target, HttpTarget), capture, Loop(), wrap(traced))
+        return cls(spec, isinstance(target, HttpTarget), capture, EventLoopThread(), wrap(traced))
 
     def sending(self, question: GoldQuestion) -> InFlight:
         """The in-flight state of a question that is about to be sent."""
         return InFlight(question.qid, self.spec.name, monotonic() + self.spec.timeout)
 
-    def ask(self, question: GoldQuestion, sending: InFlight) -> Answered:
+    def ask(self, question: GoldQuestion, sending: InFlight) -> ProbeResult:
         """Send a question, and wait for the answer.
 
         Args:
@@ -251,19 +258,19 @@ class ProbeClient:
 
     def _result(
         self, question: GoldQuestion, sending: InFlight, record: Record | None, error: BaseException | None
-    ) -> Answered:
+    ) -> ProbeResult:
         """The result of a question that came back."""
         if isinstance(error, TimeoutError) and sending.came_back >= sending.deadline:
             return self.late(question, sending, record)
         if isinstance(error, ReplyError) and error.wait is not None and question.tries + 1 < TRIES:
-            return Answered(question, THROTTLED, wait=error.wait, overloaded=True)
+            return ProbeResult(question, THROTTLED, wait=error.wait, overloaded=True)
         if record is None:
-            return Answered(question, LOST)
+            return ProbeResult(question, LOST)
         if error is None and sending.from_cache:
-            return Answered(question, CACHED)
+            return ProbeResult(question, CACHED)
         unreachable = str(error) if isinstance(error, UnreachableError) else ""
         overloaded = isinstance(error, ReplyError) and error.overloaded
-        return Answered(
+        return ProbeResult(
             question,
             OK if error is None else FAILED,
             record=record,
@@ -272,7 +279,7 @@ class ProbeClient:
             unreachable=unreachable,
         )
 
-    def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> Answered:
+    def late(self, question: GoldQuestion, sending: InFlight, record: Record | None = None) -> ProbeResult:
         """The result of a question after its deadline: an error of the pipeline, even if it answers later.
 
         Args:
@@ -295,7 +302,7 @@ class ProbeClient:
         timed_out = msgspec.structs.replace(
             captured, error=_LATE, answer_json=None, ended=None, partial=False, sampling=Sampling(stratum="error")
         )
-        return Answered(question, TIMEOUT, record=timed_out, overloaded=True)
+        return ProbeResult(question, TIMEOUT, record=timed_out, overloaded=True)
 
     def close(self) -> None:
         """Stop the event loop."""
@@ -305,16 +312,16 @@ class ProbeClient:
 def _target(spec: ProbeSpec, key: bytes | None) -> Target:
     if spec.target.startswith(("http://", "https://")):
         return HttpTarget(spec.target, body=spec.body, headers=spec.headers, key=key)
-    return Function(spec.target)
+    return FunctionTarget(spec.target)
 
 
-SOONER: Final = 5.0
+MIN_SPEEDUP: Final = 5.0
 """A cached answer is at least this many times as fast as when it was made."""
-SAVED: Final = 50.0
+MIN_SAVED_MS: Final = 50.0
 """A cached answer is at least this many milliseconds faster; saving less is not worth a cache."""
-MEMORY: Final = 101
+HISTORY: Final = 101
 """Answers whose latency is kept."""
-ENOUGH: Final = 5
+MIN_HISTORY: Final = 5
 """Minimum number of kept latencies."""
 
 
@@ -335,7 +342,7 @@ class CacheHitDetector:
 
     def __init__(self) -> None:
         self._computed: dict[str, tuple[bytes, float]] = {}
-        self._latencies: deque[float] = deque(maxlen=MEMORY)
+        self._latencies: deque[float] = deque(maxlen=HISTORY)
 
     def see(self, record: Record) -> bool:
         """Whether an answer was cached; a computed one is remembered."""
@@ -344,9 +351,9 @@ class CacheHitDetector:
             return False
         digest = blake2b(msgspec.json.encode(record.answer_json), digest_size=16).digest()
         previous = self._computed.get(record.qid)
-        if previous is not None and previous[0] == digest and len(self._latencies) >= ENOUGH:
+        if previous is not None and previous[0] == digest and len(self._latencies) >= MIN_HISTORY:
             computed_latency = min(previous[1], median(self._latencies))
-            if latency * SOONER <= computed_latency and latency + SAVED <= computed_latency:
+            if latency * MIN_SPEEDUP <= computed_latency and latency + MIN_SAVED_MS <= computed_latency:
                 return True
         self._computed[record.qid] = (digest, latency)
         self._latencies.append(latency)

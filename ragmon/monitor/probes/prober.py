@@ -20,12 +20,12 @@ from ragmon.core import constants
 from ragmon.core.log import warn_once
 from ragmon.core.quota import DailyQuota
 from ragmon.core.record import Record
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.monitor.probes.client import CacheHitDetector, ProbeClient
-from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED, Answered, GoldQuestion, ProbeCounts
+from ragmon.monitor.probes.question import CACHED, LOST, OK, SKIPPED, THROTTLED, GoldQuestion, ProbeCounts, ProbeResult
 from ragmon.monitor.probes.runner import ProbeWorkers
 
-APART: Final = 3600.0
+SWEEP_INTERVAL: Final = 3600.0
 """Seconds between two sweeps for the same alarm: within the hour most answers stay the same, so a second sweep adds
 little, and an alarm that flaps must not spend the day's budget.
 """
@@ -54,7 +54,7 @@ class SweepTrigger:
         pipelines = set()
         for transition in new:
             alarm = (transition.pipeline, transition.alert)
-            if now - self._last.get(alarm, float("-inf")) >= APART:
+            if now - self._last.get(alarm, float("-inf")) >= SWEEP_INTERVAL:
                 self._last[alarm] = now
                 pipelines.add(transition.pipeline)
         return pipelines
@@ -276,7 +276,7 @@ class Prober:
                 for answered in self._workers.wait(self._pause()):
                     self._finish(answered)
             except Exception as error:  # noqa: BLE001 - the prober goes on after any failure
-                complain(f"probe {self.spec.name} failed", error)
+                log_error(f"probe {self.spec.name} failed", error)
                 self._back_off.failed(monotonic())
 
     def _next(self) -> GoldQuestion | None:
@@ -315,7 +315,7 @@ class Prober:
         due = 0.0 if self._retries or self._sweep else self._schedule.due
         return min(_MAX_PAUSE, max(0.0, due - monotonic(), self._back_off.until - monotonic()))
 
-    def _finish(self, answered: Answered) -> None:
+    def _finish(self, answered: ProbeResult) -> None:
         """Count the result of a question, and pass on its record."""
         result, record = answered.result, answered.record
         if result == OK and record is not None and self._cache_hits.see(record):
@@ -336,5 +336,5 @@ class Prober:
         try:
             return self._take(record)
         except Exception as error:  # noqa: BLE001 - the next question is sent whatever happens here
-            complain(f"probe {self.spec.name} cannot hand on an answer", error)
+            log_error(f"probe {self.spec.name} cannot hand on an answer", error)
             return False

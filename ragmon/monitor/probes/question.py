@@ -124,7 +124,7 @@ class InFlight:
 
 
 @dataclass(frozen=True)
-class Answered:
+class ProbeResult:
     """The result of a question.
 
     Attributes:

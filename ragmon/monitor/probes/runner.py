@@ -1,7 +1,7 @@
 """The workers that send questions, and one round over a gold set.
 
 Each question in flight has its own thread and is not waited for beyond its deadline. A round sends every question once,
-as fast as the application answers; `InOrder` sorts the records by question, and `TraceFile` writes them.
+as fast as the application answers; `RecordSorter` sorts the records by question, and `TraceFile` writes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ragmon.core.errors import RagmonError
 from ragmon.core.log import warn_once, whereabouts
 from ragmon.core.record import Record, encode
 from ragmon.monitor.probes.client import ProbeClient
-from ragmon.monitor.probes.question import LOST, THROTTLED, Answered, GoldQuestion, InFlight
+from ragmon.monitor.probes.question import LOST, THROTTLED, GoldQuestion, InFlight, ProbeResult
 
 GRACE: Final = 1.0
 """Seconds after its deadline for a question to report the timeout itself."""
@@ -44,7 +44,7 @@ class ProbeWorkers:
         self._changed = Condition()
         self._in_flight: dict[int, tuple[GoldQuestion, InFlight]] = {}
         self._abandoned: set[int] = set()
-        self._results: list[Answered] = []
+        self._results: list[ProbeResult] = []
         self._sent = 0
         self._is_woken = False
 
@@ -74,7 +74,7 @@ class ProbeWorkers:
             warn_once(f"a question could not be sent: {whereabouts(error)}")
             with self._changed:
                 del self._in_flight[number]
-                self._results.append(Answered(question, LOST, overloaded=True))
+                self._results.append(ProbeResult(question, LOST, overloaded=True))
 
     def _ask(self, number: int, question: GoldQuestion, sending: InFlight) -> None:
         answered = self._client.ask(question, sending)
@@ -84,7 +84,7 @@ class ProbeWorkers:
             self._abandoned.discard(number)
             self._changed.notify_all()
 
-    def wait(self, seconds: float) -> list[Answered]:
+    def wait(self, seconds: float) -> list[ProbeResult]:
         """The results so far, including timeouts.
 
         Args:
@@ -129,7 +129,7 @@ class ProbeWorkers:
 STDOUT: Final = "-"
 
 
-class InOrder:
+class RecordSorter:
     """Passes records on in the order of their index.
 
     Args:
@@ -211,12 +211,12 @@ class TraceFile:
             self._file.close()
 
 
-LONGEST_WAIT: Final = 60.0
+MAX_RETRY_AFTER: Final = 60.0
 """Maximum seconds of a `Retry-After` that is respected: a user waits for the end of the round."""
 _MAX_PAUSE: Final = 60.0
 
 
-def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[Answered]:
+def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Iterator[ProbeResult]:
     """Send every question once.
 
     Args:
@@ -235,7 +235,7 @@ def run_round(workers: ProbeWorkers, questions: Sequence[GoldQuestion]) -> Itera
             if answered.result == THROTTLED:
                 retried = answered.question
                 waiting.appendleft(replace(retried, tries=retried.tries + 1))
-                until = monotonic() + min(answered.wait or 1.0, LONGEST_WAIT)
+                until = monotonic() + min(answered.wait or 1.0, MAX_RETRY_AFTER)
             yield answered
         if waiting and not (workers.busy or workers.free):
             return

@@ -23,7 +23,7 @@ from ragmon.capture.decorator import traced_as
 from ragmon.capture.exporters.http import HttpResponse, PersistentConnection, retry_after
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.version import current
-from ragmon.monitor.build import named
+from ragmon.monitor.build import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
 _HIT: Final = re.compile(r"(?:\b|_)hit\b", re.IGNORECASE)
@@ -57,7 +57,7 @@ def is_from_cache(headers: Message) -> bool:
     return any(_HIT.search(value) for name in _CACHE_HEADERS for value in headers.get_all(name, ()))
 
 
-LARGEST: Final = 4 << 20
+MAX_REPLY_BYTES: Final = 4 << 20
 """Maximum bytes of a reply."""
 _OVERLOADED: Final = frozenset(
     {
@@ -160,7 +160,7 @@ class HttpTarget:
         return {**defaults, **self._headers, **probe_headers}
 
     def _post(self, body: bytes, headers: Mapping[str, str], sending: InFlight) -> HttpResponse:
-        connection = PersistentConnection(self._host, self._port, self._tls, LARGEST + 1)
+        connection = PersistentConnection(self._host, self._port, self._tls, MAX_REPLY_BYTES + 1)
         try:
             return connection.post(self._path, body, headers, sending.deadline)
         except TimeoutError:
@@ -185,8 +185,8 @@ def read(reply: HttpResponse) -> Any:
     Raises:
         UnreadableReplyError: It is neither (for example HTML), or too long.
     """
-    if len(reply.body) > LARGEST:
-        raise UnreadableReplyError(f"it is longer than {LARGEST} bytes")
+    if len(reply.body) > MAX_REPLY_BYTES:
+        raise UnreadableReplyError(f"it is longer than {MAX_REPLY_BYTES} bytes")
     try:
         return json.loads(reply.body)
     except (ValueError, RecursionError):
@@ -210,7 +210,7 @@ _JOIN_TIMEOUT: Final = 1.0
 """Seconds to wait for the event loop's thread to end."""
 
 
-class Function:
+class FunctionTarget:
     """Calls a function with the question.
 
     Args:
@@ -235,7 +235,7 @@ class Function:
 
 def _import_function(path: str) -> Any:
     try:
-        function = named(path)
+        function = import_name(path)
     except (Exception, SystemExit) as error:
         raise RagmonError(f"{path} cannot be probed: {type(error).__name__}: {error}", hint=_HINT) from error
     if not callable(function) or inspect.isclass(function):
@@ -243,7 +243,7 @@ def _import_function(path: str) -> Any:
     return function
 
 
-class Loop:
+class EventLoopThread:
     """An event loop in its own thread, shared by all questions: an application's clients are bound to one loop."""
 
     def __init__(self) -> None:
@@ -284,7 +284,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-def read_to_end(found: Any, loop: Loop, sending: InFlight) -> None:
+def read_to_end(found: Any, loop: EventLoopThread, sending: InFlight) -> None:
     """Read an answer to its end, as a user would: a stream that is not consumed was never produced.
 
     Args:

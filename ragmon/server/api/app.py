@@ -31,7 +31,7 @@ from ragmon.export.prometheus import Exposition
 from ragmon.export.status_page import STYLE_HASH, page
 from ragmon.gates.releases import By
 from ragmon.monitor.embedded import split
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.api.queries import MAX_DROP, BusyError, QueryService
 from ragmon.server.api.status import StatusService
 from ragmon.server.journal import FailureQuery, JournalError
@@ -265,7 +265,7 @@ def _in_thread(handler: Answer, lock: AbstractAsyncContextManager[Any]) -> Endpo
         except RagmonError as error:
             response = _error(400, str(error), error.hint)
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            complain(f"{request.url.path} could not be answered", error)
+            log_error(f"{request.url.path} could not be answered", error)
             response = _error(500, "something is wrong here", "the log says where")
         response.headers.update(_HEADERS)
         return response

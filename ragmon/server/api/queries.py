@@ -19,7 +19,7 @@ from ragmon.export.releases import Canary
 from ragmon.gates import releases as canary
 from ragmon.gates.diagnosis import explain, plain
 from ragmon.gates.releases import By
-from ragmon.monitor.build import ScorerPlan
+from ragmon.monitor.build import ScorerFactory
 from ragmon.monitor.offline import ReleaseSplitter
 from ragmon.server.api.status import StatusService
 from ragmon.server.journal import Failure, FailureQuery, open_readonly
@@ -176,7 +176,7 @@ class QueryService:
         policy = engine.settings.policy(pipeline)
         notes = compared.uncompared_gates(policy)
         # Use the gold in force: its files may have changed since, and be broken.
-        releases = ReleaseSplitter(ScorerPlan(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
+        releases = ReleaseSplitter(ScorerFactory(engine.settings, engine.scorer.gold.sets), by, pair, policy.gates)
         with self._exclusive():
             for record in releases.follow(self._recent_records(pipeline)):
                 if isinstance(record, Record):

@@ -303,8 +303,8 @@ def gold(snapshot: Snapshot, windows: Sequence[str]) -> dict[str, Any]:
     return {
         "sets": [row._asdict() for window in windows for row in coverage.covered(snapshot, window)],
         "traffic": [row._asdict() for window in windows for row in coverage.matched(snapshot, window)],
-        "ways": coverage.ways(snapshot),
-        "note": coverage.HEAD,
+        "ways": coverage.match_counts(snapshot),
+        "note": coverage.HEAD_NOTE,
     }
 
 

@@ -325,7 +325,7 @@ def erase(folder: Path, *, trace: str | None = None, tag: tuple[str, str] | None
     if (trace is None) is (tag is None):
         raise RagmonError("what is to be forgotten?", hint="name a trace, or a tag and its value")
     path = files.journal_file(folder)
-    with translate_read_errors(path), closing(store.writing(path)) as connection:
+    with translate_read_errors(path), closing(store.open_writer(path)) as connection:
         files.check_version(connection, path)
         eraser = _Eraser(path, connection, _Selection(set() if trace is None else {trace.lower()}, tag))
         eraser.run()

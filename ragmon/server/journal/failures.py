@@ -20,13 +20,13 @@ from ragmon.core.constants import OTHER
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.record import is_forgotten
 
-LONGEST: Final = 1000
+MAX_PAGE: Final = 1000
 """Maximum number of failures on a page."""
 SERIES: Final = 4096
 """Maximum number of series; beyond it, new builds and index hashes are counted as `OTHER`."""
 SLICES: Final = "slices"
 """The key in `facts` of the slices a request belongs to."""
-LOOKED_AT: Final = 20_000
+MAX_SCANNED: Final = 20_000
 """Maximum number of failures read for one page of a slice; the next page continues there."""
 _ALL: Final = ""
 """The metric name under which every failure is indexed."""
@@ -81,7 +81,7 @@ class FailureQuery:
         where: Only failures of this slice, `tag=value`; "" for all.
         since: Earliest event time, inclusive, seconds since the epoch.
         until: Latest event time, exclusive.
-        limit: Failures on a page, at most `LONGEST`.
+        limit: Failures on a page, at most `MAX_PAGE`.
         cursor: The cursor of the previous page; None for the first page.
     """
 
@@ -201,13 +201,13 @@ def page(connection: sqlite3.Connection, query: FailureQuery) -> FailurePage:
     Raises:
         RagmonError: The cursor is not valid.
     """
-    limit = max(1, min(query.limit, LONGEST))
+    limit = max(1, min(query.limit, MAX_PAGE))
     before = (query.until, 0, 0) if query.cursor is None else _parse_cursor(query.cursor)
     by_series = [_newest(connection, series, query, before) for series in _series(connection, query)]
     matching: list[Failure] = []
     previous: Place | None = None
     for n_read, place in enumerate(heapq.merge(*by_series, reverse=True)):
-        if previous is not None and (len(matching) == limit or n_read == LOOKED_AT):
+        if previous is not None and (len(matching) == limit or n_read == MAX_SCANNED):
             return FailurePage(matching, _format_cursor(previous))
         previous, failure = place, _failure(connection, place)
         if failure is not None and (not query.where or query.where in failure.facts.get(SLICES, ())):

@@ -71,7 +71,7 @@ class Lock:
 
 ASIDE: Final = ".corrupt-"
 """The part of a file name, before the time, of a journal that was set aside."""
-_SUFFIXES: Final = ("", *store.BESIDE)
+_SUFFIXES: Final = ("", *store.SIDE_FILES)
 _CHECKED: Final = 16 << 20
 """The largest file, in bytes, that is checked as a whole when it is opened."""
 
@@ -85,7 +85,7 @@ def open_file(path: Path) -> sqlite3.Connection:
     """
     with translate_file_errors(path):
         store.create(path)
-        connection = store.writing(path)
+        connection = store.open_writer(path)
         try:
             schema.migrate(connection, path)
             if path.stat().st_size <= _CHECKED:
@@ -154,7 +154,7 @@ def quarantine_file(path: Path, now: float) -> Path:
 
 def is_orphaned(path: Path) -> bool:
     """Whether there is a write-ahead log without its file: SQLite would apply it to a new file of that name."""
-    return not path.exists() and any(_with_suffix(path, suffix).exists() for suffix in store.BESIDE)
+    return not path.exists() and any(_with_suffix(path, suffix).exists() for suffix in store.SIDE_FILES)
 
 
 def files_set_aside(path: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 FILE: Final = "journal.attempts"
 SIZE: Final = 4096
-TWICE: Final = 2
+MAX_ATTEMPTS: Final = 2
 """Attempts without an end after which a request is quarantined."""
 _SLOT: Final = struct.Struct("=II24s")
 """The number of attempts that did not end, the line in the row, and the key. The first slot is the work in progress."""
@@ -98,7 +98,7 @@ class Attempts:
 
     def poison(self) -> list[WorkItem]:
         """The work items that were attempted twice and did not end."""
-        return [item for item, n in self._failed.items() if n >= TWICE]
+        return [item for item, n in self._failed.items() if n >= MAX_ATTEMPTS]
 
     def begin(self, key: bytes) -> None:
         """Note that work begins."""
@@ -170,9 +170,9 @@ def _open(path: Path) -> mmap:
     return mmap(-1, SIZE)
 
 
-MOST: Final = 100
+MAX_REQUESTS: Final = 100
 """Maximum number of requests in the quarantine; the oldest are deleted, but stay counted."""
-LARGEST: Final = 16 << 20
+MAX_BYTES: Final = 16 << 20
 """Maximum bytes in the quarantine; a larger single request is kept without its content."""
 ASSEMBLING: Final = "assembling"
 SCORING: Final = "scoring"
@@ -213,14 +213,14 @@ def add(connection: sqlite3.Connection, arrival: float, step: str, trace_id: str
         form: Its encoding.
         body: The request.
     """
-    kept = body if len(body) <= LARGEST else b""
+    kept = body if len(body) <= MAX_BYTES else b""
     insert = "INSERT INTO quarantined (arrival, step, trace_id, form, size, body) VALUES (?, ?, ?, ?, ?, ?)"
     connection.execute(insert, (arrival, step, trace_id, form, len(body), kept))
     total = 0
     sizes = connection.execute("SELECT seq, length(body) FROM quarantined ORDER BY seq DESC").fetchall()
     for position, (seq, size) in enumerate(sizes):
         total += size
-        if position >= MOST or total > LARGEST:
+        if position >= MAX_REQUESTS or total > MAX_BYTES:
             connection.execute("DELETE FROM quarantined WHERE seq <= ?", (seq,))
             return
 

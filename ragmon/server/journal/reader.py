@@ -304,7 +304,7 @@ class JournalReader(JournalReaderBase):
     def __init__(self, folder: Path) -> None:
         self.path = files.journal_file(folder)
         with translate_errors(self.path):
-            self._connection = store.reading(self.path)
+            self._connection = store.open_reader(self.path)
             try:
                 files.check_version(self._connection, self.path)
             except BaseException:

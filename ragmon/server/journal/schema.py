@@ -84,7 +84,7 @@ def _create(connection: sqlite3.Connection, table: str) -> None:
 
 def _migrate_to_2(connection: sqlite3.Connection) -> None:
     """Add the index of trace ids, by which labels find their records; existing rows are not indexed."""
-    complete(connection, lambda table: _create(connection, table))
+    convert_version_1(connection, lambda table: _create(connection, table))
     connection.execute("CREATE TABLE traced (seq INTEGER PRIMARY KEY, ids BLOB NOT NULL)")
 
 
@@ -168,7 +168,7 @@ Create = Callable[[str], None]
 """Creates a table of the third layout, and its indexes, by its name."""
 
 
-def complete(connection: sqlite3.Connection, create: Create) -> None:
+def convert_version_1(connection: sqlite3.Connection, create: Create) -> None:
     """Convert a journal of version 1 to the third layout, inside a transaction.
 
     Args:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 FILE: Final = "journal.db"
-BESIDE: Final = ("-wal", "-shm")
+SIDE_FILES: Final = ("-wal", "-shm")
 """Suffixes of the files that SQLite keeps beside a database in WAL mode."""
 
 _LOCK_TIMEOUT: Final = 5.0
@@ -57,7 +57,7 @@ def create(path: Path) -> None:
         os.close(folder)
 
 
-def writing(path: Path) -> sqlite3.Connection:
+def open_writer(path: Path) -> sqlite3.Connection:
     """A connection that writes to an existing file; transactions begin only with an explicit BEGIN.
 
     Raises:
@@ -73,7 +73,7 @@ def writing(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def reading(path: Path) -> sqlite3.Connection:
+def open_reader(path: Path) -> sqlite3.Connection:
     """A connection that reads, also while another process writes.
 
     Raises:
@@ -150,7 +150,7 @@ def excess_bytes(connection: sqlite3.Connection, path: Path, size: int) -> int:
 def wal_size(path: Path) -> int:
     """Bytes of the write-ahead log of a file; 0 if there is none."""
     try:
-        return path.with_name(path.name + BESIDE[0]).stat().st_size
+        return path.with_name(path.name + SIDE_FILES[0]).stat().st_size
     except OSError:
         return 0
 

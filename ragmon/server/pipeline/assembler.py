@@ -22,9 +22,9 @@ from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_S
 from ragmon.core.record import LONGEST, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
-from ragmon.ingest.spans.model import SPANS, TOO_MANY_SPANS, Trace
+from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS, Trace
 from ragmon.monitor.build import Redactions, span_settings
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.pipeline.clock import Deadline
 from ragmon.server.pipeline.decode import STEP_NS, BatchCounts, count
 
@@ -63,7 +63,7 @@ class AssemblyLimits:
     idle: float = 5.0
     rootless: float = 60.0
     age: float = 600.0
-    spans: int = SPANS
+    spans: int = MAX_SPANS
     traces: int = 50_000
     size: int = 512 << 20
 
@@ -233,7 +233,7 @@ LONGEST_ASSEMBLY: Final = 5.0
 """Seconds of CPU that one trace may take; after that, the rest of it is not read."""
 OFTEN: Final = 16
 """Spans between two checks of the deadline; a check costs as much as a short span."""
-ANYBODY: Final = "human"
+DEFAULT_RATER: Final = "human"
 """The rater of an evaluation on a span that names none."""
 
 
@@ -399,7 +399,7 @@ def _labels(spans: Sequence[Span]) -> list[Label]:
     return [
         Label(
             trace_id=evaluation.trace_id,
-            rater=evaluation.rater[:LONGEST] or ANYBODY,
+            rater=evaluation.rater[:LONGEST] or DEFAULT_RATER,
             correct=evaluation.score,
             ts=evaluation.ts,
         )
@@ -436,7 +436,7 @@ def _check_deadline(deadline: Deadline) -> None:
 def _drop(counts: BatchCounts, error: Exception) -> None:
     if isinstance(error, _DeadlineError):
         count(counts.dropped, DEADLINE_EXCEEDED)
-        complain("a trace took too long to assemble", error)
+        log_error("a trace took too long to assemble", error)
     else:
         count(counts.dropped, INVALID_SCHEMA)
-        complain("a trace's spans could not be read", error)
+        log_error("a trace's spans could not be read", error)

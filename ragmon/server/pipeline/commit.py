@@ -17,7 +17,7 @@ from ragmon.server.journal import Failure, Journal, JournalBatch
 from ragmon.server.journal.erasure import RECORD
 from ragmon.server.journal.reader import trace_id_ends
 from ragmon.server.pipeline.assembler import LATE, AssembledTrace
-from ragmon.server.pipeline.decode import FORGOTTEN, BatchCounts, QueuedRequest, WriteBatch, count
+from ragmon.server.pipeline.decode import ERASED, BatchCounts, QueuedRequest, WriteBatch, count
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord, ProbeReply, is_from_prober, join_reply
 from ragmon.server.pipeline.trace_buffer import TraceTracker
 
@@ -100,7 +100,7 @@ def put_overdue(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> N
         row.overdue.append(pending.trace_id)
         row.probed.add(pending.trace_id)
         if pending.seq and not batch.release([pending.seq]):  # another process erased it
-            count(row.counts.ignored, FORGOTTEN)
+            count(row.counts.ignored, ERASED)
             batch.remember([pending.trace_id], row.arrival)
         else:
             _put_record(pending.trace_id, pending.record, reply, batch, traces, row)
@@ -131,7 +131,7 @@ def _settle_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, ro
     row.answered.add(trace_id)
     number = traces.replies.number(trace_id)
     exists = not number or bool(batch.release([number]))
-    count(row.counts.ignored, FORGOTTEN, int(not exists))
+    count(row.counts.ignored, ERASED, int(not exists))
     return exists
 
 
@@ -199,7 +199,7 @@ def write_batch(
             row.held.append(
                 (request, pieces, batch.hold(now, request.form.value, request.body, trace_ids, traces.lowest))
             )
-    count(row.counts.ignored, FORGOTTEN, len(traces.forgotten))
+    count(row.counts.ignored, ERASED, len(traces.forgotten))
     traces_of = trace_id_ends(entry.trace_id for entry in row.entries if isinstance(entry, Record))
     row.seq = batch.append(now, len(row.entries), row.counts.dump(), b"".join(row.lines), traces_of)
     batch.release(traces.released)
@@ -207,7 +207,7 @@ def write_batch(
     return row
 
 
-def write_beside_batch(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
+def write_without_row(journal: Journal, traces: TraceTracker, failures: list[Failure], now: float) -> None:
     """Write what needs no row: failures, waiting replies, and the release of requests whose text must be deleted.
 
     Args:
@@ -273,7 +273,7 @@ def _put_assembled(batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -
         return []
     done = batch.known(trace.trace_id for trace in traces_ready)
     forgotten = sum(arrival < 0 for arrival in done.values())
-    count(row.counts.ignored, FORGOTTEN, forgotten)
+    count(row.counts.ignored, ERASED, forgotten)
     count(row.counts.ignored, LATE, len(done) - forgotten)
     new_traces = [trace for trace in traces_ready if trace.trace_id not in done]
     fresh = [trace for trace in new_traces if not _too_old(trace)]

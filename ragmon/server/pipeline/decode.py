@@ -26,13 +26,13 @@ from ragmon.ingest.otlp.metrics import totals
 from ragmon.ingest.otlp.request import read, span_bytes
 from ragmon.ingest.spans import own_record
 from ragmon.metrics.answers import AnswerCorrect
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.scoring.counts import add_counts
 from ragmon.server.journal.reader import PendingRequest
 from ragmon.server.pipeline.probe_replies import PendingProbeRecord
 from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
-FORGOTTEN: Final = "forgotten"
+ERASED: Final = "forgotten"
 """Reason why a request is not scored: it was erased on request."""
 
 
@@ -191,13 +191,15 @@ def spans_of(body: PendingRequest) -> list[ExternalSpan] | None:
     try:
         return [span_bytes(span) for span in read(body.body, json=body.form == Encoding.JSON.value).foreign]
     except Rejected as rejected:
-        complain(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
+        log_error(f"a journalled request cannot be read any more ({rejected.reason})", rejected)
         return None
 
 
 def _check_extent(body: bytes, layout: extent.MessageLayout, form: Encoding) -> None:
-    if extent.is_crowded(body, layout, json=form is Encoding.JSON):
-        message = f"it holds more than {extent.MOST} messages, or too much in them; send them in several requests"
+    if extent.exceeds_limits(body, layout, json=form is Encoding.JSON):
+        message = (
+            f"it holds more than {extent.MAX_MESSAGES} messages, or too much in them; send them in several requests"
+        )
         raise UnreadableError(Rejected(TOO_MANY, message), TOO_LARGE)
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from ragmon.config.settings import Settings
 from ragmon.core.record import Entry, Label, Record, decode_entry
-from ragmon.monitor.engine import EDGES
-from ragmon.monitor.log import complain
+from ragmon.monitor.engine import MAX_TRANSITIONS
+from ragmon.monitor.log import log_error
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
 from ragmon.server.journal.errors import translate_read_errors
@@ -66,7 +66,7 @@ def _apply(server_state: ServerState, row: JournalRow, journal: JournalReaderBas
 
 
 def _from_checkpoint(
-    settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = EDGES
+    settings: Settings, checkpoints: Iterable[Checkpoint | None], *, edges: int | None = MAX_TRANSITIONS
 ) -> ServerState:
     """The state of the first checkpoint that can be read; an empty state where there is none."""
     for checkpoint in checkpoints:
@@ -76,7 +76,7 @@ def _from_checkpoint(
         try:
             server_state.load(checkpoint.data)
         except (ValueError, LookupError, TypeError, AttributeError, msgspec.MsgspecError) as error:
-            complain("a checkpoint cannot be read and is passed over", error)
+            log_error("a checkpoint cannot be read and is passed over", error)
             continue
         return server_state
     return ServerState(settings, edges=edges)

@@ -22,15 +22,15 @@ from ragmon.core.record import LABEL_ENTRY, RECORD_ENTRY, Entry, QuarantineEntry
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
 from ragmon.gates.diagnosis import traits_of
 from ragmon.metrics.facts import Key
-from ragmon.monitor.engine import EDGES, Engine
-from ragmon.monitor.log import complain
+from ragmon.monitor.engine import MAX_TRANSITIONS, Engine
+from ragmon.monitor.log import log_error
 from ragmon.scoring.counts import add_counts
 from ragmon.scoring.score_table import ScoreTable
 from ragmon.server.journal import Failure
 from ragmon.server.journal.failures import SLICES
 from ragmon.server.journal.quarantine import Attempts, row_key
 from ragmon.server.pipeline.clock import SLICE, Deadline
-from ragmon.server.pipeline.decode import FORGOTTEN, BatchCounts, count
+from ragmon.server.pipeline.decode import ERASED, BatchCounts, count
 
 MEMORY: Final = 16_384
 """Facts whose results are cached."""
@@ -265,7 +265,7 @@ class ServerState:
         attempts: Notes which line is being scored; None where no restart follows a crash.
     """
 
-    def __init__(self, settings: Settings, *, edges: int | None = EDGES) -> None:
+    def __init__(self, settings: Settings, *, edges: int | None = MAX_TRANSITIONS) -> None:
         self.engine = Engine(settings, edges=edges)
         self.counts = BatchCounts()
         self.producers = ProducerTotals()
@@ -326,7 +326,7 @@ class ServerState:
             try:
                 self._apply(entry, arrival, seq, place)
             except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
-                complain("a line of the journal could not be counted", error)
+                log_error("a line of the journal could not be counted", error)
 
     def forget(self, trace_ids: Iterable[str]) -> None:
         """Remove the ratings of erased traces, given in lower case; counts stay."""
@@ -337,12 +337,12 @@ class ServerState:
         try:
             self.engine.advance(now)
         except Exception as error:  # noqa: BLE001 - see above; a log handler may raise as well
-            complain("minutes could not be judged", error)
+            log_error("minutes could not be judged", error)
 
     def _apply(self, entry: Entry, arrival: float, seq: int, place: int) -> None:
         """Count a line."""
         if isinstance(entry, Tombstone):
-            count(self.counts.ignored, FORGOTTEN, int(entry.was == RECORD_ENTRY))
+            count(self.counts.ignored, ERASED, int(entry.was == RECORD_ENTRY))
         elif isinstance(entry, QuarantineEntry):
             count(self.counts.dropped, QUARANTINED, int(entry.was == RECORD_ENTRY))
             count(self.counts.labels, QUARANTINED, int(entry.was == LABEL_ENTRY))

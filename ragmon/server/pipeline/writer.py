@@ -18,12 +18,12 @@ from typing import Any, Final
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.record import Ack, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.journal import Journal, JournalError
 from ragmon.server.memory import MemoryTrimmer
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock
-from ragmon.server.pipeline.commit import write_batch, write_beside_batch
+from ragmon.server.pipeline.commit import write_batch, write_without_row
 from ragmon.server.pipeline.decode import BatchCounts, QueuedRequest, UnreadableError, WriteBatch, count
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
@@ -172,7 +172,7 @@ class Housekeeping:
         try:
             self.save(server_state)
         except JournalError as error:
-            complain(f"no checkpoint before another configuration ({error.reason})", error)
+            log_error(f"no checkpoint before another configuration ({error.reason})", error)
         return server_state.dump()
 
     def reset_journal(self, server_state: ServerState) -> None:
@@ -184,7 +184,7 @@ class Housekeeping:
             _log.error("the journal is damaged and was set aside: %s", aside)
             self.save(server_state)
         except JournalError as error:
-            complain(f"no new journal can be begun ({error.reason})", error)
+            log_error(f"no new journal can be begun ({error.reason})", error)
 
 
 TICK: Final = 0.25
@@ -381,15 +381,15 @@ class JournalWriter:
             try:
                 self._turn(requests)
                 if last:
-                    write_beside_batch(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
+                    write_without_row(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
                 if self._housekeeping.keep(self.server_state, ending=last):
                     self.quarantined = self.journal.quarantine_size()
                 self._trimmer.give_back(self.server_state.seq + sum(self.refused.values()))
             except JournalError as error:
-                complain(f"the journal cannot be written ({error.reason})", error)
+                log_error(f"the journal cannot be written ({error.reason})", error)
                 self._fail(requests, error.reason)
             except Exception as error:  # noqa: BLE001 - the thread must survive: nothing else resolves futures
-                complain("a row could not be written", error)
+                log_error("a row could not be written", error)
                 self._fail(requests, "internal")
             if last:
                 return
@@ -416,7 +416,7 @@ class JournalWriter:
         if not (requests or self.waiting.has_news(now) or unwritten_counts or self.trouble):
             with self.lock:
                 self.server_state.advance(now)
-            write_beside_batch(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
+            write_without_row(self.journal, self.waiting, self.server_state.failures, self.clock.arrival())
             return
         try:
             with self.journal.begin() as batch:

@@ -14,7 +14,7 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.receiver.connection import Connection
 
 CONNECTIONS: Final = 400
@@ -142,7 +142,7 @@ class Acceptor:
 
     def _pause(self, error: OSError) -> None:
         """Log why no connection can be accepted, end one, and try again after a pause."""
-        complain(f"the {self._name} port cannot accept a connection ({error.strerror})", error)
+        log_error(f"the {self._name} port cannot accept a connection ({error.strerror})", error)
         self._end_longest_waiting()
         self._loop.remove_reader(self._socket)
         self._retry = self._loop.call_later(_RETRY, self._loop.add_reader, self._socket, self._accept)

@@ -11,7 +11,7 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 
 from ragmon.ingest.compression import GZIP
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.receiver.interface import (
     NO_MESSAGE,
     TIMEOUT,
@@ -112,7 +112,7 @@ class Exports:
                     self._consumer.refuse(error.reason)
                 rejection = error
             except Exception as error:  # noqa: BLE001 - an error in one call must not affect others
-                complain("a call could not be taken", error)
+                log_error("a call could not be taken", error)
                 rejection = RejectedError(500, "", "something is wrong here; the log says where")
             return await _abort(context, rejection)
 

@@ -20,7 +20,7 @@ from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest, shorten
 from ragmon.monitor import embedded
 from ragmon.monitor.embedded import LONGEST
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.receiver import messages
 from ragmon.server.receiver.fast_path import LARGEST, RequestHead, ResponseQueue, response_bytes
 from ragmon.server.receiver.interface import (
@@ -227,7 +227,7 @@ class _WritePort:
         except RejectedError as error:
             self._queue().put(partial(pending.refused, error))
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            complain("a request could not be taken", error)
+            log_error("a request could not be taken", error)
             self._queue().put(partial(pending.refused, _internal_error()))
         else:
             queue = self._queue()
@@ -258,7 +258,7 @@ class _WritePort:
         except ClientDisconnect:
             raise
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            complain("a request could not be taken", error)
+            log_error("a request could not be taken", error)
             return refusal(_internal_error(), _error_encoding(request))
 
     async def _handle(self, request: Request) -> Response:
@@ -364,7 +364,7 @@ class _PendingResponse(NamedTuple):
         except RejectedError as error:
             self.refused(error)
         except Exception as error:  # noqa: BLE001 - an error in one request must not affect others
-            complain("a request could not be taken", error)
+            log_error("a request could not be taken", error)
             self.refused(_internal_error())
         else:
             self.ticket.give_back()

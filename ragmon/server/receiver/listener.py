@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from ragmon.config.types import Address
 from ragmon.core.errors import RagmonError, UnavailableError
-from ragmon.monitor.log import complain
+from ragmon.monitor.log import log_error
 from ragmon.server.receiver.acceptor import CONNECTIONS, Acceptor
 from ragmon.server.receiver.connection import KEEP_ALIVE, Connection, ConnectionLimits
 from ragmon.server.receiver.fast_path import ExportConnection
@@ -91,7 +91,7 @@ class Listener(ABC):
         try:
             self._serve(place)
         except Exception as error:  # noqa: BLE001 - the owner only notices that the thread ended
-            complain(f"the {self._name} port ended", error)
+            log_error(f"the {self._name} port ended", error)
         finally:
             place.close()
             self._startup_done.set()

@@ -42,8 +42,10 @@ def reject_logs(body: bytes, form: Encoding) -> Future[ExportResult]:
     >>> reject_logs(b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{}, {}]}]}]}', Encoding.JSON).result().rejected
     2
     """
-    if batch.is_crowded(body, batch.LOGS, json=form is Encoding.JSON):
-        raise HTTPError(413, constants.OVERSIZE, f"it holds more than {batch.MOST} messages", hint="send less at once")
+    if batch.exceeds_limits(body, batch.LOGS, json=form is Encoding.JSON):
+        raise HTTPError(
+            413, constants.OVERSIZE, f"it holds more than {batch.MAX_MESSAGES} messages", hint="send less at once"
+        )
     count = _count_json(body) if form is Encoding.JSON else _count_protobuf(body)
     done: Future[ExportResult] = Future()
     done.set_result(ExportResult(count, _MESSAGE if count else ""))
