@@ -44,7 +44,7 @@ _SAFE_RUN: Final = 14
 _DECOMPOSING_STARTERS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 """Characters whose class is starter but which decompose to non-starters."""
 _ASTRAL: Final = "\U000101fd-\U0001ffff"
-"""A range with all marks beyond the Basic Multilingual Plane; a single range is found 60 times as fast as the exact set."""
+"""A range with all marks beyond the Basic Multilingual Plane; one range is found 60 times as fast as the exact set."""
 
 
 def head(text: str) -> str:
