@@ -88,7 +88,7 @@ def _score_trace(trace: Entry, recorded: dict[Any, Any], options: Options) -> di
 
 def _judged(trace: dict[str, Any], gold_entry: dict[str, Any], ask: Ask, options: Options) -> dict[str, Any]:
     """The result of a case that the judge scores."""
-    case = {name: _first(name, fields, trace, gold_entry) for name, fields in _PARAMETERS.items()}
+    case = {name: _first_valid(name, fields, trace, gold_entry) for name, fields in _PARAMETERS.items()}
     missing = [name for name, value in case.items() if value is None]
     if missing:
         return {"error": {"missing_params": missing}}
@@ -98,7 +98,7 @@ def _judged(trace: dict[str, Any], gold_entry: dict[str, Any], ask: Ask, options
     return _result([_verdict(verdict) for verdict in reply["verdicts"]], len(case["retrieval_context"]), reply, options)
 
 
-def _first(name: str, fields: Sequence[str], *objects: dict[str, Any]) -> Any:
+def _first_valid(name: str, fields: Sequence[str], *objects: dict[str, Any]) -> Any:
     """The first of these fields with a value of the right type: a text, or a list of texts for `retrieval_context`."""
     for value in (source.get(field) for source in objects for field in fields):
         if name != "retrieval_context":

@@ -125,13 +125,13 @@ def _percent(scores: list[bool]) -> str:
 def _table(rows: list[_Row]) -> list[str]:
     head = ["", "## Per-question", "", "| qid | answered | hit | refusal | label |"]
     lines = [
-        f"| {row.qid} | {_word(not row.refused)} | {_word(row.hit)} | {_word(row.refused)} | **{_label(row)}** |"
+        f"| {row.qid} | {_bool(not row.refused)} | {_bool(row.hit)} | {_bool(row.refused)} | **{_label(row)}** |"
         for row in rows
     ]
     return [*head, "|-----|----------|-----|---------|-------|", *lines]
 
 
-def _word(flag: bool) -> str:
+def _bool(flag: bool) -> str:
     return "true" if flag else "false"
 
 

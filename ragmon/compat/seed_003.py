@@ -40,7 +40,7 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     if not pairs:
         message = "the published scorer crashes here, it takes the length of the first query's list (IndexError)"
         raise PublishedScorerFailed(message, path=", ".join(gold), hint="give at least one query")
-    shares = [_shares(retrieved, relevant) for retrieved, relevant in pairs]
+    shares = [_recall_and_precision(retrieved, relevant) for retrieved, relevant in pairs]
     recalls = [recall for recall, _ in shares]
     precisions = [precision for _, precision in shares]
     result = {
@@ -86,16 +86,16 @@ def _pairs(items: list[Entry], traces: dict[Any, Entry]) -> list[tuple[Entry, En
 def _lists(item: Entry, trace: Entry) -> tuple[Entry, Entry]:
     by_text = item.value.get("gold_contexts") is not None
     kinds = ("contexts", "retrieved_ids") if by_text else ("retrieved_ids", "contexts")
-    retrieved = _first(trace.value, kinds)
-    relevant = _first(item.value, ("gold_contexts", "gold_citations", "gold_ids"))
+    retrieved = _first_present(trace.value, kinds)
+    relevant = _first_present(item.value, ("gold_contexts", "gold_citations", "gold_ids"))
     return trace._replace(value=retrieved), item._replace(value=relevant)
 
 
-def _first(record: dict[str, Any], names: Sequence[str]) -> Any:
+def _first_present(record: dict[str, Any], names: Sequence[str]) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), [])
 
 
-def _shares(retrieved: Entry, gold: Entry) -> tuple[float, float]:
+def _recall_and_precision(retrieved: Entry, gold: Entry) -> tuple[float, float]:
     with published_rule(gold, "it normalises the query's gold list", _TEXTS):
         gold_texts = {normalized(text) for text in gold.value}
     with published_rule(retrieved, "it normalises the query's retrieved list", _TEXTS):

@@ -52,7 +52,7 @@ def printable_json(text: str) -> str:
     r"""An equal JSON document in which control characters are escaped.
 
     >>> printable_json('{"build": "\u202egnp"}')
-    '{"build": "\\u202egnp"}\'
+    '{"build": "\\u202egnp"}'
     """
     return text if text.isprintable() else _CONTROLS.sub(_json_escaped, text)
 

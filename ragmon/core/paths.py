@@ -56,7 +56,7 @@ def _item_at(value: Any, index: int) -> Any:
 def member(value: Any, name: str) -> Any:
     """A member of a mapping or an attribute of an object; None where there is none. Methods are left out."""
     if type(value) is dict:  # the usual case; a check against an abstract class takes ten times as long
-        found = value.get(name)
+        result = value.get(name)
     else:
-        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-    return None if found is None or callable(found) else found
+        result = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return None if result is None or callable(result) else result

@@ -101,37 +101,37 @@ class JudgeBudget:
     ) -> None:
         self._per_day = per_day
         self._clock = clock
-        self._spent = None if folder is None else DailyQuota(folder, name, make_private)
+        self._quota = None if folder is None else DailyQuota(folder, name, make_private)
         self._lock = Lock()
         self._day = -1
-        self._own = 0
-        self._unused = 0
-        self._is_spent = False
+        self._own_count = 0
+        self._given_back = 0
+        self._is_exhausted = False
 
     def reset_after_fork(self) -> None:
         """Reset in a forked child: the parent may hold the lock, and requests given back belong to the parent."""
         self._lock = Lock()
-        self._unused = 0
+        self._given_back = 0
 
     def spend(self) -> bool:
         """Take one request from today's budget; returns whether one was left."""
         with self._lock:
             day = int(self._clock() // DAY)
             if day > self._day or day < self._day - 1:  # a clock set back over midnight starts no new day
-                self._day, self._own, self._unused, self._is_spent = day, 0, 0, False
-                if self._spent is not None:
-                    self._spent.begin(day)
-            if self._unused:
-                self._unused -= 1
+                self._day, self._own_count, self._given_back, self._is_exhausted = day, 0, 0, False
+                if self._quota is not None:
+                    self._quota.begin(day)
+            if self._given_back:
+                self._given_back -= 1
                 return True
-            if self._is_spent:
+            if self._is_exhausted:
                 return False
-            self._own += 1
-            count = 0 if self._spent is None else self._spent.add(self._day)
-            self._is_spent = max(self._own, count) > self._per_day
-            return not self._is_spent
+            self._own_count += 1
+            count = 0 if self._quota is None else self._quota.add(self._day)
+            self._is_exhausted = max(self._own_count, count) > self._per_day
+            return not self._is_exhausted
 
     def give_back(self) -> None:
         """Put back a request that was not sent; this process uses it next."""
         with self._lock:
-            self._unused += 1
+            self._given_back += 1

@@ -23,11 +23,11 @@ def label(text: str) -> str:
     >>> label("support"), len(label("x" * 10_000))
     ('support', 128)
     """
-    shown = printable(text, LONGEST)
-    if shown == text:
+    safe = printable(text, LONGEST)
+    if safe == text:
         return text
     raw = text.encode("utf-8", "surrogatepass")
-    return f"{shown[: LONGEST - _DIGITS - 1]}~{hashlib.sha256(raw).hexdigest()[:_DIGITS]}"
+    return f"{safe[: LONGEST - _DIGITS - 1]}~{hashlib.sha256(raw).hexdigest()[:_DIGITS]}"
 
 
 PREFIX: Final = "rag_"

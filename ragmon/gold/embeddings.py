@@ -122,40 +122,40 @@ class Nearest:
         same = self._paraphrase_similarities()
         levels = np.linspace(0.0, 1.0, _LEVELS)
         above = np.zeros(len(levels) + 1, dtype=int)
-        others = 0
-        for first in range(0, len(self._owner), _ROWS):
-            similarities = self._similarities(first)[1]
-            others += similarities.size - len(similarities)
+        other_count = 0
+        for start in range(0, len(self._owner), _ROWS):
+            similarities = self._similarities(start)[1]
+            other_count += similarities.size - len(similarities)
             above += np.bincount(np.searchsorted(levels, similarities.ravel(), side="right"), minlength=len(levels) + 1)
         wrong_above = above[::-1].cumsum()[::-1][1:]
         for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
             right = int((same >= level).sum())
             if stats.wilson(right, right + wrong)[0] >= PRECISION:
-                return Calibration(level, len(same), others, right / len(same))
-        return Calibration(None, len(same), others, reason=_no_threshold_reason(len(same)))
+                return Calibration(level, len(same), other_count, right / len(same))
+        return Calibration(None, len(same), other_count, reason=_no_threshold_reason(len(same)))
 
     def _paraphrase_similarities(self) -> Matrix:
         """The similarity of every paraphrase to the nearest other wording of its item."""
         np = self._np
         parts = [np.zeros(0)]
-        for first in range(0, len(self._owner), _ROWS):
-            own = self._similarities(first)[0]
-            rows = np.arange(first, first + len(own))
+        for start in range(0, len(self._owner), _ROWS):
+            own = self._similarities(start)[0]
+            rows = np.arange(start, start + len(own))
             parts.append(own[~np.isin(rows, self._starts)])
         similarities: Matrix = np.concatenate(parts)
         return similarities
 
-    def _similarities(self, first: int) -> tuple[Matrix, Matrix]:
+    def _similarities(self, start: int) -> tuple[Matrix, Matrix]:
         """The similarities of a block of wordings: to the nearest other wording of their item, and to every other item.
 
         In the second matrix the column of the own item is -1.
         """
         np = self._np
-        block = self._vectors[first : first + _ROWS] @ self._vectors.T
+        block = self._vectors[start : start + _ROWS] @ self._vectors.T
         rows = np.arange(len(block))
-        block[rows, first + rows] = -1.0
+        block[rows, start + rows] = -1.0
         by_item = np.maximum.reduceat(block, self._starts, axis=1)
-        owner = self._owner[first : first + _ROWS]
+        owner = self._owner[start : start + _ROWS]
         own = by_item[rows, owner].copy()
         by_item[rows, owner] = -1.0
         return own, by_item

@@ -160,7 +160,7 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
     Raises:
         GoldError: A line is not a judgement, or judges a document a second time.
     """
-    first: dict[str, JsonLocation] = {}
+    first_location: dict[str, JsonLocation] = {}
     judged: dict[tuple[str, str], JsonLocation] = {}
     relevant: dict[str, list[str]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -171,10 +171,10 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
         earlier = judged.setdefault((qid, docid), place)
         if earlier is not place:
             raise place.error(f"judged twice, first on line {earlier.line}", f"{qid} {docid}", "keep one of them")
-        first.setdefault(qid, place)
+        first_location.setdefault(qid, place)
         relevant.setdefault(qid, []).extend([docid] if relevance > 0 else [])
     for qid, ids in relevant.items():
-        yield first[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
+        yield first_location[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
 
 
 def _judgement(line: str, place: JsonLocation) -> tuple[str, str, int]:
@@ -218,12 +218,12 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
     """
     if not paths:
         raise GoldError("no gold file given", hint=SHAPES)
-    first: dict[str, JsonLocation] = {}
+    first_location: dict[str, JsonLocation] = {}
     items: list[GoldItem] = []
     for source in gather(paths):
         before = len(items)
         for place, item in _read(source, match):
-            earlier = first.setdefault(item.qid, place)
+            earlier = first_location.setdefault(item.qid, place)
             if earlier is not place:
                 raise _duplicate_error(item, place, earlier)
             items.append(item)

@@ -116,17 +116,17 @@ def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key:
     """
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
-    now = {item.qid: item.fingerprint for item in gold}
+    fingerprints = {item.qid: item.fingerprint for item in gold}
     command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
     hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
-    raise GoldError(f"differs from {file}: {_differences(frozen.fingerprints, now)}", path=at, hint=hint)
+    raise GoldError(f"differs from {file}: {_differences(frozen.fingerprints, fingerprints)}", path=at, hint=hint)
 
 
-def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def _differences(frozen: Mapping[str, str], current: Mapping[str, str]) -> str:
     kinds = {
-        "added": [qid for qid in now if qid not in before],
-        "removed": [qid for qid in before if qid not in now],
-        "changed": [qid for qid, fingerprint in now.items() if before.get(qid, fingerprint) != fingerprint],
+        "added": [qid for qid in current if qid not in frozen],
+        "removed": [qid for qid in frozen if qid not in current],
+        "changed": [qid for qid, fingerprint in current.items() if frozen.get(qid, fingerprint) != fingerprint],
     }
     return "; ".join(f"{kind} {_first_names(qids)}" for kind, qids in kinds.items() if qids)
 

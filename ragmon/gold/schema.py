@@ -119,11 +119,11 @@ def _describe(problem: ErrorDetails) -> str:
 
 
 @lru_cache(maxsize=256)
-def _intended_field(name: str, known: tuple[str, ...]) -> str | None:
+def _intended_field(name: str, field_names: tuple[str, ...]) -> str | None:
     """The known field whose name is misspelt; None where the name is a different one."""
     plain = re.sub(r"[\W_]", "", name).casefold()
-    equal = [field for field in known if field.replace("_", "") == plain]
-    return next(iter(equal or difflib.get_close_matches(name.casefold(), known, n=1, cutoff=_MISSPELT)), None)
+    equal = [field for field in field_names if field.replace("_", "") == plain]
+    return next(iter(equal or difflib.get_close_matches(name.casefold(), field_names, n=1, cutoff=_MISSPELT)), None)
 
 
 def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:

@@ -135,26 +135,26 @@ class JsonText:
 
     def members(self) -> Iterator[tuple[str, JsonLocation, Any]]:
         """The members of the text, which must be one object: name, location, value."""
-        seen: dict[str, JsonLocation] = {}
+        earlier: dict[str, JsonLocation] = {}
         for _ in self._elements("{", "}"):
             if self._peek() != '"':
                 self._reject("a name in double quotes belongs here", self._at)
             place, name = self._value()
-            if name in seen:
-                raise place.error(f"name appears twice, first on line {seen[name].line}", name, "keep one of them")
-            seen[name] = place
-            self._take(":")
+            if name in earlier:
+                raise place.error(f"name appears twice, first on line {earlier[name].line}", name, "keep one of them")
+            earlier[name] = place
+            self._expect(":")
             yield name, place, self._value()[1]
 
     def _elements(self, opening: str, closing: str) -> Iterator[None]:
         """Stop before every element, so that the caller can read it."""
-        self._take(opening)
+        self._expect(opening)
         if self._peek() != closing:
             yield
             while self._peek() == ",":
-                self._take(",")
+                self._expect(",")
                 yield
-        self._take(closing)
+        self._expect(closing)
         self._end()
 
     def _value(self) -> tuple[JsonLocation, Any]:
@@ -172,13 +172,13 @@ class JsonText:
             raise place.error(f"number cannot be read: {number}", hint="write long ids as strings") from number
         if _SURROGATE.search(self._text, start, end):
             _reject_lone_surrogates(value, place)
-        self._move(end)
+        self._advance(end)
         return place, value
 
-    def _take(self, char: str) -> None:
+    def _expect(self, char: str) -> None:
         if self._peek() != char:
             self._reject(f"{char!r} belongs here", self._at)
-        self._move(self._at + 1)
+        self._advance(self._at + 1)
 
     def _end(self) -> None:
         if self._peek():
@@ -189,10 +189,10 @@ class JsonText:
         end = self._at
         while end < len(self._text) and self._text[end] in _SPACE:
             end += 1
-        self._move(end)
+        self._advance(end)
         return self._text[end : end + 1]
 
-    def _move(self, to: int) -> None:
+    def _advance(self, to: int) -> None:
         self._line += self._text.count("\n", self._at, to)
         self._at = to
 

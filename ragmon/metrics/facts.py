@@ -1,8 +1,8 @@
 """Facts: a request reduced to a small tuple of integers that holds everything a metric can ask about it.
 
-`FactReader` makes the tuple from a record and its gold item; this is the hot path. `Facts` gives names to the tuple and
-tells *why* a fact is unknown. A plain tuple and `Facts` hash and compare alike, so counts kept under one are found
-under the other.
+`FactReader` makes the tuple from a record and its gold item; this is the hot path. `Facts` gives names to its members
+and the reason why a fact is unknown. A plain tuple and `Facts` hash and compare alike, so counts kept under one are
+found under the other.
 """
 
 from __future__ import annotations
@@ -141,10 +141,10 @@ class Facts(NamedTuple):
         """Whether one of the flags is set; where the claim was cut and none is, the answer is unknown."""
         if not self.has(CLAIM_KNOWN):
             raise Unassessed(constants.GOLD_VERSION if self.has(WRONG_GOLD_VERSION) else constants.NO_TEXT)
-        found = self.flags & flags != 0
-        if not found and self.has(CLAIM_CUT):
+        is_set = self.flags & flags != 0
+        if not is_set and self.has(CLAIM_CUT):
             raise Unassessed(constants.TEXT_CUT)
-        return found
+        return is_set
 
     @property
     def cites_gold(self) -> bool:
@@ -298,39 +298,39 @@ class FactReader:
         """
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
-        flags = self._outcome(record, item, answer.claim if answer is not None else None, citations)
+        flags = self._call_flags(record, item, answer.claim if answer is not None else None, citations)
         if grounded is not None or self.within_ms is not None:
-            flags |= self._measured(record, grounded)
+            flags |= self._measured_flags(record, grounded)
         flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
         verdicts = 0
         if record.verdicts is not None:
             flags |= VERDICTS
             verdicts = bits_of(record.verdicts)
         ids, length = record.retrieved_ids, 0
-        seen: set[str] | frozenset[str] = _NONE
+        id_set: set[str] | frozenset[str] = _NONE
         if ids is not None:
-            seen = set(ids)
-            length = len(seen)
+            id_set = set(ids)
+            length = len(id_set)
             if length != len(ids):
                 ids = list(dict.fromkeys(ids))
-            flags |= scope(citations, seen)
+            flags |= scope(citations, id_set)
         if item is None:
             return (flags, 0, length, 0, 0, verdicts, ())
         flags |= item.offers
         if not flags & HAS_GOLD_IDS:
             return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
-        wanted, candidate_ranks = item.ids, 0
-        if citations and not wanted.isdisjoint(citations):
+        gold_ids, candidate_ranks = item.ids, 0
+        if citations and not gold_ids.isdisjoint(citations):
             flags |= HITS
         if record.candidate_ids is not None:
             flags |= CANDIDATES
             candidate_ids = list(dict.fromkeys(record.candidate_ids))
-            candidate_ranks = rank_bits(candidate_ids, set(candidate_ids), wanted)
+            candidate_ranks = rank_bits(candidate_ids, set(candidate_ids), gold_ids)
         if ids is None:
-            return (flags, len(wanted), 0, 0, candidate_ranks, verdicts, ())
-        return (flags | RANKED, len(wanted), length, rank_bits(ids, seen, wanted), candidate_ranks, verdicts, ())
+            return (flags, len(gold_ids), 0, 0, candidate_ranks, verdicts, ())
+        return (flags | RANKED, len(gold_ids), length, rank_bits(ids, id_set, gold_ids), candidate_ranks, verdicts, ())
 
-    def _measured(self, record: Record, grounded: bool | None) -> int:
+    def _measured_flags(self, record: Record, grounded: bool | None) -> int:
         """The flags of groundedness and of the latency bound."""
         flags = 0 if grounded is None else GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
         if self.within_ms is None:
@@ -340,7 +340,7 @@ class FactReader:
             return flags | BOUNDED
         return flags | BOUNDED | TIMED | (WITHIN if latency.total <= self.within_ms else 0)
 
-    def _outcome(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
+    def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
         """The flags of the outcome and of the text of the answer."""
         flags = 0 if citations is None else COMPLIANT
         if record.error:
@@ -409,8 +409,8 @@ class FactReader:
         ranks = match_texts(record.contexts, item)
         if ranks is None:
             return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
-        relevant, found = ranks
-        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, found)
+        relevant, text_ranks = ranks
+        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, text_ranks)
 
 
 def _cut_flags(record: Record) -> int:
@@ -475,15 +475,15 @@ def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[int, tuple[int
         Bits of the ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
         the unread rest of a context may hold one.
     """
-    first: dict[str, int] = {}
+    first_ranks: dict[str, int] = {}
     relevant, exact = 0, item.match == "exact"
     for rank, raw_context in enumerate(contexts[:DEPTH], start=1):
         context = normalise_context(head(raw_context))
-        found = [text for text in item.texts if (text == context if exact else text in context)]
-        if is_cut(raw_context) and (exact or len(found) < len(item.texts)):
+        matches = [text for text in item.texts if (text == context if exact else text in context)]
+        if is_cut(raw_context) and (exact or len(matches) < len(item.texts)):
             return None
-        if found:
+        if matches:
             relevant |= 1 << (rank - 1)
-        for text in found:
-            first.setdefault(text, rank)
-    return relevant, tuple(sorted(first.values()))
+        for text in matches:
+            first_ranks.setdefault(text, rank)
+    return relevant, tuple(sorted(first_ranks.values()))

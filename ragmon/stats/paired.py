@@ -164,11 +164,11 @@ def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float
 
 def _earlier_mean(pairs: Pairs, alone: Unpaired, alpha: float) -> tuple[float, float]:
     """Bounds on the mean of the first run."""
-    then = dict(alone.then)
+    earlier = dict(alone.then)
     for (before, _), count in pairs.items():
         if before is not None:
-            then[before] = then.get(before, 0) + count
-    return confidence_sequence(then, FOR_THE_MEAN * alpha)
+            earlier[before] = earlier.get(before, 0) + count
+    return confidence_sequence(earlier, FOR_THE_MEAN * alpha)
 
 
 def _is_proven(in_pairs: float, in_others: float, alpha: float) -> bool:

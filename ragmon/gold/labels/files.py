@@ -60,15 +60,15 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
         else:
             labels += [label] if label is not None else []
     if wrong:
-        (line, first), *others = wrong
+        (line, first_message), *others = wrong
         details = [f"line {line}: {message}" for line, message in others[: NAMED - 1]]
         details += [f"{len(others) - len(details)} more"] if len(others) > len(details) else []
         hint = "; ".join(details) or "mend the row, or say in [labels] how the file spells it"
-        raise InputError(first, path=str(path), line=line, hint=hint)
+        raise InputError(first_message, path=str(path), line=line, hint=hint)
     return labels
 
 
-def _rows(path: Path, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows by field name, with the lines they end on."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -78,14 +78,14 @@ def _rows(path: Path, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any
     except UnicodeDecodeError as error:
         raise InputError("it is not UTF-8", path=str(path), hint="save it as CSV UTF-8") from error
     is_table = path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{")
-    return _table_rows(path, text, words) if is_table else _json_rows(path, text, words)
+    return _table_rows(path, text, spelling) if is_table else _json_rows(path, text, spelling)
 
 
-def _table_rows(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+def _table_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
     header = text.partition("\n")[0]
     reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
     try:
-        columns = _columns(path, reader.fieldnames or (), words)
+        columns = _columns(path, reader.fieldnames or (), spelling)
         for row in reader:
             yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
     except csv.Error as error:
@@ -106,7 +106,7 @@ def _columns(path: Path, names: Sequence[str], words: LabelSpelling) -> dict[str
     return columns
 
 
-def _json_rows(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
     for line, text_line in enumerate(text.split("\n"), 1):
         if text_line.strip():
             try:
@@ -117,10 +117,10 @@ def _json_rows(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[in
                 ) from error
             if not isinstance(row, dict):
                 raise InputError("this is no object", path=str(path), line=line, value=row, hint="one object a line")
-            yield line, {field: row[column] for field, column in words.columns.items() if column in row}
+            yield line, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
-def _label(row: Mapping[str, Any], words: LabelSpelling) -> Label | None:
+def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:
     """The label of a row; None where the row has no judgement.
 
     Raises:
@@ -132,30 +132,30 @@ def _label(row: Mapping[str, Any], words: LabelSpelling) -> Label | None:
     fields = dict(given)
     for name in ("correct", "answerable"):
         if isinstance(value := given.get(name), str):
-            fields[name] = _truth(name, value, words)
+            fields[name] = _truth(name, value, spelling)
     if isinstance(value := given.get("relevant_ids"), str):
         fields["relevant_ids"] = _ids(value)
     if isinstance(value := given.get("ts"), str):
         fields["ts"] = _time(value)
-    if "rater" not in fields and words.rater is not None:
-        fields["rater"] = words.rater
+    if "rater" not in fields and spelling.rater is not None:
+        fields["rater"] = spelling.rater
     if "rater" not in fields:
         raise ValueError("the row does not say who labelled it: --rater NAME says so for all such rows")
     return parse_label(fields)
 
 
-def _truth(name: str, value: str, words: LabelSpelling) -> bool | float:
+def _truth(name: str, value: str, spelling: LabelSpelling) -> bool | float:
     folded = value.casefold()
-    if folded in {word.casefold() for word in words.true}:
+    if folded in {word.casefold() for word in spelling.true}:
         return True
-    if folded in {word.casefold() for word in words.false}:
+    if folded in {word.casefold() for word in spelling.false}:
         return False
     try:
         if name == "correct":
             return float(value)
     except ValueError:
         pass
-    accepted = ", ".join((*words.true, *words.false))
+    accepted = ", ".join((*spelling.true, *spelling.false))
     raise ValueError(f"{name} is {shorten(value)}, and [labels.values] knows {accepted}")
 
 

@@ -96,14 +96,14 @@ class Rating(msgspec.Struct, omit_defaults=True):
         return next((result for result in (JOINED, CHANGED, LATE) if result in results), DUPLICATE)
 
     def _apply(self, name: str, value: Any, ts: float) -> str:
-        before = getattr(self, name)
-        if before is None:
+        current = getattr(self, name)
+        if current is None:
             setattr(self, name, (ts, value))
             return JOINED
-        if before[1] == value:
-            setattr(self, name, max(before, (ts, value)))
+        if current[1] == value:
+            setattr(self, name, max(current, (ts, value)))
             return DUPLICATE
-        if (ts, value) < before:
+        if (ts, value) < current:
             return LATE
         setattr(self, name, (ts, value))
         return CHANGED
@@ -201,15 +201,15 @@ class LabelStore:
             The judgement of the answer, if this is its first label; else None.
         """
         answer = self._answers.get(label.trace_id)
-        first = answer is None
+        is_first = answer is None
         answer = answer or _RatedAnswer(now)
-        before = answer.raters.get(label.rater)
-        rating = Rating() if before is None else copy(before)
+        previous = answer.raters.get(label.rater)
+        rating = Rating() if previous is None else copy(previous)
         given = given_at(label, now)
         result = rating.hear(label, now if given is None else given)
-        size = answer.size + _size(label.rater, rating) - (0 if before is None else _size(label.rater, before))
-        too_many = before is None and len(answer.raters) >= RATERS
-        if not first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
+        size = answer.size + _size(label.rater, rating) - (0 if previous is None else _size(label.rater, previous))
+        too_many = previous is None and len(answer.raters) >= RATERS
+        if not is_first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
             self.results[CROWDED] += 1
             return None
         answer.raters[label.rater] = rating
@@ -217,7 +217,7 @@ class LabelStore:
         if result == JOINED and not all(rating.agrees(other) for other in answer.raters.values()):
             result = CONFLICT
         self.results[result] += 1
-        return consensus(answer.raters.values()) if first else None
+        return consensus(answer.raters.values()) if is_first else None
 
     def _store(self, trace_id: str, answer: _RatedAnswer, size: int) -> None:
         """Store the ratings of an answer and their new size; beyond a limit the oldest answers are evicted."""

@@ -23,7 +23,7 @@ class LabelPriority(NamedTuple):
 
     Attributes:
         drawn: 0 for an answer that won the uniform draw over all calls: labels of these estimate all traffic.
-        known: How much the scores say about it, in [0, 1].
+        known: How certain its scores are, in [0, 1].
         place: A hash of the trace id: a random order among equals, the same on every run.
     """
 
@@ -61,7 +61,7 @@ def priority(trace_id: str, record: Record) -> LabelPriority:
 
 
 def _certainty(measures: Mapping[str, float]) -> float:
-    """How much scores say about an answer: 0 without a score, 1 where one is 0 or 1."""
+    """How certain the least certain score is: 0 for a half or without a score, 1 for a score of 0 or 1."""
     scores = [score for name, score in measures.items() if name.startswith(JUDGE_PREFIX)] or [*measures.values()]
     return min((1.0 - score * (1.0 - score) / _MAX_VARIANCE for score in scores), default=0.0)
 
