@@ -1,9 +1,9 @@
 """Labels that wait for their traces, and which of them is evicted when there are too many.
 
-A flood of labels for traces that never come must not evict the labels of others. A rater whose labels take more than
-their share of the limit is evicted first, the oldest label first. If no rater is over the share, the oldest label of
-all is evicted: most traces arrive within minutes of their labels, so the oldest is the least likely to be joined. The
-choice depends only on the order of the labels, so a replay makes the same one.
+A flood of labels for traces that never come must not evict the labels of others. If the labels of a rater take more
+than one rater's share of the limit, the oldest label of that rater is evicted. If no rater is over the share, the
+oldest label of all is evicted: most traces arrive within minutes of their labels, so it is the least likely to be
+joined. The choice depends only on the order of the labels, so a replay makes the same one.
 """
 
 from __future__ import annotations
