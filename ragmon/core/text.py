@@ -62,7 +62,7 @@ def is_cut(text: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _long_mark_runs() -> re.Pattern[str]:
+def _runs_of_marks() -> re.Pattern[str]:
     """A pattern for runs of combining marks that may be too long, from Python's Unicode tables; made on first use."""
     marks = "".join(char for char in map(chr, range(0x300, 0x10000)) if unicodedata.combining(char))
     mark = f"[{marks}{_DECOMPOSING_STARTERS}{_BEYOND_BMP}]"
@@ -79,7 +79,7 @@ def stream_safe(text: str) -> str:
     >>> len(stream_safe("a" + 31 * "\u0301")), len(stream_safe("a" + 30 * "\u0301"))
     (33, 31)
     """
-    return _long_mark_runs().sub(_with_joiners, text)
+    return _runs_of_marks().sub(_with_joiners, text)
 
 
 def _with_joiners(run: re.Match[str]) -> str:

@@ -137,7 +137,7 @@ def worse(pairs: Pairs, alone: Unpaired = _NONE, alpha: float = ALPHA / 2) -> bo
     >>> worse({(1.0, 0.0): 13, (0.0, 1.0): 1, (1.0, 1.0): 500})
     True
     """
-    in_pairs = _pair_evidence(pairs, _earlier_mean(pairs, alone, alpha), 0.0, falls=True)
+    in_pairs = _evidence(pairs, _earlier_mean(pairs, alone, alpha), 0.0, falls=True)
     return _is_proven(in_pairs, log_worse(*alone), alpha)
 
 
@@ -159,7 +159,7 @@ def not_worse(pairs: Pairs, margin: float, alone: Unpaired = _NONE, alpha: float
     lower, upper = _earlier_mean(pairs, alone, alpha)
     # A mean below the margin cannot fall by the margin.
     means = max(lower, checked_margin(margin)), max(upper, margin)
-    return _is_proven(_pair_evidence(pairs, means, margin, falls=False), log_not_worse(*alone, margin), alpha)
+    return _is_proven(_evidence(pairs, means, margin, falls=False), log_not_worse(*alone, margin), alpha)
 
 
 def _earlier_mean(pairs: Pairs, alone: Unpaired, alpha: float) -> tuple[float, float]:
@@ -177,7 +177,7 @@ def _is_proven(in_pairs: float, in_others: float, alpha: float) -> bool:
     return log_mean_exp(weighted) >= -math.log((1 - FOR_THE_MEAN) * alpha)
 
 
-def _pair_evidence(pairs: Pairs, means: tuple[float, float], margin: float, *, falls: bool) -> float:
+def _evidence(pairs: Pairs, means: tuple[float, float], margin: float, *, falls: bool) -> float:
     """The logarithm of the least evidence in pairs over all earlier means between two bounds.
 
     For a fixed stake it is concave in that mean, so it is least at one of the bounds.
