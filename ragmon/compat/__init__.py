@@ -1,8 +1,8 @@
-"""The compat room: five published scorers, reproduced exactly, apart from everything else ragmon computes.
+"""Compatibility modes: five published scorers, reproduced exactly and independent of ragmon's own metrics.
 
-A mode reads its files raw and leniently, as its script does, and gives what its script prints. Where the script ends in
-a traceback the mode ends with exit code 3 and says which rule crashed and where. ragmon's own definitions differ on
-purpose; nothing here shares code with them.
+A mode reads its files without validation, as its script does, and prints what its script prints. Where the script ends
+in a traceback, the mode ends with exit code 3 and names the rule that failed and the place. ragmon's own definitions
+differ on purpose; no code is shared with them.
 
 | mode | the published scorer |
 |---|---|
@@ -35,20 +35,20 @@ MODES: Final[Mapping[str, Scorer]] = MappingProxyType(
         "seed-004": seed_004.score,
     }
 )
-"""Every mode by its name on the command line."""
+"""All modes by their names on the command line."""
 
 
 def run(mode: str, traces: Sequence[str], gold: Sequence[str] | str | None, options: Options) -> Result:
-    """Score trace files the way a published scorer does.
+    """Score trace files as a published scorer does.
 
     Args:
         mode: A key of `MODES`.
         traces: JSONL files, read one after the other; `.gz`, `.zst` and `-` (standard input) as well.
-        gold: The gold files; for seed-004 one directory. seed-001 can do without.
-        options: The published scorers' own options.
+        gold: The gold files; for seed-004 one directory. seed-001 needs none.
+        options: The options of the published scorers.
 
     Returns:
-        The published output at exit code 0, or the crash in plain words at exit code 3.
+        The published output with exit code 0, or an error message with exit code 3.
     """
     files = (gold,) if isinstance(gold, str) else tuple(gold or ())
     try:

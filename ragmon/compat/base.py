@@ -1,8 +1,8 @@
-"""What every compat mode shares: its options, its result, reading as leniently as the scripts read, and their crashes.
+"""Common parts of the compat modes: options, results, reading without validation, and the crashes of the scripts.
 
 The published scripts read with the standard library's `json`: NaN is accepted, the last of two equal keys wins, blank
-lines are skipped, nothing is validated. What they cannot digest ends them with a traceback. Here that becomes a
-`PublishedScorerFailed` which names the rule that broke, the line it broke on, and what would be right.
+lines are skipped, nothing is validated. Other bad input ends them with a traceback. Here that becomes a
+`PublishedScorerFailed` which names the rule that failed, the line, and the correction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from ragmon.core.errors import InputError
 
-# What a script that validates nothing dies of.
+# The exceptions that end a script without validation.
 _CRASHES: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # UnicodeDecodeError is a ValueError, a broken gzip header an OSError, a truncated gzip stream an EOFError.
 _UNREADABLE: Final = (EOFError, OSError, UnicodeDecodeError, zlib.error)
@@ -31,7 +31,7 @@ Ask = Callable[[str, str, Sequence[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The published scorers' own options; each mode reads those its scorer has.
+    """The options of the published scorers; each mode reads those its scorer has.
 
     Args:
         k: seed-000's cutoff of recall@k (None: 5).
@@ -41,7 +41,7 @@ class Options:
         threshold: seed-001's success threshold (None: .5), seed-004's grounded threshold (None: .10).
         strict: seed-001: only a perfect ranking passes, everything else scores 0.
         skip_generation: seed-004: retrieval metrics only.
-        ask: seed-001: asks a judge about input, expected output and contexts; gives `verdicts`, `reason` and
+        ask: seed-001: calls a judge with input, expected output and contexts; returns `verdicts`, `reason` and
             `latency_ms`, or an `error`. None where verdicts are recorded.
     """
 
@@ -57,12 +57,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    r"""What a compat mode hands to the command line.
+    r"""The output of a compat mode.
 
     Args:
         text: The published scorer's standard output, final newline included; empty when it crashed.
         exit_code: 0, or 3 when the published scorer crashes on this input.
-        error: One line saying what crashed and where, then `\nhint: ` and what would be right; None at exit 0.
+        error: One line with the failed rule and the place, then `\nhint: ` and the correction; None with exit code 0.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Result:
 
 
 class PublishedScorerFailed(InputError):  # noqa: N818 - it reports a crash that happened elsewhere
-    """The published scorer would end with a traceback on this input; the message says why in one line."""
+    """The published scorer would end with a traceback on this input; the message gives the reason in one line."""
 
 
 class Entry(NamedTuple):
@@ -84,15 +84,15 @@ class Entry(NamedTuple):
 
 @contextlib.contextmanager
 def published_rule(at: Entry, rule: str, hint: str) -> Iterator[None]:
-    """Turn a crash inside the block into the plain statement that the published scorer crashes here.
+    """Turn a crash inside the block into an error that the published scorer crashes here.
 
     Args:
         at: The input the rule was applied to.
         rule: What the published scorer does with it, as a clause.
-        hint: What would be right.
+        hint: The correction.
 
     Raises:
-        PublishedScorerFailed: Whenever the block ends the way an unguarded script ends.
+        PublishedScorerFailed: An exception in the block that would end an unguarded script.
     """
     try:
         yield
@@ -104,7 +104,7 @@ def published_rule(at: Entry, rule: str, hint: str) -> Iterator[None]:
 
 
 def read_lines(paths: Sequence[str]) -> Iterator[Entry]:
-    """Every JSON line of the files in order; blank lines are skipped.
+    """The JSON lines of the files in order; blank lines are skipped.
 
     Args:
         paths: JSONL files, plain, `.gz` or `.zst`; `-` is standard input.
@@ -113,8 +113,8 @@ def read_lines(paths: Sequence[str]) -> Iterator[Entry]:
         PublishedScorerFailed: A file cannot be read or a line is not JSON.
     """
     for path in paths:
-        with _opened(path) as stream:
-            yield from _parsed_lines(stream, path)
+        with _open(path) as stream:
+            yield from _parse_lines(stream, path)
 
 
 def read_document(path: str) -> Entry:
@@ -123,23 +123,23 @@ def read_document(path: str) -> Entry:
     Raises:
         PublishedScorerFailed: The file cannot be read or is not JSON.
     """
-    with _opened(path) as stream:
-        return _parsed(stream.read(), path)
+    with _open(path) as stream:
+        return _parse(stream.read(), path)
 
 
 def read_items(paths: Sequence[str]) -> Iterator[Entry]:
-    """The entries of gold files that are JSON arrays or JSONL, whichever each one is.
+    """The entries of gold files, each of which is a JSON array or JSONL.
 
     Raises:
         PublishedScorerFailed: A file cannot be read or is not JSON.
     """
     for path in paths:
-        with _opened(path) as stream:
+        with _open(path) as stream:
             text = stream.read()
         if text.lstrip().startswith("["):
-            yield from array_items(_parsed(text, path))
+            yield from array_items(_parse(text, path))
         else:
-            yield from _parsed_lines(io.StringIO(text), path)
+            yield from _parse_lines(io.StringIO(text), path)
 
 
 def array_items(document: Entry) -> Iterator[Entry]:
@@ -151,14 +151,14 @@ def array_items(document: Entry) -> Iterator[Entry]:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[TextIO]:
+def _open(path: str) -> Iterator[TextIO]:
     try:
         with _stream(path) as stream:
             yield stream
-    except _UNREADABLE as trouble:
+    except _UNREADABLE as error:
         raise PublishedScorerFailed(
-            f"cannot be read: {trouble}", path=_shown(path), hint="name a UTF-8 file of JSON, plain, .gz or .zst"
-        ) from trouble
+            f"cannot be read: {error}", path=_display_name(path), hint="name a UTF-8 file of JSON, plain, .gz or .zst"
+        ) from error
 
 
 def _stream(path: str) -> TextIO:
@@ -175,32 +175,32 @@ def _stream(path: str) -> TextIO:
 def _zstd_stream(path: str) -> TextIO:
     try:
         zstandard = importlib.import_module("zstandard")
-    except ImportError as absent:
+    except ImportError as error:
         hint = "pip install 'ragmon[zstd]', or unpack the file first"
-        raise PublishedScorerFailed("reading .zst needs the package zstandard", path=path, hint=hint) from absent
+        raise PublishedScorerFailed("reading .zst needs the package zstandard", path=path, hint=hint) from error
     try:
         with zstandard.open(path, "rb") as packed:
             return io.TextIOWrapper(io.BytesIO(packed.read()), encoding="utf-8")
-    except zstandard.ZstdError as trouble:
-        raise OSError(str(trouble)) from trouble
+    except zstandard.ZstdError as zstd_error:
+        raise OSError(str(zstd_error)) from zstd_error
 
 
-def _parsed_lines(stream: TextIO, path: str) -> Iterator[Entry]:
+def _parse_lines(stream: TextIO, path: str) -> Iterator[Entry]:
     for number, line in enumerate(stream, start=1):
         text = line.strip()
         if text:
-            yield _parsed(text, path, number)
+            yield _parse(text, path, number)
 
 
-def _parsed(text: str, path: str, line: int | None = None) -> Entry:
+def _parse(text: str, path: str, line: int | None = None) -> Entry:
     try:
-        return Entry(json.loads(text), _shown(path), line)
-    except (RecursionError, ValueError) as trouble:
+        return Entry(json.loads(text), _display_name(path), line)
+    except (RecursionError, ValueError) as error:
         if line is None:
-            line = getattr(trouble, "lineno", None)
+            line = getattr(error, "lineno", None)
         hint = "write JSON there, UTF-8 without a byte order mark"
-        raise PublishedScorerFailed(f"not JSON: {trouble}", path=_shown(path), line=line, hint=hint) from trouble
+        raise PublishedScorerFailed(f"not JSON: {error}", path=_display_name(path), line=line, hint=hint) from error
 
 
-def _shown(path: str) -> str:
+def _display_name(path: str) -> str:
     return "<stdin>" if path == "-" else path

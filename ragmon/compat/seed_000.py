@@ -1,8 +1,8 @@
 """seed-000: the reference scorer of the WFGY eval page (`score_eval.py`, 2025-08-13).
 
-Reproduced as the code behaves, not as the page's prose defines it: a gold item without a trace counts as an answer, an
-absent `answerable` lands among the unanswerable without ever being an under-refusal, empty denominators give 1.0 or
-0.0, gates are compared unrounded and printed as the strings they came as, and the exit code never tells.
+It is reproduced as the code behaves, not as the text of the page defines it: a gold item without a trace counts as an
+answer, an absent `answerable` counts as unanswerable but never as an under-refusal, empty denominators give 1.0 or 0.0,
+gates are compared unrounded and printed as the strings that were given, and the exit code does not depend on them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Answer:
 
 
 def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
-    """The JSON report, with the newline `print` adds.
+    """The JSON report, with the final newline of `print`.
 
     Args:
         traces: Trace files (JSONL); the last line of a qid counts.
@@ -76,7 +76,7 @@ def _last_trace_by_qid(paths: Sequence[str]) -> dict[Any, Entry]:
     traces: dict[Any, Entry] = {}
     for trace in read_lines(paths):
         with published_rule(trace, "it files the trace under its qid", "one object a line, its qid a string"):
-            # An id that is falsy (0, "") drops the whole line without a word.
+            # A line whose id is falsy (0, "") is dropped silently.
             if qid := trace.value.get("qid") or trace.value.get("q_id"):
                 traces[qid] = trace
     return traces
@@ -116,7 +116,7 @@ def _count_shipped(counts: _Counts, item: Entry, answer: _Answer) -> None:
 
 
 def _equals(label: Any, *, truth: bool) -> bool:
-    """Python's equality, as the script has it: 1 equals true and 0 false, while null and "false" equal neither."""
+    """Python's equality, as in the script: 1 equals true and 0 false, while null and "false" equal neither."""
     return bool(label == truth)
 
 
@@ -126,7 +126,7 @@ def _contained(item: Entry, claim: str) -> bool:
     with published_rule(item, "it lowers every gold_claim_substr", "gold_claim_substr is a list of strings"):
         if any(len(phrase := raw.lower()) >= SHORTEST_MATCH and phrase in text for raw in phrases or ()):
             return True
-    # Only the empty list is vacuously true: absent and null are not.
+    # Only an empty list counts as contained; an absent one and null do not.
     return isinstance(phrases, list) and not phrases
 
 
@@ -137,11 +137,11 @@ def _citation_hit(item: Entry, answer: _Answer) -> bool:
         cited = set(answer.citations)
         if not cited <= set(answer.retrieved):
             return False
-    wanted = item.value.get("gold_citations")
-    if not wanted:
+    gold_ids = item.value.get("gold_citations")
+    if not gold_ids:
         return not cited
     with published_rule(item, "it makes a set of gold_citations", _ID_LISTS):
-        return bool(cited & set(wanted))
+        return bool(cited & set(gold_ids))
 
 
 def _all_retrieved(item: Entry, answer: _Answer, k: int) -> bool:
@@ -185,7 +185,7 @@ def _gates(text: str) -> dict[str, str]:
 
 
 def _passes(gates: dict[str, str], *, at_least: dict[str, float], at_most: dict[str, float]) -> bool:
-    # Lazily, in the published order: a gate after the first failing one is never looked up, so it may be missing.
+    # Lazily, in the published order: gates after the first failing one are not read, so they may be missing.
     return all(value >= _bound(gates, name) for name, value in at_least.items()) and all(
         value <= _bound(gates, name) for name, value in at_most.items()
     )

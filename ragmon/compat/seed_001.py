@@ -1,9 +1,9 @@
 """seed-001: DeepEval's contextual precision as its Elixir port computes it, on recorded verdicts or a judge's.
 
-Verdicts are recorded on the trace (`verdicts`), or in a gold file that carries them by qid (`verdicts`, or the 0/1 list
-`has_answer`). The reason is then the trace's `reason`, if any; the latency is unknown. Nothing checks that there is one
-verdict a node: the verdicts are what is scored, however many there are, and `context_count` stands beside them unused.
-A trace without any is put before the judge, where one is given; that one must give a verdict on every node.
+Verdicts are recorded on the trace (`verdicts`), or in a gold file by qid (`verdicts`, or the 0/1 list `has_answer`).
+The reason is then the trace's `reason`, if any; the latency is unknown. The number of verdicts is not compared with the
+number of nodes: all verdicts are scored, however many there are, and `context_count` is reported but not used. A trace
+without verdicts is sent to the judge, where there is one; the judge must give a verdict on every node.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _PARAMETERS: Final = {
     "expected_output": ("expected_output", "gold_claim"),
     "retrieval_context": ("retrieval_context", "contexts", "context"),
 }
-"""What a judge needs, by the port's names, and where it may stand."""
+"""The parameters of the judge, by the names of the port, and the fields they are read from."""
 _OBJECTS = "one JSON object a case"
 
 
 def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
-    """One JSON result a line, a line a trace, in their order; a case that cannot be scored is `{"error": …}`.
+    """One JSON result a line, one line a trace, in their order; a case that cannot be scored is `{"error": …}`.
 
     Args:
         traces: Trace files (JSONL).
-        gold: Files of verdict lists or expected outputs by qid, for traces that carry none; may be empty.
+        gold: Files of verdict lists or expected outputs by qid, for traces that have none; may be empty.
         options: `threshold`, `strict` and `ask` are read.
 
     Raises:
         PublishedScorerFailed: A file is not JSON, or a case is not an object.
     """
     recorded = _by_qid(gold)
-    return "".join(json.dumps(_measured(trace, recorded, options)) + "\n" for trace in read_lines(traces))
+    return "".join(json.dumps(_score_trace(trace, recorded, options)) + "\n" for trace in read_lines(traces))
 
 
 def average_precision(relevant: Sequence[bool]) -> float:
@@ -48,12 +48,12 @@ def average_precision(relevant: Sequence[bool]) -> float:
     >>> [round(average_precision(r), 2) for r in ([1, 1, 0], [1, 0, 1], [0, 1, 1], [0, 0, 1])]
     [1.0, 0.83, 0.58, 0.33]
     """
-    found, total = 0, 0.0
+    hits, total = 0, 0.0
     for rank, is_relevant in enumerate(relevant, start=1):
         if is_relevant:
-            found += 1
-            total += found / rank
-    return total / found if found else 0.0
+            hits += 1
+            total += hits / rank
+    return total / hits if hits else 0.0
 
 
 def _by_qid(paths: Sequence[str]) -> dict[Any, Any]:
@@ -69,61 +69,61 @@ def _recorded(record: dict[str, Any]) -> Any:
     return record.get("has_answer") if verdicts is None else verdicts
 
 
-def _measured(trace: Entry, recorded: dict[Any, Any], options: Options) -> dict[str, Any]:
+def _score_trace(trace: Entry, recorded: dict[Any, Any], options: Options) -> dict[str, Any]:
     with published_rule(trace, "a case is built from an object", _OBJECTS):
         verdicts = _recorded(trace.value)
-        beside = recorded.get(trace.value.get("qid") or trace.value.get("q_id"), {})
+        gold_entry = recorded.get(trace.value.get("qid") or trace.value.get("q_id"), {})
         if verdicts is None:
-            verdicts = _recorded(beside)
+            verdicts = _recorded(gold_entry)
     if verdicts is None and options.ask is not None:
-        return _asked(trace.value, beside, options.ask, options)
+        return _judged(trace.value, gold_entry, options.ask, options)
     nodes = next((trace.value[name] for name in _NODES if isinstance(trace.value.get(name), list)), None)
     if verdicts is None:
         return {"error": {"missing_params": ["verdicts"] if nodes else ["retrieval_context", "verdicts"]}}
     if not isinstance(verdicts, list):
         return {"error": {"invalid_verdicts_response": verdicts}}
-    read = [_verdict(verdict) for verdict in verdicts]
-    return _result(read, None if nodes is None else len(nodes), {"reason": trace.value.get("reason")}, options)
+    normalised = [_verdict(verdict) for verdict in verdicts]
+    return _result(normalised, None if nodes is None else len(nodes), {"reason": trace.value.get("reason")}, options)
 
 
-def _asked(trace: dict[str, Any], beside: dict[str, Any], ask: Ask, options: Options) -> dict[str, Any]:
-    """A case before the judge."""
-    case = {name: _first(name, places, trace, beside) for name, places in _PARAMETERS.items()}
-    missing = [name for name, found in case.items() if found is None]
+def _judged(trace: dict[str, Any], gold_entry: dict[str, Any], ask: Ask, options: Options) -> dict[str, Any]:
+    """The result of a case that the judge scores."""
+    case = {name: _first_valid(name, fields, trace, gold_entry) for name, fields in _PARAMETERS.items()}
+    missing = [name for name, value in case.items() if value is None]
     if missing:
         return {"error": {"missing_params": missing}}
-    found = ask(case["input"], case["expected_output"], case["retrieval_context"])
-    if "error" in found:
-        return {"error": found["error"]}
-    return _result([_verdict(verdict) for verdict in found["verdicts"]], len(case["retrieval_context"]), found, options)
+    reply = ask(case["input"], case["expected_output"], case["retrieval_context"])
+    if "error" in reply:
+        return {"error": reply["error"]}
+    return _result([_verdict(verdict) for verdict in reply["verdicts"]], len(case["retrieval_context"]), reply, options)
 
 
-def _first(name: str, places: Sequence[str], *objects: dict[str, Any]) -> Any:
-    """What stands at the first of these places and is what the parameter must be: a text, or a list of texts."""
-    for found in (held.get(place) for held in objects for place in places):
+def _first_valid(name: str, fields: Sequence[str], *objects: dict[str, Any]) -> Any:
+    """The first of these fields with a value of the right type: a text, or a list of texts for `retrieval_context`."""
+    for value in (source.get(field) for source in objects for field in fields):
         if name != "retrieval_context":
-            if isinstance(found, str):
-                return found
-        elif isinstance(found, list) and all(isinstance(text, str) for text in found):
-            return found
+            if isinstance(value, str):
+                return value
+        elif isinstance(value, list) and all(isinstance(text, str) for text in value):
+            return value
     return None
 
 
 def _verdict(entry: Any) -> dict[str, Any]:
-    """A verdict as the port normalises it: the word yes, whatever its case and the space around it; all else is no.
+    """A verdict as the port normalises it: "yes" in any case, with any white space around it; all else is no.
 
-    A bare string, boolean or 0/1 (the recorded forms the port does not know) is read the same way.
+    A bare string, boolean or 0/1 (the recorded forms the port does not know) is read in the same way.
     """
     if isinstance(entry, dict):
-        word, reason = entry.get("verdict"), entry.get("reason")
+        answer, reason = entry.get("verdict"), entry.get("reason")
     else:
-        word, reason = ("yes" if entry == 1 else entry), None
-    relevant = isinstance(word, str) and word.strip().lower() == "yes"
+        answer, reason = ("yes" if entry == 1 else entry), None
+    relevant = isinstance(answer, str) and answer.strip().lower() == "yes"
     return {"verdict": "yes" if relevant else "no", "reason": reason}
 
 
 def _result(
-    verdicts: list[dict[str, Any]], context_count: int | None, told: Mapping[str, Any], options: Options
+    verdicts: list[dict[str, Any]], context_count: int | None, details: Mapping[str, Any], options: Options
 ) -> dict[str, Any]:
     value = average_precision([verdict["verdict"] == "yes" for verdict in verdicts])
     threshold = DEFAULT_THRESHOLD if options.threshold is None else options.threshold
@@ -135,7 +135,7 @@ def _result(
         "score": value,
         "success": value >= threshold,
         "threshold": threshold,
-        "reason": told.get("reason"),
-        "latency_ms": told.get("latency_ms"),
+        "reason": details.get("reason"),
+        "latency_ms": details.get("latency_ms"),
         "metadata": {"context_count": context_count, "verdicts": verdicts},
     }

@@ -1,8 +1,8 @@
 """seed-002: the Markdown report of WFGY Example 08 (`score.md.py`).
 
-The published Python file never calls its `main`, so as it stands it prints nothing; this is what `main` prints. (Its
-Node twin prints the same, except that a rate exactly half-way between two tenths of a percent is rounded up there and
-to the even digit here.) Predictions join gold on the exact question text; every prediction counts, a gold question
+The published Python file never calls its `main`, so as it stands it prints nothing; this is what `main` prints. (The
+Node version prints the same, except that a rate exactly half-way between two tenths of a percent is rounded up there
+and to the even digit here.) Predictions join gold on the exact question text; every prediction counts, a gold question
 without one does not; no gate is enforced and compliance is not computed.
 """
 
@@ -18,7 +18,7 @@ REFUSAL: Final = "not in context"
 
 _CITATIONS = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 _BETWEEN_IDS = re.compile(r"[,\s]+")
-# Maximal runs: a gold sentence of letters, digits, hyphens and spaces must occur as a whole.
+# Maximal runs: a gold sentence of letters, digits, hyphens and spaces must occur completely.
 _PHRASE = re.compile(r"[a-z0-9][a-z0-9\-\s]{4,}")
 
 
@@ -82,7 +82,7 @@ def _citations(answer: str, field: Any) -> list[str]:
     if isinstance(field, list):
         return [str(cited).strip() for cited in field]
     match = _CITATIONS.search(answer)
-    # Where no bracket closes the first list, none closes a later one: one search for it is enough.
+    # If no bracket closes the first list, none closes a later one, so one search is enough.
     end = answer.find("]", match.end()) if match else -1
     return [cited for cited in _BETWEEN_IDS.split(answer[match.end() : end]) if cited] if match and end >= 0 else []
 
@@ -107,7 +107,7 @@ def _summary(rows: list[_Row]) -> list[str]:
     return [
         "# RAG Quality Report",
         "",
-        # A gold item whose qid is empty, 0 or null is in every rate and in the table, but not in this count.
+        # A gold item whose qid is empty, 0 or null counts in every rate and in the table, but not here.
         f"- Questions scored: **{sum(bool(row.qid) for row in rows)}**",
         f"- Answer precision (over answered): **{precision}**",
         f"- Over-refusal (answerable but refused): **{over}**",
@@ -125,13 +125,13 @@ def _percent(scores: list[bool]) -> str:
 def _table(rows: list[_Row]) -> list[str]:
     head = ["", "## Per-question", "", "| qid | answered | hit | refusal | label |"]
     lines = [
-        f"| {row.qid} | {_word(not row.refused)} | {_word(row.hit)} | {_word(row.refused)} | **{_label(row)}** |"
+        f"| {row.qid} | {_bool(not row.refused)} | {_bool(row.hit)} | {_bool(row.refused)} | **{_label(row)}** |"
         for row in rows
     ]
     return [*head, "|-----|----------|-----|---------|-------|", *lines]
 
 
-def _word(flag: bool) -> str:
+def _bool(flag: bool) -> str:
     return "true" if flag else "false"
 
 

@@ -1,8 +1,8 @@
 """seed-003: AdalFlow's `RetrieverEvaluator` (f231f23, 2026-02-09).
 
-Exact intersection of normalised strings, query by query, then a plain mean of the queries. Its docstring speaks of a
-match against the joined context; the code never joins. Ids pass through the same normalisation as texts, so `p1#1` and
-`p11` are one. `top_k` is the length of the first query's list, whatever the others are.
+For each query the exact intersection of normalised strings, then a plain mean over the queries. Its docstring describes
+a match against the joined context; the code never joins. Ids are normalised like texts, so `p1#1` and `p11` are equal.
+`top_k` is the length of the list of the first query, whatever the lengths of the others are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     """The result dictionary as JSON, unrounded.
 
     A gold item is one query, in the order of the gold file. It is compared by text (`gold_contexts` with the trace's
-    `contexts`), or by id (`gold_citations` or `gold_ids` with `retrieved_ids`); where the trace lacks the list of that
-    kind the other one is taken.
+    `contexts`), or by id (`gold_citations` or `gold_ids` with `retrieved_ids`); where the trace has no list of that
+    kind, the other one is used.
 
     Args:
         traces: Trace files (JSONL), joined by qid; the last line of a qid counts.
@@ -40,7 +40,7 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     if not pairs:
         message = "the published scorer crashes here, it takes the length of the first query's list (IndexError)"
         raise PublishedScorerFailed(message, path=", ".join(gold), hint="give at least one query")
-    shares = [_shares(retrieved, wanted) for retrieved, wanted in pairs]
+    shares = [_recall_and_precision(retrieved, relevant) for retrieved, relevant in pairs]
     recalls = [recall for recall, _ in shares]
     precisions = [precision for _, precision in shares]
     result = {
@@ -54,7 +54,7 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
 
 
 def normalized(text: str) -> str:
-    """Lower case, ASCII punctuation out, articles out, white space squeezed; in this order.
+    """Lower case, then ASCII punctuation removed, articles removed, white space collapsed; in this order.
 
     >>> normalized("The A!!"), normalized("C++"), normalized("  An   apple, the big one ")
     ('', 'c', 'apple big one')
@@ -86,22 +86,22 @@ def _pairs(items: list[Entry], traces: dict[Any, Entry]) -> list[tuple[Entry, En
 def _lists(item: Entry, trace: Entry) -> tuple[Entry, Entry]:
     by_text = item.value.get("gold_contexts") is not None
     kinds = ("contexts", "retrieved_ids") if by_text else ("retrieved_ids", "contexts")
-    retrieved = _first(trace.value, kinds)
-    wanted = _first(item.value, ("gold_contexts", "gold_citations", "gold_ids"))
-    return trace._replace(value=retrieved), item._replace(value=wanted)
+    retrieved = _first_present(trace.value, kinds)
+    relevant = _first_present(item.value, ("gold_contexts", "gold_citations", "gold_ids"))
+    return trace._replace(value=retrieved), item._replace(value=relevant)
 
 
-def _first(record: dict[str, Any], names: Sequence[str]) -> Any:
+def _first_present(record: dict[str, Any], names: Sequence[str]) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), [])
 
 
-def _shares(retrieved: Entry, wanted: Entry) -> tuple[float, float]:
-    with published_rule(wanted, "it normalises the query's gold list", _TEXTS):
-        relevant = {normalized(text) for text in wanted.value}
+def _recall_and_precision(retrieved: Entry, gold: Entry) -> tuple[float, float]:
+    with published_rule(gold, "it normalises the query's gold list", _TEXTS):
+        gold_texts = {normalized(text) for text in gold.value}
     with published_rule(retrieved, "it normalises the query's retrieved list", _TEXTS):
-        found = {normalized(text) for text in retrieved.value}
-    both = len(relevant & found)
-    with published_rule(wanted, "it divides by the number of gold texts", _TEXTS):
-        recall = both / len(relevant)
+        found_texts = {normalized(text) for text in retrieved.value}
+    common = len(gold_texts & found_texts)
+    with published_rule(gold, "it divides by the number of gold texts", _TEXTS):
+        recall = common / len(gold_texts)
     with published_rule(retrieved, "it divides by the number of retrieved texts", _TEXTS):
-        return recall, both / len(found)
+        return recall, common / len(found_texts)

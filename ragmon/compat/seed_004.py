@@ -1,19 +1,16 @@
-"""The benchmark directory of seed-004: queries, one relevant section a query, reference answers, maybe the corpus.
-
-The tokens of seed-004's groundedness.
-
-The README says that stop words are removed and does not list them. The list below is ragmon's own: common English
-function words, about as many as the original is said to hold. On a text where the two lists differ, so does the figure.
-
-seed-004: the evaluation of ResearchMate, from its README.
+"""seed-004: the evaluation of ResearchMate, as its README describes it.
 
 Recall@K is a hit rate: the share of queries with at least one chunk of the relevant section in the top K. The retriever
-returns ten chunks, so nothing below rank 10 is seen and the MRR is an MRR@10. Groundedness is the share of an answer's
+returns ten chunks, so ranks beyond 10 do not exist and the MRR is an MRR@10. Groundedness is the share of an answer's
 tokens that occur in the retrieved texts; an answer without tokens counts as grounded, an answer that was not generated
-is silently not counted.
+is silently left out.
 
-The gold directory holds `queries.json`, `qrels.json` and `answers.json`. With a `corpus/` beside them, queries whose
-section is not in it are dropped, as published; without one, every query that has a qrel is kept.
+The gold directory holds `queries.json`, `qrels.json` (one relevant section a query) and `answers.json`. With a
+`corpus/` beside them, queries whose section is not in it are dropped, as published; without one, every query that has a
+qrel is kept.
+
+The README says that stop words are removed and does not list them. The list below is ragmon's own: common English
+function words, about as many as the original is said to have. On a text where the two lists differ, so do the figures.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ class BenchmarkQuery:
         query_id: Its key in `queries.json`.
         text: The question.
         doc_id: The document of the relevant section.
-        section_id: The section's number in it.
+        section_id: The number of the section in it.
     """
 
     query_id: str
@@ -46,7 +43,7 @@ class BenchmarkQuery:
     section_id: Any
 
     def is_answered_by(self, chunk_id: Any) -> bool:
-        """Whether a chunk `{doc}_{section}_{i}` is one of the relevant section."""
+        """Whether a chunk `{doc}_{section}_{i}` belongs to the relevant section."""
         if not isinstance(chunk_id, str):
             return False
         section, _, index = chunk_id.rpartition("_")
@@ -93,17 +90,17 @@ def _fields(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[Any
 
 
 def _corpus_sections(directory: Path) -> set[tuple[Any, ...]] | None:
-    """The sections with text, as (document, section number); None where there is no corpus to ask."""
+    """The sections with text, as (document, section number); None where there is no corpus."""
     if not directory.is_dir():
         return None
-    found: set[tuple[Any, ...]] = set()
+    sections: set[tuple[Any, ...]] = set()
     for path in directory.glob("*.json"):
         document = read_document(str(path))
         with published_rule(document, "it reads each section's section_id and text", "sections: [{section_id, text}]"):
             for section in document.value.get("sections", ()):
                 if section.get("text", "").strip():
-                    found.add((path.stem, section["section_id"]))
-    return found
+                    sections.add((path.stem, section["section_id"]))
+    return sections
 
 
 _WORD = re.compile(r"[a-z0-9]+")
@@ -125,7 +122,7 @@ STOP_WORDS: Final = frozenset(_WORDS.split())
 
 
 def tokens(text: str) -> list[str]:
-    """Runs of ASCII letters and digits, lower case, without stop words and single characters, repeats kept.
+    """Runs of ASCII letters and digits in lower case, without stop words and single characters; repetitions stay.
 
     >>> tokens("The model's F1 is 0.91, a new high")
     ['model', 'f1', '91', 'new', 'high']
@@ -139,11 +136,11 @@ def groundedness(answer: str, context: str) -> float:
     >>> groundedness("Paris, Paris or Lyon", "Paris is the capital of France")
     0.6666666666666666
     """
-    said = tokens(answer)
-    if not said:
+    answer_tokens = tokens(answer)
+    if not answer_tokens:
         return 1.0
-    known = set(tokens(context))
-    return sum(word in known for word in said) / len(said)
+    context_tokens = set(tokens(context))
+    return sum(word in context_tokens for word in answer_tokens) / len(answer_tokens)
 
 
 CUTOFFS: Final = (3, 5, 10)
@@ -154,7 +151,7 @@ FLAT: Final = ("recall@3", "recall@5", "recall@10", "mrr", "groundedness")
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What one query adds: nothing, a rank (None: no hit), or a rank and a groundedness."""
+    """The contribution of one query: nothing, a rank (None: no hit), or a rank and a groundedness."""
 
     details: dict[str, Any]
     retrieval_counts: bool = False
@@ -166,7 +163,7 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     """The README's flat JSON, or with `include_details` the shape the code writes to its results file.
 
     A query without a trace, or whose trace recorded no retrieval, is in no denominator (the published runner drops a
-    query whose retrieval raises). Its time stamp is the newest one on the traces, so equal inputs give equal output.
+    query whose retrieval raises). The time stamp is the newest one of the traces, so equal inputs give equal output.
 
     Args:
         traces: Trace files (JSONL), joined by qid; the last line of a qid counts.
@@ -181,7 +178,7 @@ def score(traces: Sequence[str], gold: Sequence[str], options: Options) -> str:
     benchmark = load_benchmark(gold[0])
     by_qid, newest = _read_traces(traces)
     queries = benchmark.queries[: options.max_queries] if options.max_queries else benchmark.queries
-    outcomes = [_evaluated(query, by_qid.get(query.query_id, {}), benchmark, options) for query in queries]
+    outcomes = [_evaluate(query, by_qid.get(query.query_id, {}), benchmark, options) for query in queries]
     metrics = _metrics(outcomes, DEFAULT_THRESHOLD if options.threshold is None else options.threshold)
     if options.include_details:
         details = [outcome.details for outcome in outcomes]
@@ -205,7 +202,7 @@ def _read_traces(paths: Sequence[str]) -> tuple[dict[Any, dict[str, Any]], float
     return by_qid, max(stamps, default=None)
 
 
-def _evaluated(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark, options: Options) -> _Outcome:
+def _evaluate(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmark, options: Options) -> _Outcome:
     if not query.text:
         return _Outcome({"error": "Query not found"})
     retrieved = trace.get("retrieved_ids")
@@ -218,7 +215,7 @@ def _evaluated(query: BenchmarkQuery, trace: dict[str, Any], benchmark: Benchmar
         "query_id": query.query_id,
         "query_text": query.text,
         "retrieved_chunk_ids": top,
-        # The published list holds the whole section; only the retrieved part of it can be known from traces.
+        # The published list holds the full section; from traces only the retrieved part is known.
         "relevant_chunk_ids": relevant,
     }
     outcome = _Outcome(details, retrieval_counts=True, rank=rank)
@@ -232,8 +229,8 @@ def _grounded(outcome: _Outcome, texts: list[Any], trace: dict[str, Any], benchm
     try:
         answer = _generated_answer(trace)
         share = groundedness(answer, " ".join(texts))
-    except (AttributeError, TypeError, ValueError) as trouble:
-        return replace(outcome, details={**outcome.details, "generation_error": str(trouble)})
+    except (AttributeError, TypeError, ValueError) as error:
+        return replace(outcome, details={**outcome.details, "generation_error": str(error)})
     reference = benchmark.answers.get(outcome.details["query_id"])
     details = {**outcome.details, "generated_answer": answer, "reference_answer": reference}
     return replace(outcome, details=details, grounded=share)
@@ -243,7 +240,7 @@ def _generated_answer(trace: dict[str, Any]) -> str:
     """The answer on the trace.
 
     Raises:
-        ValueError: The call failed or left no answer: what the published runner catches as a generation error.
+        ValueError: The call failed or gave no answer; the published runner catches this as a generation error.
     """
     if trace.get("error") is not None:
         raise ValueError(str(trace["error"]))

@@ -1,1 +1,1 @@
-"""What everything stands on: the trace contract, gold items, gates as data, text, constants, series names, errors."""
+"""The lowest layer, used by all packages: the trace contract, gold items, gates as data, text, names and errors."""

@@ -1,7 +1,7 @@
-"""What a record may hold: numbers that a sum can take in, and as many documents as are ranked.
+"""Limits of the numbers and document lists in a record, the same live and in a replay.
 
-One record with a latency of 10^308 milliseconds would make the sum of all latencies useless for ever. What is out of
-range is unknown, with a reason; the rest of the record counts. Live and in a replay alike.
+A single latency of 10^308 milliseconds would make the sum of all latencies useless for ever. A value out of range
+becomes unknown, with a reason; the rest of the record counts.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ragmon.core.constants import OUT_OF_RANGE, STAGES, TOO_MANY_DOCUMENTS
 from ragmon.core.record import Latency, Record
 
 LONGEST_MS: Final = 86_400_000.0
-"""The longest latency, in milliseconds: a day. Nobody waits longer for an answer; clocks and units go wrong."""
+"""The longest latency in milliseconds: a day. A longer one comes from a wrong clock or a wrong unit."""
 LARGEST: Final = 10**13
-"""The largest count a producer may tell: a thousand calls a second for three hundred years."""
+"""The largest count a producer may report: a thousand calls a second for three hundred years."""
 DOCUMENTS: Final = 1_000
-"""Documents of a record that are ranked: `ragmon.metrics.facts.DEPTH`."""
+"""Documents of a record that are ranked; the same as `ragmon.metrics.facts.DEPTH`."""
 KEPT: Final = DOCUMENTS + 1
-"""Documents that are kept: the one more says that there were others, so that nobody takes the list for whole."""
+"""Documents kept: one more than are ranked, so that a cut list is not taken for a complete one."""
 SHORT: Final = 2_000
-"""Bytes of a line that is too short for more documents than that: a member of a list takes two."""
-_BESIDE: Final = ("scores", "contexts", "verdicts")
-"""What stands beside the ids of documents, in their order."""
-_KNOWN: Final[Mapping[str, str]] = MappingProxyType({})
+"""A JSON line of at most so many bytes cannot hold more documents: each list member takes at least two bytes."""
+_PARALLEL_FIELDS: Final = ("scores", "contexts", "verdicts")
+"""Lists parallel to `retrieved_ids`: one value a document, in the same order."""
+_NO_REASONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def in_range(milliseconds: float) -> bool:
-    """Whether a latency is one.
+    """Whether a latency in milliseconds is possible: not negative, finite and at most a day.
 
     >>> in_range(0.0), in_range(-1.0), in_range(1e308), in_range(float("nan"))
     (True, False, False, False)
@@ -40,7 +40,7 @@ def in_range(milliseconds: float) -> bool:
 
 
 def fits(latency: Latency) -> bool:
-    """Whether every latency of a request is one, as far as it is known."""
+    """Whether all known latencies of a request are in range."""
     return (
         0.0 <= (latency.total or 0.0) <= LONGEST_MS
         and 0.0 <= (latency.retrieve or 0.0) <= LONGEST_MS
@@ -49,10 +49,10 @@ def fits(latency: Latency) -> bool:
 
 
 def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
-    """A record without what no record holds, and the reasons by field.
+    """A record without values beyond the limits, and the reasons by field.
 
     Args:
-        record: As it came; it stays as it is.
+        record: The record as received; it is not changed.
 
     >>> found, unknown = bounded(Record(latency_ms=Latency(total=1e308, retrieve=5.0)))
     >>> found.latency_ms, unknown
@@ -60,40 +60,41 @@ def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
     """
     latency = record.latency_ms
     lists = (record.retrieved_ids, record.contexts, record.scores, record.candidate_ids, record.verdicts)
-    if (latency is None or fits(latency)) and not any(len(held) > KEPT for held in lists if held):
-        return record, _KNOWN
+    if (latency is None or fits(latency)) and not any(len(values) > KEPT for values in lists if values):
+        return record, _NO_REASONS
     changes: dict[str, Any] = {}
     unknown: dict[str, str] = {}
     if latency is not None and not fits(latency):
-        told = {stage: getattr(latency, stage) for stage in STAGES}
-        odd = [stage for stage, ms in told.items() if ms is not None and not in_range(ms)]
-        changes["latency_ms"] = msgspec.structs.replace(latency, **dict.fromkeys(odd))
-        unknown |= {f"latency_ms.{stage}": OUT_OF_RANGE for stage in odd}
-    for ids, beside in (("retrieved_ids", _BESIDE), ("candidate_ids", ())):
-        cut = _cut(record, ids, beside)
-        if cut:
-            changes |= cut
-            unknown[ids] = TOO_MANY_DOCUMENTS
+        latencies = {stage: getattr(latency, stage) for stage in STAGES}
+        bad_stages = [stage for stage, ms in latencies.items() if ms is not None and not in_range(ms)]
+        changes["latency_ms"] = msgspec.structs.replace(latency, **dict.fromkeys(bad_stages))
+        unknown |= {f"latency_ms.{stage}": OUT_OF_RANGE for stage in bad_stages}
+    for id_field, parallel_fields in (("retrieved_ids", _PARALLEL_FIELDS), ("candidate_ids", ())):
+        cut_lists = _cut(record, id_field, parallel_fields)
+        if cut_lists:
+            changes |= cut_lists
+            unknown[id_field] = TOO_MANY_DOCUMENTS
     return msgspec.structs.replace(record, **changes), unknown
 
 
-def _cut(record: Record, ids: str, beside: Sequence[str]) -> dict[str, list[Any]]:
-    """Lists of documents that are too long as far as they are kept: of each document, where it stands first."""
-    lists = {name: held for name in (ids, *beside) if (held := getattr(record, name)) is not None}
-    if all(len(held) <= KEPT for held in lists.values()):
+def _cut(record: Record, id_field: str, parallel_fields: Sequence[str]) -> dict[str, list[Any]]:
+    """The lists of a record cut to `KEPT`, if one is too long; a repeated document keeps its first position only."""
+    lists = {name: values for name in (id_field, *parallel_fields) if (values := getattr(record, name)) is not None}
+    if all(len(values) <= KEPT for values in lists.values()):
         return {}
-    named: Sequence[str] = lists.get(ids, ())
-    places = _first_places(named)
+    ids: Sequence[str] = lists.get(id_field, ())
+    positions = _first_positions(ids)
     return {
-        name: [held[place] for place in places] if len(held) == len(named) else held[:KEPT]
-        for name, held in lists.items()
+        name: [values[position] for position in positions] if len(values) == len(ids) else values[:KEPT]
+        for name, values in lists.items()
     }
 
 
-def _first_places(ids: Sequence[str]) -> list[int]:
-    places: dict[str, int] = {}
-    for place, name in enumerate(ids):
-        if len(places) >= KEPT:
+def _first_positions(ids: Sequence[str]) -> list[int]:
+    """The first position of each distinct id, for the first `KEPT` of them."""
+    positions: dict[str, int] = {}
+    for position, document_id in enumerate(ids):
+        if len(positions) >= KEPT:
             break
-        places.setdefault(name, place)
-    return list(places.values())
+        positions.setdefault(document_id, position)
+    return list(positions.values())

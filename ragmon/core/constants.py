@@ -1,4 +1,4 @@
-"""Every name that more than one module must spell the same way: tokens, sources, reasons, series names.
+"""Names and numbers that several modules must spell the same way: tokens, sources, strata, reasons, reserved names.
 
 Rules, dashboards, the exporter and the report import these, so they cannot drift apart.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 from typing import Final
 
 STEP: Final = 10
-"""Seconds of a fresh row, and of the table beside it."""
+"""Seconds of a fresh window bucket, and of the counts per gold item beside it."""
 
 
 HOUR: Final = 3600
 
 
 FOLDED: Final = 300
-"""Seconds of an old row."""
+"""Seconds of an old window bucket; fresh ones are folded into it."""
 
 
 FRESH: Final = 3600 + FOLDED
-"""How long rows stay fresh: windows up to an hour have edges every `STEP` seconds."""
+"""Seconds for which window buckets stay fresh: windows up to an hour have edges every `STEP` seconds."""
 
 
 CONTRACT_VERSION: Final = 1
-REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - a token of speech
+REFUSAL_TOKEN: Final = "not in context"  # noqa: S105 - an answer, no password
 """The exact answer of a pipeline that refuses."""
 
 DISABLED: Final = "RAGMON_DISABLED"
@@ -34,9 +34,9 @@ DEFAULT_PIPELINE: Final = "default"
 OTHER: Final = "__other__"
 """The label value under which everything past a cap is counted."""
 GONE: Final = "__gone__"
-"""Stands for all pipelines whose series were given up: their sums count where no pipeline is named."""
+"""Stands for all pipelines whose series were dropped: their sums count in totals over all pipelines."""
 
-# Kinds of names that outgrew what is kept apart of them.
+# Kinds of names whose number is limited.
 PIPELINE_NAMES: Final = "pipeline"
 SOURCE_NAMES: Final = "source"
 BUILD_NAMES: Final = "build"
@@ -44,7 +44,7 @@ CODE_NAMES: Final = "error_code"
 PRODUCER_NAMES: Final = "producer"
 NAME_KINDS: Final = (PIPELINE_NAMES, SOURCE_NAMES, BUILD_NAMES, CODE_NAMES, PRODUCER_NAMES)
 
-# Sources: where a record comes from. They are never pooled in one denominator.
+# Sources: where a record comes from. Different sources never share a denominator.
 LIVE: Final = "live"
 PROBE: Final = "probe"
 MATCH: Final = "match"
@@ -52,7 +52,7 @@ LABEL: Final = "label"
 REPLAY: Final = "replay"
 SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
 AGAIN: Final = (MATCH, LABEL)
-"""Sources of requests that are user traffic as well."""
+"""Sources of requests that are counted as user traffic, too."""
 
 # How the gold item of a user's question was found.
 BY_QID: Final = "qid"
@@ -64,37 +64,37 @@ UNMATCHED: Final = "none"
 WAYS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
 
 LABELS: Final = "labels"
-"""How series and gates call the gold that labels are; no gold set may be called so."""
+"""The gold set name of labels in series and gates; no gold set may have this name."""
 
 PROBE_TAG: Final = "ragmon.probe"
-"""The tag of a record that a prober made: the probe's name."""
+"""The tag of a probe's record; its value is the name of the probe."""
 
-# Strata: what a call was kept for.
+# Strata: the outcome of a call that decides its sampling rate.
 REST: Final = "rest"
 STRATA: Final = ("error", "refusal", "slow", REST)
 UNKNOWN_WEIGHT: Final = "unknown_weight"
-"""Calls under a parent that was sampled nobody knows how: kept, counted, and in no estimate."""
+"""Calls whose parent was sampled at an unknown rate: kept and counted, but in no estimate."""
 CALL_STRATA: Final = (*STRATA, UNKNOWN_WEIGHT)
 
-# Estimands: what a gold number is a number of.
+# Estimands: the population that a gold estimate is about.
 GOLD_SET: Final = "gold_set"
 QUESTIONS_LIKE_THESE: Final = "questions_like_these"
 
-# What a live number is a number of.
+# The population that a live estimate is about.
 ALL_CALLS: Final = "all calls"
 EXPORTED_TRAFFIC: Final = "exported traffic"
 
 STAGES: Final = ("total", "retrieve", "generate")
 LATENCY: Final = "latency"
-"""What alarms on time are about; no metric, and no metric may be called so."""
+"""Stands for a metric in alarms on latency; no metric may have this name."""
 
 INDEX_HASH: Final = "index_hash"
-"""The same for alarms on the index."""
+"""The same in alarms on the index."""
 
 ALARM_LOG: Final = "ragmon.alarms"
-"""The logger that is told of alarms: pages are warnings."""
+"""The logger of alarms; pages are logged as warnings."""
 
-# How urgent an alarm is: at once, today, this week.
+# Severity of an alarm: act at once, today, this week.
 PAGE: Final = "page"
 LOOK: Final = "look"
 TICKET: Final = "ticket"
@@ -111,7 +111,7 @@ TOTAL_UNKNOWN: Final = "total_unknown"
 GOLD_VERSION: Final = "gold_version"
 BEYOND_DEPTH: Final = "beyond_depth"
 TEXT_CUT: Final = "text_cut"
-"""A text is longer than what is read of it, and what was looked for is not in that part."""
+"""The text is longer than the part that is read, and the searched phrase is not in that part."""
 REASONS: Final = (
     NO_IDS,
     NO_TEXT,
@@ -126,13 +126,13 @@ REASONS: Final = (
     TEXT_CUT,
 )
 
-# Why a field of a record is unknown, or cut.
+# Why a field of a record is unknown or was cut.
 OUT_OF_RANGE: Final = "out_of_range"
-"""A number that would spoil every sum it is in."""
+"""The number would make every sum it enters useless."""
 TOO_MANY_DOCUMENTS: Final = "too_many_documents"
-"""A list of documents that goes on beyond the depth to which ranks are kept; what comes after is left out."""
+"""The list of documents is longer than the depth to which ranks are kept; the rest is left out."""
 
-# Why a line never became a record, or a record was not scored.
+# Why a line did not become a record, or a record was not scored.
 MALFORMED_JSON: Final = "malformed_json"
 INVALID_UTF8: Final = "invalid_utf8"
 INVALID_SCHEMA: Final = "invalid_schema"
@@ -148,20 +148,20 @@ EXPORT_FAILED: Final = "export_failed"
 EXPORT_REFUSED: Final = "export_refused"
 EXPORT_TIMEOUT: Final = "export_timeout"
 UNCONFIRMED: Final = "unconfirmed"
-"""Given to a peer that never answered: it may have arrived."""
+"""Sent to a peer that never responded: the records may have arrived."""
 FORKED: Final = "forked"
-"""Captured in a forked process that has nowhere to send it."""
+"""Captured in a forked process that has no exporter."""
 PROCESS_DIED: Final = "process_died"
 SCORER_ERROR: Final = "scorer_error"
 QUARANTINED: Final = "quarantined"
-"""Set aside: twice the process ended or froze while it worked on it."""
+"""In quarantine: the process crashed or hung twice while it worked on this record."""
 DEADLINE_EXCEEDED: Final = "deadline_exceeded"
-"""A trace that took longer to assemble than any may."""
+"""The trace took longer to assemble than the deadline allows."""
 
 JUDGE_PREFIX: Final = "judge_"
-"""What the metric of a judge is called, before the judge's name."""
+"""Prefix of a judge's metric; the name of the judge follows."""
 
-# What became of a request that a judge was to look at; `queue_full` as well.
+# Results of a judging task; `queue_full` is one, too.
 SCORED: Final = "scored"
 CACHED: Final = "cached"
 JUDGE_ERROR: Final = "judge_error"
@@ -169,10 +169,10 @@ TIMEOUT: Final = "timeout"
 RATE_LIMITED: Final = "rate_limited"
 BUDGET: Final = "budget"
 SKIPPED: Final = "skipped"
-"""There was nothing to judge, or nobody waited for it any longer."""
+"""There was nothing to judge, or the caller no longer waited for the score."""
 JUDGE_RESULTS: Final = (SCORED, CACHED, JUDGE_ERROR, TIMEOUT, RATE_LIMITED, BUDGET, QUEUE_FULL, SKIPPED)
 
-# Endings Prometheus or ragmon itself gives a meaning to; no metric may be called so.
+# Suffixes that have a meaning in Prometheus or ragmon; no metric name may end in one.
 RESERVED_ENDINGS: Final = (
     "_lower",
     "_upper",
@@ -195,4 +195,4 @@ RESERVED_NAMES: Final = (
     "e2e_latency_seconds",
     "stage_latency_seconds",
 )
-"""Series `rag_<name>` that exist already; no metric may be called so."""
+"""Series `rag_<name>` that exist already; no metric may have such a name."""

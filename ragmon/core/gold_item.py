@@ -1,4 +1,4 @@
-"""One gold item, prepared once so that comparing a record with it is cheap."""
+"""A gold item: a question with its known answer, prepared once so that comparing a record with it is cheap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragmon.core.text import ANYWHERE, claim_phrases, contains_phrase, fold, nor
 
 Match = Literal["exact", "contains"]
 
-# What a gold item offers, as bits (`ragmon.metrics.facts` counts them with what a record did).
+# What a gold item provides, as bits; `ragmon.metrics.facts` combines them with the facts of a record.
 GOLD, ANSWERABLE, HAS_PHRASES, HAS_GOLD_CLAIM, HAS_GOLD_IDS, HAS_RELEVANT, TOTAL_UNKNOWN, BY_TEXT = (
     1 << i for i in range(8)
 )
@@ -27,18 +27,18 @@ class GoldItem:
         qid: Its permanent id.
         question: Its text.
         answerable: Whether the corpus can answer it; if not, the one right answer is the refusal token.
-        claim_substrings: Any of these in the claim makes the claim right; None where nobody wrote any.
-        gold_claim: A whole reference answer, whose phrases are searched (claim_containment only).
-        citations: The ids that hold the answer; None where nobody wrote any.
+        claim_substrings: Any of these in the claim makes the claim right; None where there are none.
+        gold_claim: A complete reference answer, whose phrases are searched (claim_containment only).
+        citations: The ids of the documents that hold the answer; None where there are none.
         contexts: Gold by text: the passages that hold the answer.
-        sections: Gold by section: id prefixes every chunk of a relevant section starts with.
+        sections: Gold by section: id prefixes that every chunk of a relevant section starts with.
         tags: Slices this item belongs to.
         paraphrases: Other wordings of the question.
         negatives: Ids that look relevant and are not.
-        constraints: Statements other checks use; kept, not scored.
+        constraints: Statements for other checks; kept, not scored.
         match: How a gold text is compared with a context.
         set_name: The gold set it belongs to.
-        set_version: That set's version.
+        set_version: The version of that set.
     """
 
     qid: str
@@ -65,7 +65,7 @@ class GoldItem:
     def contained_in(self, folded: str) -> bool:
         """C: whether any claim substring occurs in a folded claim."""
         for phrase in self.phrases:
-            # Asking `in` first spares the boundary rule wherever there is nothing to bound.
+            # `in` is checked first: it is cheap, and most phrases do not occur.
             if phrase in folded and (len(phrase) >= ANYWHERE or contains_phrase(folded, phrase)):
                 return True
         return False
@@ -87,7 +87,7 @@ class GoldItem:
 
     @cached_property
     def offers(self) -> int:
-        """What the item offers, as bits."""
+        """What the item provides, as bits."""
         if not self.answerable:
             return GOLD
         flags = GOLD | ANSWERABLE
@@ -104,7 +104,7 @@ class GoldItem:
         return flags
 
     def content(self) -> dict[str, object]:
-        """What the item says, without the set it belongs to; absent fields are left out."""
+        """The fields of the item, without the set it belongs to; absent fields are left out."""
         fields = {
             "qid": self.qid,
             "question": self.question,
@@ -123,6 +123,6 @@ class GoldItem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 of the item's canonical content: two items with one fingerprint are the same question."""
+        """sha256 of the canonical content of the item: items with the same fingerprint are the same question."""
         canonical = json.dumps(self.content(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=list)
         return hashlib.sha256(canonical.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Warnings said once: a pipeline that answers a thousand questions a second must not log a thousand lines."""
+"""Warnings that are logged once: a pipeline that answers 1,000 questions a second must not log 1,000 lines a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _said: set[str] = set()
 
 
 def warn_once(message: str) -> None:
-    """Log a warning the first time it comes up."""
+    """Log a warning if the same message was not logged before."""
     if message not in _said:
         import logging  # noqa: PLC0415 - most processes never warn, and all of them import this
 
@@ -19,7 +19,7 @@ def warn_once(message: str) -> None:
 
 
 def whereabouts(error: BaseException) -> str:
-    """What kind of error it is and where it was raised; its message may quote a user and stays out of the log.
+    """The type of an error and the line that raised it; its message may quote a user, so it is left out.
 
     >>> try:
     ...     int("a secret")
@@ -27,7 +27,7 @@ def whereabouts(error: BaseException) -> str:
     ...     "secret" in whereabouts(error), whereabouts(error).startswith("ValueError at ")
     (False, True)
     """
-    trace = error.__traceback__
+    trace = error.__traceback__  # follow it to the innermost frame
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None:

@@ -1,7 +1,4 @@
-"""Where OTLP is sent, and what stands on every envelope.
-
-By which name a machine is asked: what a request's `Host` says about who sent it.
-"""
+"""Network names: the endpoint and headers of OTLP requests, and the check of a request's `Host` header."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _PRINTABLE: Final = re.compile(r"[!-~]*")
 
 
 class Endpoint(NamedTuple):
-    """A receiver's base address; `/v1/traces` and the like are appended to its path."""
+    """The base address of a receiver; `/v1/traces` and the like are appended to its path."""
 
     tls: bool
     host: str
@@ -29,7 +26,7 @@ class Endpoint(NamedTuple):
 
     @property
     def loopback(self) -> bool:
-        """Whether it is this machine, as far as its name tells."""
+        """Whether the name of the host shows that it is this machine."""
         if self.host == "localhost" or self.host.endswith(".localhost"):
             return True
         try:
@@ -43,60 +40,60 @@ class Endpoint(NamedTuple):
 
 
 def parse(text: str) -> Endpoint:
-    """Read an address.
+    """Parse an address.
 
     Args:
         text: `http://host:port` or `https://host:port`, with or without a path.
 
     Raises:
-        RagmonError: It is no such address.
+        RagmonError: The text is no such address.
 
     >>> str(parse("https://otel.example/ingest/"))
     'https://otel.example:443/ingest'
     """
     hint = "http://127.0.0.1:4318, or https://host/path; a token goes into a file of its own"
     try:
-        found = urlsplit(text.strip())
-        host, port = found.hostname or "", found.port
+        url = urlsplit(text.strip())
+        host, port = url.hostname or "", url.port
         host.encode("idna")
     except ValueError:
         raise RagmonError(f"the export endpoint is no address: {shorten(text)}", hint=hint) from None
-    if "@" in found.netloc:  # what stands before it may be a password, so the address is not shown
+    if "@" in url.netloc:  # the part before it may be a password, so the address is not shown
         raise RagmonError("the export endpoint names a user", hint=hint)
-    known = found.scheme in ("http", "https") and host and not (found.query or found.fragment)
-    if not known or not _PRINTABLE.fullmatch(found.path):
+    valid = url.scheme in ("http", "https") and host and not (url.query or url.fragment)
+    if not valid or not _PRINTABLE.fullmatch(url.path):
         raise RagmonError(f"the export endpoint is no address: {shorten(text)}", hint=hint)
-    tls = found.scheme == "https"
-    return Endpoint(tls, host, port or (443 if tls else 80), found.path.rstrip("/").removesuffix("/v1/traces"))
+    tls = url.scheme == "https"
+    return Endpoint(tls, host, port or (443 if tls else 80), url.path.rstrip("/").removesuffix("/v1/traces"))
 
 
 def request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
     """The headers of every request.
 
     Args:
-        token: The bearer token; None where the receiver wants none.
+        token: The bearer token; None where the receiver needs none.
         compressed: Bodies are compressed with gzip.
 
     Raises:
-        RagmonError: The token cannot stand in a header.
+        RagmonError: The token cannot be sent in a header.
     """
     headers = {"Content-Type": PROTOBUF, "User-Agent": f"ragmon/{version.current()}"}
     if compressed:
         headers["Content-Encoding"] = "gzip"
     if token is not None:
-        word = token.strip()
-        if not word or not _PRINTABLE.fullmatch(word):
+        bare_token = token.strip()
+        if not bare_token or not _PRINTABLE.fullmatch(bare_token):
             raise RagmonError("the export token cannot be sent", hint="one line of printable ASCII without spaces")
-        headers["Authorization"] = f"Bearer {word}"
+        headers["Authorization"] = f"Bearer {bare_token}"
     return headers
 
 
 HINT: Final = 'ask for an address or localhost, or name it in the configuration: `[serve] hosts = ["ragmon.example"]`'
-"""What somebody is told who asks for another name."""
+"""The hint for a client that used a host name the server does not accept."""
 
 
 def own_names(configured: Iterable[str]) -> frozenset[str]:
-    """The names a server may be asked by: those of its configuration, and the one this machine calls itself.
+    """The host names a server accepts: the configured ones and the host name of this machine.
 
     Args:
         configured: Host names without a port, in lower case.
@@ -105,10 +102,10 @@ def own_names(configured: Iterable[str]) -> frozenset[str]:
 
 
 def is_known(host: str, names: Collection[str]) -> bool:
-    """Whether a server may be asked by a host: a plain one (`is_ip_or_localhost`), or one of its names.
+    """Whether a server accepts a host: an IP address, localhost (`is_ip_or_localhost`), or one of its names.
 
     Args:
-        host: As the header says it.
+        host: The value of the `Host` header.
         names: Of `own_names`.
 
     >>> is_known("Ragmon:9464", {"ragmon"}), is_known("rebound.example", {"ragmon"})
@@ -118,12 +115,12 @@ def is_known(host: str, names: Collection[str]) -> bool:
 
 
 def is_ip_or_localhost(host: str) -> bool:
-    """Whether a host is an address or localhost, with or without a port.
+    """Whether a host is an IP address or localhost, with or without a port.
 
-    A name somebody else owns may lead to this machine (DNS rebinding); these may not.
+    Any other name may belong to an attacker who lets it resolve to this machine (DNS rebinding).
 
     Args:
-        host: As the header says it.
+        host: The value of the `Host` header.
 
     >>> [is_ip_or_localhost(host) for host in ("127.0.0.1:9464", "[::1]", "localhost", "ragmon.example")]
     [True, True, True, False]

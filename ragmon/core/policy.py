@@ -1,4 +1,4 @@
-"""Gates and policies: which thresholds a pipeline must keep, and what a verdict on one consists of."""
+"""Gates and policies: the thresholds a pipeline must keep, and the outcome of judging one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Estimand = Literal["gold_set", "questions_like_these"]
 Kind = Literal["threshold", "quantile_ratio", "distinct"]
 
 ORDER: Final[tuple[Verdict, ...]] = ("fail", "insufficient", "pass")
-"""The worst comes first: one failed gate fails the whole."""
+"""The worst first: one failed gate fails the whole policy."""
 MIN_SAMPLES: Final = 30
 LABELLED: Final = frozenset({"answer_correct"})
 """Metrics that exist under the source `label` only."""
 
 GOLD_SOURCES: Final = (constants.PROBE, constants.MATCH, constants.REPLAY, constants.LABEL)
-"""Where a gate on a gold metric looks when it names no source; the first with data is judged."""
+"""The sources of a gate on a gold metric that names none; the first with data is judged."""
 FREE_SOURCES: Final = (constants.LIVE, constants.REPLAY, constants.PROBE, constants.MATCH, constants.LABEL)
 """The same for a metric that needs no gold."""
 
@@ -31,23 +31,23 @@ class Gate:
     """A threshold a metric must keep.
 
     Args:
-        name: The gate's name.
+        name: The name of the gate.
         metric: The metric key it judges (`kind` quantile_ratio: `latency`; distinct: `index_hash`).
-        threshold: In [0, 1] (quantile_ratio: times the baseline).
+        threshold: In [0, 1] (quantile_ratio: a multiple of the baseline).
         direction: `at_least` or `at_most`.
-        pipeline: Whose requests.
-        source: Of which source; None takes the default for the metric.
+        pipeline: The pipeline whose requests are judged.
+        source: The source of the records; None takes the default for the metric.
         gold: The gold set; None takes the only one.
         where: A slice, `tag=value`; "" for all.
-        window: The window's name.
-        estimand: What a gold number stands for; None takes the source's default.
-        min_samples: Fewer make the verdict insufficient.
-        page_beyond: The level worth a page; None: 0.10 beyond the threshold.
+        window: The name of the window.
+        estimand: The population a gold estimate is about; None takes the default of the source.
+        min_samples: Fewer samples make the verdict insufficient.
+        page_beyond: The level that is worth a page; None: 0.10 beyond the threshold.
         severity: `page` or `ticket`.
         kind: What is compared.
 
     Raises:
-        RagmonError: The direction is none, or the threshold of a share lies outside [0, 1].
+        RagmonError: The direction is unknown, or the threshold of a share lies outside [0, 1].
     """
 
     name: str
@@ -77,7 +77,7 @@ class Gate:
         return self.direction == "at_least"
 
     def holds(self, value: float) -> bool:
-        """Whether a value is on the good side."""
+        """Whether a value keeps the threshold."""
         return value >= self.threshold if self.at_least else value <= self.threshold
 
 
@@ -88,11 +88,11 @@ class Policy:
     Args:
         gates: In the order they are reported.
         mode: `interval` judges by the Wilson interval; `point` by the bare value, as the source documents do.
-        on_insufficient: What a verdict of insufficient means for the whole: hold keeps it as it is.
-        windows: Spans in seconds by name.
-        baseline_p95_ms: The latency quantile_ratio gates compare with, by pipeline.
+        on_insufficient: How an insufficient verdict counts in the verdict of the policy: hold keeps it as it is.
+        windows: Lengths in seconds by name.
+        baseline_p95_ms: The baseline latency of quantile_ratio gates, by pipeline.
         false_pages_per_30d: The false-alarm budget of pages.
-        looks_per_day: That of everything less urgent.
+        looks_per_day: The false-alarm budget of everything less urgent.
     """
 
     gates: tuple[Gate, ...] = ()
@@ -106,23 +106,23 @@ class Policy:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A gate's verdict and everything it rests on.
+    """The verdict of a gate and the figures behind it.
 
     Attributes:
         gate: The gate.
         source, gold, estimand: What was judged, after defaults.
-        value, lower, upper: The estimate. Where the value is exact, the bounds are those for questions like these;
-            they are None where there is no interval.
+        value, lower, upper: The estimate. Where the value is exact, the bounds are those of the estimand
+            questions_like_these; they are None where there is no interval.
         n: Requests in the denominator (kind `distinct`: builds).
         needed: About how many in all would decide, in gold items where the estimand is questions_like_these, else in
-            requests, and in clusters where a release is judged; None where that cannot be said.
-        margin: How far the value lies on the good side; negative on the bad side.
+            requests, and in clusters where a release is judged; None where it cannot be estimated.
+        margin: The distance of the value from the threshold; negative where the threshold is broken.
         verdict: pass, fail or insufficient.
         reason: One line for a person.
-        items: Distinct gold items behind the number.
-        n_eff: How many of a plain sample would tell as much; None where the value is exact or is no mean.
-        of: For user traffic: all calls, or exported traffic where nobody counted all.
-        audited: Audit members in the denominator: what alarms read.
+        items: Distinct gold items in the sample.
+        n_eff: The size of a simple random sample with the same precision; None where the value is exact or is no mean.
+        of: For user traffic: all calls, or exported traffic where the producer does not report call totals.
+        audited: Audit members in the denominator; alarms read only these.
     """
 
     gate: Gate
@@ -143,7 +143,7 @@ class Outcome:
 
     @property
     def margin(self) -> float | None:
-        """How far the value lies on the good side of the threshold; negative on the bad side."""
+        """The distance of the value from the threshold; negative where the threshold is broken."""
         if self.value is None:
             return None
         distance = self.value - self.gate.threshold
@@ -151,12 +151,13 @@ class Outcome:
 
 
 def verdict_of(outcomes: Sequence[Outcome], policy: Policy) -> Verdict:
-    """The verdict of the whole: fail before insufficient before pass; a policy without gates passes."""
-    counted = [_counted(outcome.verdict, policy) for outcome in outcomes]
-    return min(counted, key=ORDER.index, default="pass")
+    """The verdict of a policy: fail before insufficient before pass; a policy without gates passes."""
+    verdicts = [_effective_verdict(outcome.verdict, policy) for outcome in outcomes]
+    return min(verdicts, key=ORDER.index, default="pass")
 
 
-def _counted(verdict: Verdict, policy: Policy) -> Verdict:
+def _effective_verdict(verdict: Verdict, policy: Policy) -> Verdict:
+    """A verdict with the policy's `on_insufficient` applied."""
     if verdict == "insufficient" and policy.on_insufficient != "hold":
         return "pass" if policy.on_insufficient == "pass" else "fail"
     return verdict

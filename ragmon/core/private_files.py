@@ -1,6 +1,6 @@
-"""Where processes of one application leave their counters for each other: a folder of this user's alone.
+"""Files that only this user may read: the folder of shared counters, secret keys, and hashes with such a key.
 
-Secrets in files, and the keyed hash: equal texts can be told by whoever has the key, and by nobody else.
+Processes of one application share their counters through the folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ragmon.core.errors import RagmonError
 
 
 def default_folder(identity: str) -> Path | None:
-    """Where pages of processes lie that say nothing of a place: the machine's folder for passing things.
+    """The folder for the shared files of processes that have no configured one: below the temporary directory.
 
     Args:
-        identity: Tells applications apart; one reports another's losses only where both are the same.
+        identity: Identifies the application; processes with the same identity report each other's losses.
 
     Returns:
-        The folder; None where the machine has none that can be written to.
+        The folder; None where the machine has no writable temporary directory.
     """
     try:
         return Path(tempfile.gettempdir()) / f"ragmon-{os.getuid()}" / identity
@@ -32,10 +32,10 @@ def default_folder(identity: str) -> Path | None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and the one above it, for this user alone.
+    """Make a folder and its parent, writable by this user alone.
 
     Raises:
-        OSError: It cannot be made, or is somebody else's: what lies in a shared place may be anybody's.
+        OSError: It cannot be made, or another user owns it or may write to it.
     """
     for level in (folder.parent, folder):
         with suppress(FileExistsError):
@@ -45,21 +45,21 @@ def make_private(folder: Path) -> None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether a folder is this user's, and nobody else may write to it.
+    """Whether a folder belongs to this user, and no other user may write to it.
 
     Raises:
-        OSError: There is none.
+        OSError: It does not exist.
     """
-    found = folder.lstat()
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    status = folder.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 KEY_BYTES: Final = 16
-"""A shorter key can be guessed, and with it every question that has been asked before."""
+"""A shorter key can be guessed, and with it the hashed questions."""
 
 
 def keyed_hash(key: bytes, text: str) -> str:
-    """HMAC-SHA256 of a text in hex: equal texts can be told, and nothing else, by whoever lacks the key.
+    """HMAC-SHA256 of a text in hex. Without the key a reader learns only whether two texts are equal.
 
     >>> keyed_hash(b"sixteen bytes...", "where is it") == keyed_hash(b"sixteen bytes...", "where is it")
     True
@@ -68,14 +68,14 @@ def keyed_hash(key: bytes, text: str) -> str:
 
 
 def read_key(path: Path, setting: str) -> bytes:
-    """The key a file holds, without the space around it.
+    """Read a key from a file, without the white space around it.
 
     Args:
         path: The file.
-        setting: What names it, for messages: `[capture] hash_key_file`.
+        setting: The setting that names the file, for messages: `[capture] hash_key_file`.
 
     Raises:
-        RagmonError: It cannot be read, or is too short to be a secret.
+        RagmonError: The file cannot be read, or the key is too short to be a secret.
     """
     try:
         key = path.read_bytes().strip()

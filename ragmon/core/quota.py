@@ -1,6 +1,6 @@
-"""What was spent of a day's budget, in a file: it outlives the process, and processes share it without a lock.
+"""Daily quotas, counted in a file that processes share without a lock and that outlives them.
 
-How often a judge may be asked in a day.
+A judge has such a quota of requests a day.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SUFFIX: Final = ".spent"
 
 
 class DailyQuota:
-    """One byte for each thing of a day, in a file of that day: where it comes to lie is how many there were.
+    """A count per day, kept as the length of a file: one byte for each use.
 
     Args:
-        folder: Where the files lie.
-        name: Tells budgets apart; the files of other days that have it are removed.
-        make: Makes the folder, or says that nothing may be written there; None where it is there.
+        folder: The folder of the files.
+        name: Identifies the quota; its files of other days are removed.
+        make: Makes the folder, or raises OSError where it may not be written to; None where the folder exists.
     """
 
     def __init__(self, folder: Path, name: str, make: Callable[[Path], None] | None = None) -> None:
@@ -33,13 +33,13 @@ class DailyQuota:
         self._make = make
 
     def add(self, day: int) -> int:
-        """Count one more.
+        """Count one use.
 
         Args:
             day: Days since the epoch.
 
         Returns:
-            How many there are; 0 where nothing can be written: a folder nobody may write to, a full disk.
+            The count of the day; 0 where nothing can be written: a read-only folder, a full disk.
         """
         try:
             self._prepare()
@@ -54,15 +54,15 @@ class DailyQuota:
             return 0
 
     def begin(self, day: int) -> int:
-        """Begin a day, or go on with it, and remove what older days left; returns how many there are already.
+        """Start or continue a day and remove the files of older days; returns the count so far.
 
-        Later days and the one before stay: a clock that is put back and right again must not begin them anew.
+        The files of later days and of the day before stay: a clock that is set back and corrected must not reset them.
         """
         with suppress(OSError):
             self._prepare()
             for path in self._folder.glob(f"{self._name}-*{SUFFIX}"):
                 if not _is_recent(path, day):
-                    with suppress(OSError):  # one that cannot be removed tells nothing of today
+                    with suppress(OSError):  # an old file that stays does no harm
                         path.unlink()
             return self._path(day).lstat().st_size
         return 0
@@ -76,24 +76,24 @@ class DailyQuota:
 
 
 def _is_recent(path: Path, day: int) -> bool:
-    told = path.stem.rpartition("-")[2]
-    return told.isdigit() and int(told) >= day - 1
+    day_text = path.stem.rpartition("-")[2]
+    return day_text.isdigit() and int(day_text) >= day - 1
 
 
 DAY: Final = 86_400
-"""Seconds; days begin at midnight UTC."""
+"""Seconds in a day; days begin at midnight UTC."""
 
 
 class JudgeBudget:
-    """Requests of one day, counted over all processes of this application on this machine.
+    """The requests of one day, counted over all processes of this application on this machine.
 
-    A restart goes on from what was spent.
+    A restart continues the count.
 
     Args:
         per_day: Requests a day.
         clock: Seconds since the epoch.
-        folder: Where the day's file lies; None counts in this process alone.
-        name: Tells judges apart.
+        folder: The folder of the day's file; None counts in this process alone.
+        name: Identifies the judge.
     """
 
     def __init__(
@@ -101,37 +101,37 @@ class JudgeBudget:
     ) -> None:
         self._per_day = per_day
         self._clock = clock
-        self._spent = None if folder is None else DailyQuota(folder, name, make_private)
+        self._quota = None if folder is None else DailyQuota(folder, name, make_private)
         self._lock = Lock()
         self._day = -1
-        self._own = 0
-        self._unused = 0
-        self._is_spent = False
+        self._own_count = 0
+        self._given_back = 0
+        self._is_exhausted = False
 
     def reset_after_fork(self) -> None:
-        """Go on in a forked child: the parent may have held the lock, and what came back is the parent's."""
+        """Reset in a forked child: the parent may hold the lock, and requests given back belong to the parent."""
         self._lock = Lock()
-        self._unused = 0
+        self._given_back = 0
 
     def spend(self) -> bool:
-        """Take one request out of today's; returns whether there was one left."""
+        """Take one request from today's budget; returns whether one was left."""
         with self._lock:
             day = int(self._clock() // DAY)
-            if day > self._day or day < self._day - 1:  # a clock that is put back over midnight begins no new day
-                self._day, self._own, self._unused, self._is_spent = day, 0, 0, False
-                if self._spent is not None:
-                    self._spent.begin(day)
-            if self._unused:
-                self._unused -= 1
+            if day > self._day or day < self._day - 1:  # a clock set back over midnight starts no new day
+                self._day, self._own_count, self._given_back, self._is_exhausted = day, 0, 0, False
+                if self._quota is not None:
+                    self._quota.begin(day)
+            if self._given_back:
+                self._given_back -= 1
                 return True
-            if self._is_spent:
+            if self._is_exhausted:
                 return False
-            self._own += 1
-            place = 0 if self._spent is None else self._spent.add(self._day)
-            self._is_spent = max(self._own, place) > self._per_day
-            return not self._is_spent
+            self._own_count += 1
+            count = 0 if self._quota is None else self._quota.add(self._day)
+            self._is_exhausted = max(self._own_count, count) > self._per_day
+            return not self._is_exhausted
 
     def give_back(self) -> None:
-        """Put back one request that reached nobody; this process takes it next."""
+        """Put back a request that was not sent; this process uses it next."""
         with self._lock:
-            self._unused += 1
+            self._given_back += 1

@@ -1,11 +1,9 @@
-"""The trace contract, version 1: one request as one JSON object on one line.
+"""The trace contract, version 1: one request as one JSON object on one line, and the other lines of a journal.
 
-The structs are msgspec's, because decoding is half of the replay's work. Version 1 is frozen: fields may be
-added, none may change its meaning, and every later ragmon reads it.
+Version 1 is frozen: fields may be added, none may change its meaning, and every later ragmon reads it. A journal holds
+records and totals as a trace log does, and also labels, acknowledgements of alarms, tombstones and quarantine entries.
 
-The lines of a journal: records and totals as a trace log has them, and what people say about them.
-
-A label as somebody gave it: checked, or refused with what is wrong.
+The structs are msgspec's, because decoding takes half of the time of a replay.
 """
 
 from __future__ import annotations
@@ -19,20 +17,20 @@ from ragmon.core.constants import CONTRACT_VERSION, LABEL, PROBE, REST, UNKNOWN_
 from ragmon.core.errors import shorten
 
 FIELDS: Final = ("correct", "answerable", "relevant_ids")
-"""What a label may say of an answer."""
+"""The fields of a label that judge an answer."""
 
 
 LATEST: Final = 253_402_300_800.0
-"""Event times lie before the year 10000: a time in milliseconds must not pass for one."""
+"""Event times lie before the year 10000, so that a time in milliseconds is rejected."""
 EventTime = Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Answer(msgspec.Struct, gc=False, omit_defaults=True):
-    """What the pipeline said.
+    """The answer of the pipeline.
 
     Attributes:
-        claim: The answer's text; None where there is none, or where text is not captured.
+        claim: The text of the answer; None where there is none, or where text is not captured.
         citations: The ids it cites, in order; None where it gave no list (a string is not a list).
     """
 
@@ -41,7 +39,7 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Latency(msgspec.Struct, gc=False, omit_defaults=True):
-    """How long the call and its stages took, in milliseconds; `ragmon.core.bounds` says what is no latency."""
+    """The duration of the call and of its stages, in milliseconds; `ragmon.core.bounds` has the limits."""
 
     total: float | None = None
     retrieve: float | None = None
@@ -49,10 +47,10 @@ class Latency(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Sampling(msgspec.Struct, gc=False, frozen=True):
-    """How this record came to be kept.
+    """The sampling decision by which this record was kept.
 
     Attributes:
-        audit: It won the uniform draw over all calls; alarms and release verdicts read these alone.
+        audit: The record won the uniform draw over all calls; alarms and release verdicts read only such records.
         stratum: The outcome it belongs to (`ragmon.core.constants.STRATA`).
         p_audit: Probability of winning the audit draw.
         p: Probability of being kept at all.
@@ -65,12 +63,12 @@ class Sampling(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def drawn(self) -> bool:
-        """It won the uniform draw, at a rate that is known."""
+        """Whether the record won the uniform draw, at a rate that is known."""
         return self.audit and self.stratum != UNKNOWN_WEIGHT
 
 
 class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
-    """What was decided about the text where the text was, so that it need not travel.
+    """Facts about the text, decided where the text was, so that it need not leave the application.
 
     Attributes:
         gold_version: The gold set the claim facts were computed against.
@@ -81,15 +79,15 @@ class TextFacts(msgspec.Struct, gc=False, omit_defaults=True):
         contains_gold_claim: A phrase of the gold claim occurs in it.
         grounded: Groundedness reached its threshold.
         question_hash: HMAC-SHA256 of the normalised question under the configured key, 64 hex digits.
-        claim_hash: The same of the claim as it stands.
+        claim_hash: The same of the claim, which is not normalised.
         context_hashes: The same of each context, in rank order.
         question_chars: Length of the question in characters.
         claim_chars: Length of the claim in characters.
         contexts: How many contexts there were.
         context_chars: Length of all contexts together, in characters.
-        redacted: Which of `q`, `claim` and `contexts` travel changed. The facts were decided before that, and count
-            in place of those texts.
-        cut: Which of `claim` and `contexts` are longer than what was read of them: what is not known of these
+        redacted: Which of `q`, `claim` and `contexts` were changed before export. The facts were decided before that
+            and count in place of those texts.
+        cut: Which of `claim` and `contexts` are longer than the part that was read: a fact about them that is unknown
             depends on the rest.
     """
 
@@ -115,19 +113,19 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     """One request.
 
     Attributes:
-        v: Contract version; None on lines other programs wrote.
+        v: Contract version; None on lines of other programs.
         kind: None for a record; "totals" marks the other kind of line.
         trace_id: 32 hex digits.
         ts: Event time, the end of the call, in seconds since the epoch.
-        pipeline: Which pipeline answered.
+        pipeline: The pipeline that answered.
         source: live, probe, match, label; None is read as replay.
-        qid: The gold question's id, where it is known.
-        matched: How the gold item was found, where that was done before the record came: `question`, `paraphrase`,
-            `embedding`; None: nobody looked, or it was known.
-        q: The question's text.
+        qid: The id of the gold question, where it is known.
+        matched: How the gold item was found, where that was done before the record arrived: `question`, `paraphrase`,
+            `embedding`; None: no match was tried, or the item was known.
+        q: The text of the question.
         retrieved_ids: Ids in rank order; None: not captured; []: retrieval found nothing.
         candidate_ids: Ids in rank order before reranking.
-        scores: The retriever's scores, in rank order.
+        scores: The scores of the retriever, in rank order.
         contexts: The retrieved texts, in rank order.
         answer_json: The answer.
         error: What went wrong, if the call ended in an error.
@@ -135,13 +133,13 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
         index_hash: The version of the index that was searched.
         build: The version of the application.
         session: The conversation the request belongs to.
-        sampling: How it came to be kept; None: everything was kept.
-        facts: Decisions about text that did not travel.
-        partial: Kept for its outcome: what was said inside the call is unknown, not false.
+        sampling: The sampling decision; None: everything was kept.
+        facts: Facts about text that was not exported.
+        partial: Kept for its outcome: fields that are set inside the call are unknown, not false.
         ended: How the call ended where it neither returned nor raised: `abandoned`, `cancelled`, or `cut` where it
-            streamed more than was held. Its answer is unknown.
+            streamed more than the limit. Its answer is unknown.
         exported: The application's own tracer kept this trace.
-        parent_span_id: Its span the call ran in, 16 hex digits.
+        parent_span_id: The application's span that the call ran in, 16 hex digits.
         tags: Slices.
         verdicts: Recorded relevance of each retrieved document, in rank order.
         measures: Graded scores computed where the text was, by metric name.
@@ -175,7 +173,7 @@ class Record(msgspec.Struct, gc=False, omit_defaults=True, kw_only=True):
     verdicts: list[bool] | None = None
     measures: dict[str, float] | None = None
     matched: str | None = None
-    probe: bool | None = None  # older logs say so instead of naming a source
+    probe: bool | None = None  # older logs have it instead of a source
 
 
 class Totals(msgspec.Struct, kw_only=True):
@@ -187,7 +185,7 @@ class Totals(msgspec.Struct, kw_only=True):
         started: When that producer started counting, seconds since the epoch.
         calls: Calls in this stratum.
         kept: How many of them became records.
-        dropped: Records lost on the way, by reason.
+        dropped: Records lost in the producer, by reason.
         latency_ms: Log-bucket counts of the total latency (`ragmon.stats.bucket`).
     """
 
@@ -206,17 +204,17 @@ class Totals(msgspec.Struct, kw_only=True):
 
 
 class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", tag="label"):
-    """What a person says of an answer.
+    """A person's judgement of an answer.
 
     Attributes:
-        trace_id: Which answer.
-        rater: Who says so.
+        trace_id: The trace of the answer.
+        rater: Who gave the label.
         correct: Right or wrong, or a share of it in [0, 1].
         answerable: The question has an answer.
         relevant_ids: The documents that hold it.
-        ts: When, seconds since the epoch.
-        comment: In their own words.
-        answer: The answer itself, where a journal had it when the label came.
+        ts: When it was given, seconds since the epoch.
+        comment: Free text.
+        answer: The record of the answer, where a journal had it when the label arrived.
     """
 
     trace_id: str
@@ -230,7 +228,7 @@ class Label(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="kind", 
 
 
 Line = Record | Totals | Label
-"""What a line of a trace log holds."""
+"""The lines of a trace log."""
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -246,14 +244,14 @@ def encode(line: Line) -> bytes:
 
 RECORD_ENTRY: Final = "record"
 LABEL_ENTRY: Final = "label"
-"""What can be forgotten."""
+"""The kinds of entries that can be erased."""
 
 
 class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
-    """Somebody has seen an alarm.
+    """An acknowledgement of an alarm.
 
     Attributes:
-        pipeline, alert: Which.
+        pipeline, alert: The alarm.
         reason: What was found.
     """
 
@@ -263,20 +261,20 @@ class Ack(msgspec.Struct, kw_only=True, tag_field="kind", tag="ack"):
 
 
 class Tombstone(msgspec.Struct, tag_field="kind", tag="forgotten"):
-    """The place of something that was forgotten on request.
+    """Replaces an entry that was erased on request.
 
     Attributes:
-        was: What it was, `record` or `label`.
+        was: The kind of the erased entry, `record` or `label`.
     """
 
     was: str = RECORD_ENTRY
 
 
 class QuarantineEntry(msgspec.Struct, tag_field="kind", tag="quarantined"):
-    """The place of something that is not counted: twice the process ended while it was.
+    """Replaces an entry in quarantine: the process crashed twice while it counted it.
 
     Attributes:
-        was: What it was, `record`, `label` or another kind.
+        was: The kind of that entry, `record`, `label` or another one.
     """
 
     was: str = RECORD_ENTRY
@@ -294,22 +292,22 @@ _QUARANTINED: Final = b'{"kind":"quarantined"'
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """One line, newline included."""
+    """One line of a journal, newline included."""
     return _encoder.encode(entry) + b"\n"
 
 
 def is_forgotten(line: bytes) -> bool:
-    """Whether a line stands for something that was forgotten on request."""
+    """Whether a line is a tombstone."""
     return line.startswith(_FORGOTTEN)
 
 
 def is_quarantined(line: bytes) -> bool:
-    """Whether a line stands for something that was set aside."""
+    """Whether a line is a quarantine entry."""
     return line.startswith(_QUARANTINED)
 
 
 def quarantined(line: bytes) -> bytes:
-    """What stands in the place of a line that is set aside, without a newline.
+    """The quarantine entry that replaces a line, without a newline.
 
     >>> quarantined(b'{"kind":"label","trace_id":"1"}'), quarantined(b'{"trace_id":"1"}')
     (b'{"kind":"quarantined","was":"label"}', b'{"kind":"quarantined","was":"record"}')
@@ -318,7 +316,7 @@ def quarantined(line: bytes) -> bytes:
 
 
 class _Kind(msgspec.Struct):
-    """What of a line says what it is."""
+    """The one field that names the kind of a line."""
 
     kind: str = RECORD_ENTRY
 
@@ -327,13 +325,13 @@ _kind: Final = msgspec.json.Decoder(_Kind).decode
 
 
 def decode_entry(line: bytes) -> Entry:
-    """The entry a line holds.
+    """The entry of a line.
 
     Args:
-        line: What `encode` wrote; the kind, where there is one, stands first.
+        line: As written by `encode_entry`; the kind, where there is one, is the first member.
 
     Raises:
-        msgspec.DecodeError: It holds none.
+        msgspec.DecodeError: The line is not an entry.
 
     >>> decode_entry(encode_entry(Ack(pipeline="support", alert="precision", reason="rolled back"))).alert
     'precision'
@@ -344,29 +342,29 @@ def decode_entry(line: bytes) -> Entry:
 
 
 LONGEST: Final = 1024
-"""Characters of a trace id, a rater or a document's id."""
+"""Characters of a trace id, a rater or a document id."""
 LONGEST_COMMENT: Final = 10_000
 """Characters of a comment."""
 MOST: Final = 1000
-"""Documents a label names."""
+"""Ids a label may hold: its trace, its rater and its documents."""
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
-_SAID: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
+_FIELD_LIST: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
 
 
 def parse_label(told: Any) -> Label:
-    """A label.
+    """Parse and check a label.
 
     Args:
-        told: The object somebody gave: `trace_id`, `rater`, and at least one of `correct`, `answerable` and
+        told: A decoded JSON object: `trace_id`, `rater`, and at least one of `correct`, `answerable` and
             `relevant_ids`.
 
     Raises:
-        ValueError: It is none, and what is wrong.
+        ValueError: It is not a label; the message names the problem.
 
     >>> parse_label({"trace_id": "5A1C", "rater": "ada", "correct": True}).trace_id
     '5a1c'
     """
-    # Only a journal knows answers: what a label brings along itself is not believed.
+    # Only a journal may add the answer: one sent with the label is not trusted.
     label = msgspec.convert({**told, "kind": "label", "answer": None} if isinstance(told, dict) else told, Label)
     label.trace_id = label.trace_id.lower()
     correct = label.correct
@@ -380,7 +378,7 @@ def parse_label(told: Any) -> Label:
     if len(label.comment or "") > LONGEST_COMMENT:
         raise ValueError(f"a comment has at most {LONGEST_COMMENT} characters")
     if correct is None and label.answerable is None and label.relevant_ids is None:
-        raise ValueError(f"a label says something: {_SAID}")
+        raise ValueError(f"a label says something: {_FIELD_LIST}")
     try:
         "".join((*names, label.comment or "")).encode()
     except UnicodeEncodeError:
@@ -389,10 +387,10 @@ def parse_label(told: Any) -> Label:
 
 
 def has_trace_id(label: Label) -> Label:
-    """A label whose trace id is one: a server's answers have no others. In a log of traces an id may be any text.
+    """Return a label if its trace id is 32 hex digits, as a server's are; in a trace log an id may be any text.
 
     Raises:
-        ValueError: It is none, and what would be.
+        ValueError: It is not.
     """
     if not _TRACE_ID.fullmatch(label.trace_id):
         raise ValueError(f"trace_id is 32 hex digits, not {shorten(label.trace_id)}")
@@ -400,11 +398,11 @@ def has_trace_id(label: Label) -> Label:
 
 
 def redacted(record: Record, text: str) -> bool:
-    """Whether a text of a record (`q`, `claim`, `contexts`) is for people to read: redaction changed it."""
-    told = record.facts
-    return told is not None and told.redacted is not None and text in told.redacted
+    """Whether redaction changed a text of a record (`q`, `claim`, `contexts`), so that facts count in its place."""
+    facts = record.facts
+    return facts is not None and facts.redacted is not None and text in facts.redacted
 
 
 def joins(record: Record) -> bool:
-    """Whether labels are about such records: of probes gold says what is right, and of labels nobody says anything."""
+    """Whether labels may join a record: a probe is judged by gold, and a labelled record gets no further labels."""
     return record.source not in (PROBE, LABEL)

@@ -1,4 +1,4 @@
-"""Is this answer a refusal? The exact token is the contract; a matcher finds the wordings around it."""
+"""Detection of refusals: the exact token is the contract; a matcher finds other wordings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MENTION: Final = (
 _HAS: Final = r"(?:contains?|has|have|makes?|provides?|gives?|includes?|offers?)"
 _HARD: Final = r"(?:not possible|impossible|difficult|hard)"
 _HEDGE: Final = r"(?! (?:access to )?(?:real-time|current|personal))"
-"""What follows "I do not have" where a model speaks of itself and then answers."""
+"""Not after "I do not have": there a model speaks of itself and then answers."""
 
 DEFAULT_PATTERNS: Final = (
     # The speaker: does not know, does not have, cannot find, is sorry.
@@ -69,7 +69,7 @@ DEFAULT_PATTERNS: Final = (
 )
 """English openings of refusals that are not the token, tried on the folded answer.
 
-Each starts with the first letter of a word, and needs one of `_TRIGGERS`: both spare most of the search.
+Each starts at the first letter of a word and needs one of `_TRIGGERS`; both make the search faster.
 """
 
 _TRIGGERS: Final = (
@@ -80,7 +80,7 @@ _TRIGGERS: Final = (
 
 
 def _compile(patterns: Sequence[str]) -> re.Pattern[str] | None:
-    """One expression that finds what any of the patterns finds; None for no pattern."""
+    """One expression that finds what any of the patterns finds; None without patterns."""
     if not patterns:
         return None
     any_of = "|".join(f"(?:{pattern})" for pattern in patterns)
@@ -92,10 +92,10 @@ class RefusalRule:
     """What counts as a refusal.
 
     Args:
-        tokens: Answers that are refusals when they are equal to one of these (strip, NFKC, casefold).
+        tokens: An answer equal to one of these is a refusal (strip, NFKC, casefold).
         patterns: Regular expressions tried on the start of the folded answer; empty switches the matcher off.
         window: How many characters of the answer the patterns see.
-        matcher_counts: A refusal only the matcher finds is *refused*, not *shipped*.
+        matcher_counts: A refusal that only the matcher finds is *refused*, not *shipped*.
 
     Example:
         >>> rule = RefusalRule()
@@ -115,7 +115,7 @@ class RefusalRule:
         patterns = DEFAULT_PATTERNS if tuple(self.patterns) == DEFAULT_PATTERNS else self.patterns
         object.__setattr__(self, "_folded", frozenset(fold(token.strip()) for token in self.tokens))
         object.__setattr__(self, "_matcher", _compile(patterns))
-        # Nobody knows what a custom pattern needs; the empty string is in every answer.
+        # The triggers of custom patterns are unknown; the empty string is in every answer.
         object.__setattr__(self, "_triggers", _TRIGGERS if patterns is DEFAULT_PATTERNS else ("",))
 
     def is_token(self, folded: str) -> bool:
@@ -123,7 +123,7 @@ class RefusalRule:
         return folded in self._folded
 
     def is_like(self, folded: str) -> bool:
-        """Whether the matcher calls a stripped and folded answer a refusal; False where the matcher is off."""
+        """Whether the matcher finds a refusal in a stripped and folded answer; False where the matcher is off."""
         if self._matcher is None:
             return False
         start = folded[: self.window]

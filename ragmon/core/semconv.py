@@ -1,4 +1,4 @@
-"""Attribute keys of spans, metrics and log events: ragmon's own, and those of the conventions it reads and writes.
+"""Attribute keys of spans, metrics and log events: those of ragmon, and those of the conventions it reads and writes.
 
 Sources: OpenTelemetry semantic conventions for generative AI (status: development), OpenInference's semantic
 conventions, OpenLLMetry's and TruLens's span attributes.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import Final
 
-# ragmon's own.
+# Attributes of ragmon.
 RAGMON_CONTRACT_VERSION: Final = "ragmon.contract.version"
 RAGMON_RECORD: Final = "ragmon.record"
-"""On the root span: the whole record as one line of the trace contract. Such a span is complete alone."""
+"""On the root span: the whole record as one line of the trace contract. No other span of the trace is needed."""
 RAGMON_QID: Final = "ragmon.qid"
 RAGMON_CLAIM: Final = "ragmon.answer.claim"
 RAGMON_CITATIONS: Final = "ragmon.answer.citations"
-"""On the span that answers: the claim, and the ids it cites, as an application in any language may say them."""
+"""On the span that answers: the claim and the ids it cites, set by an application in any language."""
 RAGMON_PROBABILITY: Final = "ragmon.sampling.probability"
 RAGMON_OK: Final = "ragmon.ok"
 """Whether the call ended without an error."""
 RAGMON_INTERNAL: Final = "ragmon.internal"
-"""On spans of ragmon's own work, a judge's calls: never monitored as traffic."""
+"""On the spans of ragmon itself, such as the calls of a judge: never monitored as traffic."""
 
 # OpenTelemetry, generative AI.
 OPERATION: Final = "gen_ai.operation.name"
@@ -39,7 +39,7 @@ EVALUATION_LABEL: Final = "gen_ai.evaluation.score.label"
 ERROR_TYPE: Final = "error.type"
 CONVERSATION: Final = "gen_ai.conversation.id"
 LEGACY_COMPLETIONS: Final = "gen_ai.completion"
-"""Flattened messages of before 2025: `gen_ai.completion.N.{role,content}`."""
+"""Flattened messages as written before 2025: `gen_ai.completion.N.{role,content}`."""
 EXCEPTION: Final = "exception"
 EXCEPTION_TYPE: Final = "exception.type"
 
@@ -74,7 +74,7 @@ SESSION: Final = "session.id"
 ANNOTATIONS: Final = "annotations"
 """A score on a span: `annotations.N.annotation.{name,score,label,annotator_kind}`."""
 
-# Metrics of a producer's totals: cumulative counts of all its calls, sampled or not.
+# Metrics with the call totals of a producer: cumulative counts of all its calls, sampled or not.
 REQUESTS: Final = "rag.requests"
 """Calls by pipeline, source, stratum and outcome; the sum over outcomes is the number of calls."""
 E2E_LATENCY: Final = "rag.e2e_latency"
@@ -100,12 +100,12 @@ TRACELOOP_WORKFLOW: Final = "traceloop.workflow.name"
 ENTITY_NAME: Final = "traceloop.entity.name"
 ENTITY_INPUT: Final = "traceloop.entity.input"
 ENTITY_OUTPUT: Final = "traceloop.entity.output"
-"""Always JSON, text too."""
+"""Always JSON, even where the value is a text."""
 ASSOCIATION: Final = "traceloop.association.properties"
 TASK_STATUS: Final = "gen_ai.task.status"
 REQUEST_TYPE: Final = "llm.request.type"
 
-# Vector database clients (OpenLLMetry): one event a hit, its attributes under the event's own name.
+# Vector database clients (OpenLLMetry): one event for each hit; attribute keys start with the event's name.
 QUERY_RESULT: Final = "db.query.result"
 SEARCH_RESULT: Final = "db.search.result"
 VECTOR_TOP_K: Final = "db.vector.query.top_k"

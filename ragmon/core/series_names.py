@@ -1,8 +1,6 @@
-"""Label values Prometheus can always render and never confuses.
+"""Names and label values of the Prometheus series; the exporter, the rules and the dashboards read them here.
 
-How the Prometheus series are called: the exporter, the rules and the dashboards read their names here.
-
-Quality metrics are called after their class, `rag_<metric>`, and have the endings below.
+A quality metric is called after its class, `rag_<metric>`, with the suffixes below.
 """
 
 from __future__ import annotations
@@ -14,26 +12,26 @@ from typing import Final
 from ragmon.core.escaping import printable
 
 LONGEST: Final = 128
-"""Characters of a label value; Prometheus refuses a whole scrape for one that is longer than its own limit."""
+"""Characters of a label value; Prometheus rejects the whole scrape if one value exceeds its limit."""
 _DIGITS: Final = 8
 
 
 @lru_cache(maxsize=4096)
 def label(text: str) -> str:
-    """A label value: printable, at most 128 characters. What had to be changed stays apart by a fingerprint.
+    """A label value: printable, at most 128 characters. A value that had to be changed ends in a hash, to stay unique.
 
     >>> label("support"), len(label("x" * 10_000))
     ('support', 128)
     """
-    shown = printable(text, LONGEST)
-    if shown == text:
+    safe = printable(text, LONGEST)
+    if safe == text:
         return text
     raw = text.encode("utf-8", "surrogatepass")
-    return f"{shown[: LONGEST - _DIGITS - 1]}~{hashlib.sha256(raw).hexdigest()[:_DIGITS]}"
+    return f"{safe[: LONGEST - _DIGITS - 1]}~{hashlib.sha256(raw).hexdigest()[:_DIGITS]}"
 
 
 PREFIX: Final = "rag_"
-"""Before the name of a metric: its value in a window."""
+"""Prefix of a metric: the value in a window."""
 LOWER: Final = "_lower"
 UPPER: Final = "_upper"
 SAMPLES: Final = "_samples"
@@ -41,7 +39,8 @@ SCORE: Final = "_score_total"
 SCORED: Final = "_scored_total"
 SQUARES: Final = "_score_squares_total"
 PPI: Final = "_ppi"
-"""After it: bounds and samples in a window; what adds up over replicas and time; what labels and a proxy say."""
+"""Suffixes: bounds and samples in a window; counters that add up over replicas and time; estimates from labels and a
+proxy."""
 
 REQUESTS: Final = "rag_requests_total"
 ERRORS: Final = "rag_errors_total"

@@ -1,7 +1,7 @@
-"""What ragmon does to text: folding, phrase search, normalised questions and contexts, citation marks.
+"""Operations on text: folding, phrase search, normalised questions and contexts, citation lists.
 
-All of it is deterministic and language-agnostic where it can be; nothing here reads a clock or a file. The texts are
-strangers': every function takes time that grows with the length of a text and no faster.
+All of it is deterministic and independent of language where possible; nothing here reads a clock or a file. The texts
+are untrusted: the time of every function grows no faster than the length of a text.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from itertools import takewhile
 from typing import Final
 
 ANYWHERE: Final = 5
-"""Phrases of this many characters match anywhere; shorter ones need a word boundary."""
+"""Phrases of at least this many characters match anywhere; shorter ones need word boundaries."""
 READ: Final = 65_536
 """Characters of one text (a question, a claim, a context) that are read for facts."""
 _END: Final = "\0"
 
-# Scripts written without spaces: a boundary means nothing there, so a short phrase matches anywhere.
+# Scripts written without spaces: they have no visible word boundaries, so a short phrase matches anywhere.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff"  # Thai, Lao
     "\u0f00-\u0fff"  # Tibetan
@@ -32,23 +32,23 @@ _UNSPACED = re.compile(
 )
 _CITATIONS = re.compile(r"citations\s*:\s*\[", re.IGNORECASE)
 _CUT_QUESTION: Final = "…"
-"""Ends the key of a question that was cut: no other key holds punctuation."""
+"""The last character of the key of a cut question; no other key contains punctuation."""
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 # Unicode's Stream-Safe Text Format (UAX #15, section 13).
-_JOINER: Final = "\u034f"  # COMBINING GRAPHEME JOINER: it shows nothing and breaks a run of non-starters
-_MOST_MARKS: Final = 30
-_FEW_MARKS: Final = 14
-"""A run of fewer characters is safe: each decomposes to two marks at most, and a letter before them ends in three."""
-_DISGUISED: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
-"""Starters by their class that decompose to non-starters."""
-_BEYOND: Final = "\U000101fd-\U0001ffff"
-"""Holds all marks beyond the Basic Multilingual Plane: one range is found sixty times as fast as what is in it."""
+_JOINER: Final = "\u034f"  # COMBINING GRAPHEME JOINER: invisible, and it ends a run of non-starters
+_MAX_MARKS: Final = 30
+_SAFE_RUN: Final = 14
+"""A shorter run is safe: each of its characters decomposes to at most two marks, and the letter before it to three."""
+_DECOMPOSING_STARTERS: Final = "\u0f73\u0f75\u0f81\uff9e\uff9f"
+"""Characters whose class is starter but which decompose to non-starters."""
+_BEYOND_BMP: Final = "\U000101fd-\U0001ffff"
+"""A range with all marks beyond the Basic Multilingual Plane; one range is found 60 times as fast as the exact set."""
 
 
 def head(text: str) -> str:
-    """The part of a text that is read for facts: its first `READ` characters after the space it begins with.
+    """The part of a text that is read for facts: its first `READ` characters without leading white space.
 
     >>> head("  an answer "), len(head("a" * 100_000))
     ('an answer', 65536)
@@ -57,39 +57,39 @@ def head(text: str) -> str:
 
 
 def is_cut(text: str) -> bool:
-    """Whether `head` leaves out a part of a text: then what was not found in it is not known to be missing."""
+    """Whether `head` leaves out a part of a text: a phrase not found in it may then occur in the rest."""
     return len(text) > READ and len(text.strip()) > READ
 
 
 @lru_cache(maxsize=1)
 def _runs_of_marks() -> re.Pattern[str]:
-    """Finds what may be too long a run of combining marks, by the tables of this Python's Unicode; made when needed."""
+    """A pattern for runs of combining marks that may be too long, from Python's Unicode tables; made on first use."""
     marks = "".join(char for char in map(chr, range(0x300, 0x10000)) if unicodedata.combining(char))
-    mark = f"[{marks}{_DISGUISED}{_BEYOND}]"
-    return re.compile(f"{mark}{mark}{{{_FEW_MARKS - 1},}}")  # the first one apart: it makes the search fast
+    mark = f"[{marks}{_DECOMPOSING_STARTERS}{_BEYOND_BMP}]"
+    return re.compile(f"{mark}{mark}{{{_SAFE_RUN - 1},}}")  # writing the first one separately makes the search fast
 
 
 def stream_safe(text: str) -> str:
-    """Text in Unicode's Stream-Safe Text Format: no more than 30 combining marks (non-starters) follow one another.
+    r"""Text in Unicode's Stream-Safe Text Format: at most 30 combining marks (non-starters) follow one another.
 
-    To normalise a longer run takes time that grows with its square. No language needs one.
+    Normalising a longer run takes time that grows with the square of its length. No language needs one.
 
     Source: UAX #15, section 13, Stream-Safe Text Process.
 
     >>> len(stream_safe("a" + 31 * "\u0301")), len(stream_safe("a" + 30 * "\u0301"))
     (33, 31)
     """
-    return _runs_of_marks().sub(_broken, text)
+    return _runs_of_marks().sub(_with_joiners, text)
 
 
-def _broken(run: re.Match[str]) -> str:
-    """A run of marks with joiners in it, in view of the marks that the letter before it decomposes to."""
+def _with_joiners(run: re.Match[str]) -> str:
+    """A run of marks with joiners inserted; the marks that the letter before it decomposes to count as well."""
     count = 0
     parts: list[str] = []
     for char in run.string[max(0, run.start() - 1) : run.end()]:
         decomposed = unicodedata.normalize("NFKD", char)
         leading = sum(1 for _ in takewhile(unicodedata.combining, decomposed))
-        if count + leading > _MOST_MARKS:
+        if count + leading > _MAX_MARKS:
             parts.append(_JOINER)
             count = 0
         parts.append(char)
@@ -99,22 +99,22 @@ def _broken(run: re.Match[str]) -> str:
 
 
 def fold(text: str) -> str:
-    """Text made comparable: NFKC, then casefold; too long runs of combining marks are broken before (`stream_safe`).
+    """Text made comparable: NFKC, then casefold; too long runs of combining marks are broken first (`stream_safe`).
 
     >>> fold("RÖNTGEN Straße ①")
     'röntgen strasse 1'
     """
-    # For ASCII the steps together are exactly lower(), at a fifth of the price.
+    # For ASCII both steps together are exactly lower(), in a fifth of the time.
     return text.lower() if text.isascii() else _normalised(text).casefold()
 
 
 def _normalised(text: str) -> str:
-    """NFKC in time that grows with the text; where it is that already, only looking takes time."""
+    """The NFKC form, in time linear in the length of the text; a text that is NFKC already is only checked."""
     return text if unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", stream_safe(text))
 
 
 def clean(text: str) -> str:
-    """Text as it is written: half a surrogate pair has no UTF-8 form and becomes a question mark, a subclass its text.
+    """Text that can be encoded: an unpaired surrogate becomes a question mark, and a subclass of str a plain str.
 
     >>> clean("half of a pair: " + chr(0xD83D))
     'half of a pair: ?'
@@ -125,8 +125,8 @@ def clean(text: str) -> str:
 def contains_phrase(folded: str, phrase: str) -> bool:
     """Whether a folded phrase occurs in a folded text, by the rule for gold phrases.
 
-    Five characters or more match anywhere. A shorter phrase must not continue a word: it is no match where its
-    edge and the neighbouring character are both letters or digits of a script written with spaces.
+    Five characters or more match anywhere. A shorter phrase must not be part of a longer word: it does not match where
+    its edge and the neighbouring character are both letters or digits of a script written with spaces.
 
     >>> contains_phrase("itv holds the rights", "itv"), contains_phrase("situation", "itu")
     (True, False)
@@ -138,21 +138,21 @@ def contains_phrase(folded: str, phrase: str) -> bool:
     start = folded.find(phrase)
     while start >= 0:
         end = start + len(phrase)
-        left_open = start == 0 or not (_joins(folded[start - 1]) and _joins(phrase[0]))
-        right_open = end == len(folded) or not (_joins(folded[end]) and _joins(phrase[-1]))
+        left_open = start == 0 or not (_is_spaced_letter(folded[start - 1]) and _is_spaced_letter(phrase[0]))
+        right_open = end == len(folded) or not (_is_spaced_letter(folded[end]) and _is_spaced_letter(phrase[-1]))
         if left_open and right_open:
             return True
         start = folded.find(phrase, start + 1)
     return False
 
 
-def _joins(char: str) -> bool:
+def _is_spaced_letter(char: str) -> bool:
     """Whether a character is part of a word in a script that separates words by spaces."""
     return _in_word(char) and not _UNSPACED.match(char)
 
 
 def _in_word(char: str) -> bool:
-    """Whether a character is a letter, a digit, or a mark on one: Indic vowel signs are marks."""
+    """Whether a character is a letter, a digit, or a combining mark: Indic vowel signs are marks."""
     return char.isalnum() or unicodedata.category(char).startswith("M")
 
 
@@ -175,10 +175,10 @@ def claim_phrases(gold_claim: str) -> tuple[str, ...]:
 
 
 def normalise_question(text: str) -> str:
-    """A question as a key: folded, punctuation dropped, spaces squeezed.
+    """The key of a question: folded, without punctuation, with single spaces.
 
-    The key of a question of more than `READ` characters is made of those, and ends as no other key does: what nobody
-    has read to the end is not the question it begins with.
+    The key of a question of more than `READ` characters is made of the first `READ` and ends in a special character: a
+    question that was not read to its end must not equal the shorter question it begins with.
 
     >>> normalise_question("  What is   Röntgen's “unit”? ")
     'what is röntgens unit'
@@ -187,7 +187,7 @@ def normalise_question(text: str) -> str:
     return key + _CUT_QUESTION if is_cut(text) else key
 
 
-@lru_cache(maxsize=64)  # a record's question is looked up in the gold and told apart from others of its minute
+@lru_cache(maxsize=64)  # the key of a record's question is needed for the gold lookup and for its minute's clusters
 def _question_key(text: str) -> str:
     if text.isascii():
         return " ".join(text.lower().translate(_NO_PUNCTUATION).split())
@@ -208,10 +208,10 @@ def normalise_context(text: str) -> str:
 
 
 def split_citations(answer: str) -> tuple[str, list[str] | None]:
-    r"""An answer text and the citations written into it as `citations: [a, b]`.
+    r"""Split the citations written as `citations: [a, b]` off an answer text.
 
     Args:
-        answer: The whole text.
+        answer: The full text.
 
     Returns:
         The text without that part, and the ids; None where there is no such part.
@@ -219,11 +219,11 @@ def split_citations(answer: str) -> tuple[str, list[str] | None]:
     >>> split_citations("- Rollo\n- citations: [normans#1, normans#2]")
     ('Rollo', ['normans#1', 'normans#2'])
     """
-    found = _CITATIONS.search(answer)
-    # Where no bracket closes the first list, none closes a later one: one search for it is enough.
-    end = answer.find("]", found.end()) if found else -1
-    if found is None or end < 0:
+    match = _CITATIONS.search(answer)
+    # If no bracket closes the first list, none closes a later one, so one search is enough.
+    end = answer.find("]", match.end()) if match else -1
+    if match is None or end < 0:
         return answer, None
-    ids = answer[found.end() : end].replace(",", " ").split()
-    rest = answer[: found.start()].rstrip(" \t\r\n-*") + answer[end + 1 :]
+    ids = answer[match.end() : end].replace(",", " ").split()
+    rest = answer[: match.start()].rstrip(" \t\r\n-*") + answer[end + 1 :]
     return rest.strip().removeprefix("- ").strip(), ids

@@ -1,4 +1,4 @@
-"""The version of this ragmon."""
+"""The installed version of ragmon."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def current() -> str:
-    """The installed version; `0+unknown` when the package was never installed."""
+    """The installed version; `0+unknown` where the package was never installed."""
     try:
         return version("ragmon")
     except PackageNotFoundError:

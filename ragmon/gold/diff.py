@@ -1,4 +1,4 @@
-"""What changed between two versions of a gold set."""
+"""The difference between two versions of a gold set."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from ragmon.gold.freeze import FrozenGoldSet
 from ragmon.gold.sets import GoldSet
 
 MUTATED: Final = "mutated: qids are permanent, give it a new one"
-"""What is said of a qid whose question changed: its scores before and after are about different things."""
+"""The message for a qid whose question changed: its scores before and after are about different questions."""
 
-_IN_FILES: Final = {
+_FILE_NAMES: Final = {
     "claim_substrings": "gold_claim_substr",
     "citations": "gold_citations",
     "contexts": "gold_contexts",
 }
+"""The names of fields in gold files, where they are different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,8 @@ class ItemChange:
 
     Attributes:
         qid: The item.
-        fields: Names of the fields that differ, as gold files spell them; none where a frozen set is compared, which
-            holds fingerprints alone.
+        fields: Names of the fields that differ, as gold files spell them; empty where a frozen set is compared, which
+            holds only fingerprints.
     """
 
     qid: str
@@ -35,7 +36,7 @@ class ItemChange:
 
     @property
     def mutated(self) -> bool:
-        """Whether the qid now stands for another question."""
+        """Whether the qid now names another question."""
         return "question" in self.fields
 
 
@@ -60,7 +61,7 @@ class Diff:
 
     @property
     def same(self) -> bool:
-        """Whether both versions say the same."""
+        """Whether both versions have the same content."""
         return self.old_version == self.new_version
 
 
@@ -68,26 +69,26 @@ def diff(old: GoldSet | FrozenGoldSet, new: GoldSet | FrozenGoldSet) -> Diff:
     """Compare two versions of a gold set; the order of items does not matter.
 
     Args:
-        old: A gold set, or what was frozen of one.
-        new: The same, later.
+        old: A gold set, or a frozen one.
+        new: A later version of it.
 
     >>> one, two = (GoldItem("a", question, answerable=False) for question in ("Why?", "How?"))
     >>> diff(GoldSet("g", (one,)), GoldSet("g", (two,))).changed
     (ItemChange(qid='a', fields=('question',)),)
     """
     before, after = _fingerprints(old), _fingerprints(new)
-    both = [qid for qid in after if qid in before]
-    was, now = _items(old), _items(new)
+    common = [qid for qid in after if qid in before]
+    old_items, new_items = _items(old), _items(new)
     changed = tuple(
-        ItemChange(qid, _differing(was[qid], now[qid]) if was and now else ())
-        for qid in both
+        ItemChange(qid, _changed_fields(old_items[qid], new_items[qid]) if old_items and new_items else ())
+        for qid in common
         if before[qid] != after[qid]
     )
     return Diff(
         added=tuple(qid for qid in after if qid not in before),
         removed=tuple(qid for qid in before if qid not in after),
         changed=changed,
-        unchanged=len(both) - len(changed),
+        unchanged=len(common) - len(changed),
         old_version=old.version,
         new_version=new.version,
     )
@@ -101,12 +102,12 @@ def _items(gold: GoldSet | FrozenGoldSet) -> Mapping[str, GoldItem]:
     return {} if isinstance(gold, FrozenGoldSet) else {item.qid: item for item in gold}
 
 
-def _differing(was: GoldItem, now: GoldItem) -> tuple[str, ...]:
-    before, after = _comparable(was), _comparable(now)
+def _changed_fields(old: GoldItem, new: GoldItem) -> tuple[str, ...]:
+    before, after = _comparable_content(old), _comparable_content(new)
     names = [*before, *(name for name in after if name not in before)]
-    return tuple(_IN_FILES.get(name, name) for name in names if before.get(name) != after.get(name))
+    return tuple(_FILE_NAMES.get(name, name) for name in names if before.get(name) != after.get(name))
 
 
-def _comparable(item: GoldItem) -> dict[str, object]:
-    """A list and a tuple of the same values have one fingerprint, so they are no difference."""
+def _comparable_content(item: GoldItem) -> dict[str, object]:
+    """The content with lists as tuples: both kinds have the same fingerprint, so they count as equal."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in item.content().items()}

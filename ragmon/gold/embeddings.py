@@ -1,6 +1,6 @@
-"""Questions that mean a gold item in words nobody wrote down: found by the nearest embedding, or not at all.
+"""Matching a question to the gold item with the nearest embedding, for wordings that no file lists.
 
-How near is near enough is calibrated on the set itself: its paraphrases against the questions of its other items.
+The similarity threshold is calibrated on the set itself: paraphrases against the questions of other items.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
     Matrix = NDArray[float64]
 
 Embed = Callable[[list[str]], Sequence[Sequence[float]]]
-"""Texts in, one vector each out."""
+"""Takes texts, returns one vector for each."""
 PRECISION: Final = 0.99
-"""Share of the pairs above the threshold that must be of one item."""
+"""Share of the pairs above the threshold that must belong to the same item."""
 _ROWS: Final = 256
-"""Wordings that are compared with all others at once."""
+"""Wordings that are compared with all others in one matrix product."""
 _LEVELS: Final = 1001
-"""Thresholds that are tried: thousandths."""
+"""Thresholds that are tried, from 0 to 1 in steps of a thousandth."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """How near is near enough.
+    """The similarity threshold and its evidence.
 
     Attributes:
-        threshold: The least cosine similarity of a match; None where nothing is matched so.
-        pairs: Paraphrases, each held against the other wordings of its item.
-        others: Wordings held against the wordings of another item.
-        kept: Share of the paraphrases that lie above the threshold.
-        reason: Why nothing is matched; "" where something is.
+        threshold: The least cosine similarity of a match; None where no question is matched by embedding.
+        pairs: Paraphrases, each compared with the other wordings of its item.
+        others: Comparisons of a wording with the wordings of another item.
+        kept: Share of the paraphrases above the threshold.
+        reason: Why there is no threshold; "" where there is one.
     """
 
     threshold: float | None
@@ -51,14 +51,14 @@ class Calibration:
 
 
 class Nearest:
-    """The item whose wording is nearest to a question.
+    """Finds the item with the wording nearest to a question.
 
     Args:
         gold: The set.
         embed: Makes vectors of texts; the same text must always give the same one.
 
     Attributes:
-        calibration: How near is near enough.
+        calibration: The similarity threshold.
 
     Raises:
         RagmonError: numpy is missing.
@@ -79,93 +79,96 @@ class Nearest:
         sizes = [len(wordings[item]) for item in self._items]
         self._starts = np.cumsum([0, *sizes[:-1]]) if sizes else np.zeros(0, dtype=int)
         self._owner = np.repeat(np.arange(len(sizes)), sizes)
-        self._vectors = self._units(texts)
+        self._vectors = self._unit_vectors(texts)
         self.calibration = self._calibrate()
 
     def find(self, question: str) -> GoldItem | None:
-        """The item that is near enough, and the nearest one.
+        """The nearest item, if its similarity reaches the threshold.
 
         Raises:
             Exception: Whatever the embedder raises.
         """
         if self.calibration.threshold is None or not normalise_question(question):
             return None
-        near = self._vectors @ self._units([question])[0]
-        place = int(near.argmax())
-        found = float(near[place]) >= self.calibration.threshold
-        return self._items[int(self._owner[place])] if found else None
+        similarities = self._vectors @ self._unit_vectors([question])[0]
+        best = int(similarities.argmax())
+        matches = float(similarities[best]) >= self.calibration.threshold
+        return self._items[int(self._owner[best])] if matches else None
 
-    def _units(self, texts: list[str]) -> Matrix:
-        """The vectors of texts, of length 1; one that is zero stays so, and is near to nothing.
+    def _unit_vectors(self, texts: list[str]) -> Matrix:
+        """The vectors of texts, scaled to length 1; a zero vector stays zero and is similar to nothing.
 
         Raises:
-            ValueError: What the embedder returned are no vectors.
+            ValueError: The embedder did not return one vector of finite numbers for each text.
         """
         np = self._np
         if not texts:
-            nothing: Matrix = np.zeros((0, 1))
-            return nothing
-        found = np.asarray(self._embed(list(texts)), dtype=np.float64)
-        if found.ndim != 2 or len(found) != len(texts) or not np.isfinite(found).all():
-            raise ValueError(f"embed made {found.shape} of {len(texts)} texts, not one vector of finite numbers each")
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        units: Matrix = found / np.where(lengths > 0, lengths, 1.0)
+            empty: Matrix = np.zeros((0, 1))
+            return empty
+        vectors = np.asarray(self._embed(list(texts)), dtype=np.float64)
+        if vectors.ndim != 2 or len(vectors) != len(texts) or not np.isfinite(vectors).all():
+            raise ValueError(f"embed made {vectors.shape} of {len(texts)} texts, not one vector of finite numbers each")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        units: Matrix = vectors / np.where(lengths > 0, lengths, 1.0)
         return units
 
     def _calibrate(self) -> Calibration:
-        """The smallest threshold above which at least 99 % of pairs are of one item, by Wilson's lower bound.
+        """Find the smallest threshold at which at least 99 % of matches are of one item, by Wilson's lower bound.
 
-        Every wording is held against every other item, though a question is matched with one at most: more is counted
-        as mistaken than would be.
+        Every wording is compared with every other item, although a question matches at most one, so the error is
+        overestimated.
         """
         np = self._np
-        same = self._paraphrases()
+        same = self._paraphrase_similarities()
         levels = np.linspace(0.0, 1.0, _LEVELS)
         above = np.zeros(len(levels) + 1, dtype=int)
-        others = 0
-        for first in range(0, len(self._owner), _ROWS):
-            near = self._near(first)[1]
-            others += near.size - len(near)
-            above += np.bincount(np.searchsorted(levels, near.ravel(), side="right"), minlength=len(levels) + 1)
-        wrong = above[::-1].cumsum()[::-1][1:]
-        for level, mistaken in zip(levels.tolist(), wrong.tolist(), strict=True):
+        other_count = 0
+        for start in range(0, len(self._owner), _ROWS):
+            similarities = self._similarities(start)[1]
+            other_count += similarities.size - len(similarities)
+            above += np.bincount(np.searchsorted(levels, similarities.ravel(), side="right"), minlength=len(levels) + 1)
+        wrong_above = above[::-1].cumsum()[::-1][1:]
+        for level, wrong in zip(levels.tolist(), wrong_above.tolist(), strict=True):
             right = int((same >= level).sum())
-            if stats.wilson(right, right + mistaken)[0] >= PRECISION:
-                return Calibration(level, len(same), others, right / len(same))
-        return Calibration(None, len(same), others, reason=_why(len(same)))
+            if stats.wilson(right, right + wrong)[0] >= PRECISION:
+                return Calibration(level, len(same), other_count, right / len(same))
+        return Calibration(None, len(same), other_count, reason=_no_threshold_reason(len(same)))
 
-    def _paraphrases(self) -> Matrix:
-        """How near every paraphrase is to the nearest other wording of its item."""
+    def _paraphrase_similarities(self) -> Matrix:
+        """The similarity of every paraphrase to the nearest other wording of its item."""
         np = self._np
-        found = [np.zeros(0)]
-        for first in range(0, len(self._owner), _ROWS):
-            own = self._near(first)[0]
-            rows = np.arange(first, first + len(own))
-            found.append(own[~np.isin(rows, self._starts)])
-        together: Matrix = np.concatenate(found)
-        return together
+        parts = [np.zeros(0)]
+        for start in range(0, len(self._owner), _ROWS):
+            own = self._similarities(start)[0]
+            rows = np.arange(start, start + len(own))
+            parts.append(own[~np.isin(rows, self._starts)])
+        similarities: Matrix = np.concatenate(parts)
+        return similarities
 
-    def _near(self, first: int) -> tuple[Matrix, Matrix]:
-        """How near some wordings are to the others of their item, and to every other item; -1 to their own."""
+    def _similarities(self, start: int) -> tuple[Matrix, Matrix]:
+        """The similarities of a block of wordings: to the nearest other wording of their item, and to every other item.
+
+        In the second matrix the column of the own item is -1.
+        """
         np = self._np
-        block = self._vectors[first : first + _ROWS] @ self._vectors.T
+        block = self._vectors[start : start + _ROWS] @ self._vectors.T
         rows = np.arange(len(block))
-        block[rows, first + rows] = -1.0
-        near = np.maximum.reduceat(block, self._starts, axis=1)
-        owner = self._owner[first : first + _ROWS]
-        own = near[rows, owner].copy()
-        near[rows, owner] = -1.0
-        return own, near
+        block[rows, start + rows] = -1.0
+        by_item = np.maximum.reduceat(block, self._starts, axis=1)
+        owner = self._owner[start : start + _ROWS]
+        own = by_item[rows, owner].copy()
+        by_item[rows, owner] = -1.0
+        return own, by_item
 
 
 def _wordings(item: GoldItem) -> tuple[str, ...]:
     """The question and its paraphrases, each once."""
-    found = {normalise_question(text): text for text in reversed((item.question, *item.paraphrases))}
-    found.pop("", None)
-    return tuple(reversed(found.values()))
+    by_key = {normalise_question(text): text for text in reversed((item.question, *item.paraphrases))}
+    by_key.pop("", None)
+    return tuple(reversed(by_key.values()))
 
 
-def _why(pairs: int) -> str:
+def _no_threshold_reason(pairs: int) -> str:
     needed = stats.needed_for_pass(PRECISION, at_least=True) or 0
     if pairs < needed:
         return f"{pairs} paraphrases: it takes {needed} to show that {PRECISION:.0%} of matches are right"

@@ -1,20 +1,16 @@
-"""The three files of seed 004: `queries.json`, `qrels.json` (one relevant section a query) and `answers.json`.
+"""Reading gold files: the shape of each file is recognised by its content; all files are accepted or none.
 
-TREC relevance judgements: `qid iteration docid relevance`, separated by white space.
-
-Files to gold items: recognises each file's shape by what is in it, and takes all of them or none.
-
-| shape | what it looks like |
+| shape | recognised by |
 |---|---|
 | WFGY eval page (seed 000) | JSON Lines: `qid`, `question`, `answerable`, `gold_claim_substr`, `gold_citations` |
 | WFGY Example 08 (seed 002) | a JSON array: `qid`, `q`, `answerable`, `gold_ids`, `gold_claim` |
 | AdalFlow (seed 003) | rows with `gold_contexts`, the passages themselves |
-| ResearchMate (seed 004) | a directory: `queries.json`, `qrels.json`, `answers.json` |
+| ResearchMate (seed 004) | a directory: `queries.json`, `qrels.json` (one relevant section a query), `answers.json` |
 | WFGY chunking page | rows with `relevant`, `paraphrases`, `negatives`, `anchor_section` (read, not scored) |
-| TREC qrels | `qid iteration docid relevance` |
+| TREC qrels | `qid iteration docid relevance`, separated by white space |
 
-The row shapes may be mixed, and every row may carry `tags`, `paraphrases`, `negatives` and `constraints`.
-`answerable` is required, except where `relevant` or `gold_contexts` says that there is an answer.
+The row shapes may be mixed, and every row may have `tags`, `paraphrases`, `negatives` and `constraints`.
+`answerable` is required, except where `relevant` or `gold_contexts` shows that there is an answer.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ class QrelRow(FileRow):
 
 
 class Files(NamedTuple):
-    """The three files that make one set."""
+    """The three files that make one gold set of the seed 004 shape."""
 
     queries: Path
     qrels: Path
@@ -64,21 +60,21 @@ def files_in(directory: Path) -> Files:
     """The three files of a directory.
 
     Raises:
-        GoldError: One of them is not there.
+        GoldError: One of them does not exist.
     """
-    found = []
+    files = []
     for name in NAMES:
         candidates = (directory / name, directory / f"{name}.gz")
-        present = next((path for path in candidates if path.exists()), None)
-        if present is None:
+        path = next((p for p in candidates if p.exists()), None)
+        if path is None:
             hint = f"name a gold file, or a directory that holds {', '.join(NAMES)}"
             raise place_of(directory).error("directory lacks a file", name, hint)
-        found.append(present)
-    return Files(*found)
+        files.append(path)
+    return Files(*files)
 
 
 def gather(paths: Sequence[str | Path]) -> list[str | Path | Files]:
-    """The paths in their order, with directories and triples of files that belong together as one entry."""
+    """The paths in their order; a directory, or three files that belong together, become one entry."""
     triples = _triples(paths)
     sources: list[str | Path | Files] = []
     for path in paths:
@@ -93,18 +89,18 @@ def gather(paths: Sequence[str | Path]) -> list[str | Path | Files]:
 
 
 def _triples(paths: Sequence[str | Path]) -> dict[Path, Files]:
-    """The complete triples among the paths, by directory."""
-    found: dict[Path, dict[str, Path]] = {}
+    """The complete triples of files among the paths, by directory."""
+    by_directory: dict[Path, dict[str, Path]] = {}
     for path in map(Path, paths):
-        found.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
-    whole = {directory: names for directory, names in found.items() if set(NAMES) <= names.keys()}
-    return {directory: Files(*(names[name] for name in NAMES)) for directory, names in whole.items()}
+        by_directory.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
+    complete = {directory: names for directory, names in by_directory.items() if set(NAMES) <= names.keys()}
+    return {directory: Files(*(names[name] for name in NAMES)) for directory, names in complete.items()}
 
 
 def read_benchmark(files: Files) -> Iterator[tuple[JsonLocation, GoldItem]]:
-    """One answerable item per query whose relevant section is known.
+    """One answerable item for each query whose relevant section is known.
 
-    Queries without one are left out and counted in the log: nothing could be said about them.
+    Other queries are left out and their number is logged: they cannot be scored.
 
     Raises:
         GoldError: A file is broken.
@@ -152,7 +148,7 @@ _HINT: Final = "write qid, iteration, docid and relevance, separated by spaces: 
 
 
 def looks_like_qrels(line: str) -> bool:
-    """Whether a line has the four columns of a judgement."""
+    """Whether a line has the four columns of a relevance judgement."""
     return len(line.split()) == _COLUMNS
 
 
@@ -164,7 +160,7 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
     Raises:
         GoldError: A line is not a judgement, or judges a document a second time.
     """
-    first: dict[str, JsonLocation] = {}
+    first_location: dict[str, JsonLocation] = {}
     judged: dict[tuple[str, str], JsonLocation] = {}
     relevant: dict[str, list[str]] = {}
     for number, line in enumerate(text.split("\n"), start=1):
@@ -175,10 +171,10 @@ def read_qrels(path: str, text: str) -> Iterator[tuple[JsonLocation, GoldItem]]:
         earlier = judged.setdefault((qid, docid), place)
         if earlier is not place:
             raise place.error(f"judged twice, first on line {earlier.line}", f"{qid} {docid}", "keep one of them")
-        first.setdefault(qid, place)
+        first_location.setdefault(qid, place)
         relevant.setdefault(qid, []).extend([docid] if relevance > 0 else [])
     for qid, ids in relevant.items():
-        yield first[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
+        yield first_location[qid], GoldItem(qid=qid, question="", answerable=True, citations=tuple(ids) or None)
 
 
 def _judgement(line: str, place: JsonLocation) -> tuple[str, str, int]:
@@ -195,12 +191,12 @@ Paths = str | Path | Sequence[str | Path]
 
 
 def as_paths(path: Paths) -> tuple[str | Path, ...]:
-    """One path or several, as several."""
+    """One path or several, as a tuple."""
     return (path,) if isinstance(path, (str, Path)) else tuple(path)
 
 
 def set_name(paths: Sequence[str | Path]) -> str:
-    """What a set is called when nobody names it: after its first file, or the directory of seed 004's files."""
+    """The default name of a set: its first file, or the directory of the seed 004 files."""
     first = Path(paths[0])
     if str(first) == STDIN:
         return "stdin"
@@ -211,7 +207,7 @@ def set_name(paths: Sequence[str | Path]) -> str:
 
 
 def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...]:
-    """All items of all files, in their order.
+    """Read the items of all files, in their order.
 
     Args:
         paths: At least one file or directory.
@@ -222,22 +218,22 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
     """
     if not paths:
         raise GoldError("no gold file given", hint=SHAPES)
-    first: dict[str, JsonLocation] = {}
+    first_location: dict[str, JsonLocation] = {}
     items: list[GoldItem] = []
     for source in gather(paths):
         before = len(items)
         for place, item in _read(source, match):
-            earlier = first.setdefault(item.qid, place)
+            earlier = first_location.setdefault(item.qid, place)
             if earlier is not place:
-                raise _twice(item, place, earlier)
+                raise _duplicate_error(item, place, earlier)
             items.append(item)
         if len(items) == before:
-            whole = place_of(source.queries if isinstance(source, Files) else source)
-            raise whole.error("holds no item", hint=SHAPES)
+            file = place_of(source.queries if isinstance(source, Files) else source)
+            raise file.error("holds no item", hint=SHAPES)
     return tuple(items)
 
 
-def _twice(item: GoldItem, place: JsonLocation, earlier: JsonLocation) -> GoldError:
+def _duplicate_error(item: GoldItem, place: JsonLocation, earlier: JsonLocation) -> GoldError:
     where = f"on line {earlier.line}" if earlier.path == place.path else f"in {earlier.path}:{earlier.line}"
     return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
 

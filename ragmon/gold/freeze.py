@@ -1,4 +1,4 @@
-"""A gold set as it was approved: the fingerprint of every item, signed; a set that differs is refused whole."""
+"""Frozen gold sets: the signed fingerprints of all items as they were approved; a set that differs is rejected."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ragmon.core.errors import GoldError, shorten
 from ragmon.gold.sets import GoldSet
 
 KIND: Final = "ragmon-gold"
-"""What a frozen gold set calls itself."""
+"""The `kind` of a frozen gold set."""
 VERSION: Final = 1
 HMAC: Final = "hmac-sha256"
 DIGEST: Final = "sha256"
 NAMED: Final = 5
-"""Items of one kind of difference that a message names."""
-_NOT_FROZEN: Final = "write it with `ragmon gold freeze GOLD --output FILE`"
+"""Items that a message names for each kind of difference."""
+_FREEZE_HINT: Final = "write it with `ragmon gold freeze GOLD --output FILE`"
 
 
 class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A gold set as it was frozen.
 
     Attributes:
-        name: What it was called, for people.
+        name: Its name, for people.
         version: Its version.
-        items: How many it had.
-        fingerprints: Of every item, by qid.
+        items: Its number of items.
+        fingerprints: The fingerprints of all items, by qid.
         signed: How the file is signed: `hmac-sha256`, or `sha256` where there was no key.
     """
 
@@ -43,11 +43,12 @@ class FrozenGoldSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def freeze(gold: GoldSet, key: bytes | None = None) -> dict[str, Any]:
-    """A gold set as a file of plain JSON data that holds none of its text.
+    """A gold set as plain JSON data that holds none of its text.
 
     Args:
-        gold: The set as its files say it, without tags of a configuration.
-        key: The secret it is signed with (HMAC-SHA256, RFC 2104); None: a plain digest, which tells accidents alone.
+        gold: The set as its files define it, without tags from a configuration.
+        key: The secret it is signed with (HMAC-SHA256, RFC 2104); None: a plain digest, which detects only accidental
+            changes.
 
     >>> from ragmon.core.gold_item import GoldItem
     >>> freeze(GoldSet("g", (GoldItem("a", "Why?", answerable=False),)))["items"]
@@ -75,24 +76,24 @@ def is_frozen(path: str | Path) -> bool:
 
 
 def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
-    """A frozen gold set, if nobody changed it.
+    """Read a frozen gold set and check its signature.
 
     Args:
         path: The file.
-        key: The secret it is to be signed with.
+        key: The secret it must be signed with; None where it must not be signed with one.
 
     Raises:
-        GoldError: It cannot be read, is none, was changed, or is not signed with this key.
+        GoldError: It cannot be read, is no frozen set, was changed, or is not signed with this key.
     """
     try:
         data = json.loads(Path(path).read_bytes())
     except OSError as error:
-        said = f"the frozen gold set cannot be read ({error.strerror})"
-        raise GoldError(said, path=str(path), hint=_NOT_FROZEN) from error
+        message = f"the frozen gold set cannot be read ({error.strerror})"
+        raise GoldError(message, path=str(path), hint=_FREEZE_HINT) from error
     except (ValueError, RecursionError) as error:
-        raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_NOT_FROZEN) from error
+        raise GoldError("the frozen gold set is no JSON", path=str(path), hint=_FREEZE_HINT) from error
     if not isinstance(data, dict) or data.get("kind") != KIND or data.get("v") != VERSION:
-        raise GoldError("this is no frozen gold set", path=str(path), hint=_NOT_FROZEN)
+        raise GoldError("this is no frozen gold set", path=str(path), hint=_FREEZE_HINT)
     _verify(data, path, key)
     try:
         return msgspec.convert({k: v for k, v in data.items() if k not in ("kind", "v", "signature")}, FrozenGoldSet)
@@ -101,45 +102,45 @@ def read_frozen(path: str | Path, key: bytes | None = None) -> FrozenGoldSet:
 
 
 def check(gold: GoldSet, frozen: FrozenGoldSet, *, at: str, file: str, with_key: bool = False) -> None:
-    """Refuse a gold set that is not the one that was frozen.
+    """Reject a gold set that differs from the frozen one.
 
     Args:
-        gold: The set as its files say it.
-        frozen: What it was.
+        gold: The set as its files define it.
+        frozen: The frozen set.
         at: Its files, for messages.
         file: The frozen file, for messages.
-        with_key: The hint names a key as well.
+        with_key: Whether the hint names a key, too.
 
     Raises:
-        GoldError: It differs; the message names the first items that do.
+        GoldError: The set differs; the message names the first items that do.
     """
     if (gold.version, len(gold)) == (frozen.version, frozen.items):
         return
-    now = {item.qid: item.fingerprint for item in gold}
-    again = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
-    hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {again}"
-    raise GoldError(f"differs from {file}: {_differences(frozen.fingerprints, now)}", path=at, hint=hint)
+    fingerprints = {item.qid: item.fingerprint for item in gold}
+    command = f"`ragmon gold freeze {at} --output {file}{' --key-file KEY' if with_key else ''}`"
+    hint = f"put the frozen version back, or read `ragmon gold diff {file} {at}` and freeze anew: {command}"
+    raise GoldError(f"differs from {file}: {_differences(frozen.fingerprints, fingerprints)}", path=at, hint=hint)
 
 
-def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def _differences(frozen: Mapping[str, str], current: Mapping[str, str]) -> str:
     kinds = {
-        "added": [qid for qid in now if qid not in before],
-        "removed": [qid for qid in before if qid not in now],
-        "changed": [qid for qid, found in now.items() if before.get(qid, found) != found],
+        "added": [qid for qid in current if qid not in frozen],
+        "removed": [qid for qid in frozen if qid not in current],
+        "changed": [qid for qid, fingerprint in current.items() if frozen.get(qid, fingerprint) != fingerprint],
     }
-    return "; ".join(f"{kind} {_some(qids)}" for kind, qids in kinds.items() if qids)
+    return "; ".join(f"{kind} {_first_names(qids)}" for kind, qids in kinds.items() if qids)
 
 
-def _some(qids: Sequence[str]) -> str:
+def _first_names(qids: Sequence[str]) -> str:
     more = f" and {len(qids) - NAMED} more" if len(qids) > NAMED else ""
     return ", ".join(shorten(qid) for qid in qids[:NAMED]) + more
 
 
 def _verify(data: Mapping[str, Any], path: str | Path, key: bytes | None) -> None:
-    """Refuse a file whose signature is not that of what it holds.
+    """Reject a file whose signature does not match its content.
 
     Raises:
-        GoldError: It was changed, or is signed otherwise than is asked for.
+        GoldError: It was changed, or is not signed as required.
     """
     signed = data.get("signed")
     if key is None and signed == HMAC:
@@ -149,8 +150,8 @@ def _verify(data: Mapping[str, Any], path: str | Path, key: bytes | None) -> Non
         raise GoldError("the frozen gold set is not signed, and there is a key", path=str(path), hint=hint)
     body = {name: value for name, value in data.items() if name != "signature"}
     if not hmac.compare_digest(str(data.get("signature")).encode(), _signature(body, key).encode()):
-        said = "was changed after it was frozen" if key is None else "was changed, or signed with another key"
-        raise GoldError(f"the frozen gold set {said}", path=str(path), hint=_NOT_FROZEN)
+        problem = "was changed after it was frozen" if key is None else "was changed, or signed with another key"
+        raise GoldError(f"the frozen gold set {problem}", path=str(path), hint=_FREEZE_HINT)
 
 
 def _signature(body: Mapping[str, Any], key: bytes | None) -> str:

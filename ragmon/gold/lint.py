@@ -1,4 +1,4 @@
-"""What is wrong, or merely unwise, in a gold set that could be read."""
+"""Checks of a gold set that could be read: contradictions, and items that measure less than they seem to."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 FLOORS: Final = (("answer_precision", 0.80), ("citation_hit_rate", 0.75))
 CEILINGS: Final = (("over_refusal_rate", 0.10),)
 UNDER_REFUSAL: Final = ("under_refusal_rate", 0.05)
-"""Gates a set should be large enough to prove: those of the preset `wfgy-eval`."""
+"""Gates that a set should be large enough to prove: those of the preset `wfgy-eval`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One thing to look at.
+    """One problem.
 
     Attributes:
         qid: The item; None for the set as a whole.
         severity: error (the item contradicts itself or another), warning (it measures less than it seems), info.
         message: What was found.
-        hint: What would be right.
+        hint: How to correct it.
     """
 
     qid: str | None
@@ -41,13 +41,13 @@ class LintFinding:
 
 
 def lint(gold: GoldSet) -> list[LintFinding]:
-    """Judge a gold set.
+    """Check a gold set.
 
     Args:
-        gold: A set that was read without complaint.
+        gold: A set that was read without an error.
 
     Returns:
-        Findings, the worst first; of one severity those of one kind together, in the order of the items.
+        Findings, the worst first; within a severity grouped by kind, in the order of the items.
 
     >>> [finding.message for finding in lint(GoldSet("g", (GoldItem("a", "Why?", True, ["so"], None, ["d1"]),)))][-1]
     'all substrings are shorter than 5 characters'
@@ -56,12 +56,12 @@ def lint(gold: GoldSet) -> list[LintFinding]:
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def _negatives_that_are_gold(gold: GoldSet) -> Iterator[LintFinding]:
+def _negatives_in_gold(gold: GoldSet) -> Iterator[LintFinding]:
     for item in gold:
-        both = sorted(item.ids.intersection(item.negatives))
-        if both:
+        common_ids = sorted(item.ids.intersection(item.negatives))
+        if common_ids:
             hint = "an id is either gold or a negative: drop it from one list"
-            yield LintFinding(item.qid, "error", f"negatives that are also gold: {shorten(both)}", hint)
+            yield LintFinding(item.qid, "error", f"negatives that are also gold: {shorten(common_ids)}", hint)
 
 
 def _shared_wordings(gold: GoldSet) -> Iterator[LintFinding]:
@@ -91,44 +91,44 @@ def _gold_of_unanswerables(gold: GoldSet) -> Iterator[LintFinding]:
             "gold_citations": item.citations,
             "gold_contexts": item.contexts,
         }
-        written = [name for name, value in fields.items() if value]
-        if written and not item.answerable:
+        present = [name for name, value in fields.items() if value]
+        if present and not item.answerable:
             hint = "its one right answer is the refusal: drop them, or set answerable to true"
-            yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(written)}", hint)
+            yield LintFinding(item.qid, "warning", f"unanswerable, with {' and '.join(present)}", hint)
 
 
 def _without_substrings(gold: GoldSet) -> Iterator[LintFinding]:
     answerable = _answerable(gold)
     lacking = [item for item in answerable if not item.phrases]
     hint = 'name a phrase every right answer contains: ["rejects null keys"]'
-    found = LintFinding(None, "warning", "no gold_claim_substr, answer_precision stays unassessed", hint)
-    yield from _each(found, lacking, answerable)
+    finding = LintFinding(None, "warning", "no gold_claim_substr, answer_precision stays unassessed", hint)
+    yield from _per_item(finding, lacking, answerable)
 
 
 def _without_citations(gold: GoldSet) -> Iterator[LintFinding]:
     answerable = _answerable(gold)
     lacking = [item for item in answerable if not item.ids]
     message = "no gold_citations, answer_precision and citation_hit_rate stay unassessed"
-    found = LintFinding(None, "warning", message, 'name the documents that hold the answer: ["p1#2"]')
-    yield from _each(found, lacking, answerable)
+    finding = LintFinding(None, "warning", message, 'name the documents that hold the answer: ["p1#2"]')
+    yield from _per_item(finding, lacking, answerable)
 
 
 def _without_question(gold: GoldSet) -> Iterator[LintFinding]:
     lacking = [item for item in gold if not normalise_question(item.question)]
-    found = LintFinding(None, "info", "no question text", "it is matched by its qid only, and no probe can ask it")
-    yield from _each(found, lacking, gold.items)
+    finding = LintFinding(None, "info", "no question text", "it is matched by its qid only, and no probe can ask it")
+    yield from _per_item(finding, lacking, gold.items)
 
 
-def _each(found: LintFinding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[LintFinding]:
-    """The finding for each item, or once for the set where it holds for all of several."""
+def _per_item(finding: LintFinding, items: Sequence[GoldItem], out_of: Sequence[GoldItem]) -> Iterator[LintFinding]:
+    """The finding once for each item, or once for the set where it applies to all of several items."""
     if 1 < len(items) == len(out_of):
-        yield replace(found, message=f"all {len(items)} {_kind(items)}items: {found.message}")
+        yield replace(finding, message=f"all {len(items)} {_answerable_prefix(items)}items: {finding.message}")
         return
     for item in items:
-        yield replace(found, qid=item.qid)
+        yield replace(finding, qid=item.qid)
 
 
-def _kind(items: Sequence[GoldItem]) -> str:
+def _answerable_prefix(items: Sequence[GoldItem]) -> str:
     return "answerable " if all(item.answerable for item in items) else ""
 
 
@@ -143,9 +143,9 @@ def _nested_substrings(gold: GoldSet) -> Iterator[LintFinding]:
     for item in _answerable(gold):
         pairs = (
             (longer, shorter)
-            for place, longer in enumerate(item.phrases)
-            for other, shorter in enumerate(item.phrases)
-            if place != other and contains_phrase(longer, shorter) and (longer != shorter or place > other)
+            for i, longer in enumerate(item.phrases)
+            for j, shorter in enumerate(item.phrases)
+            if i != j and contains_phrase(longer, shorter) and (longer != shorter or i > j)
         )
         for longer, shorter in pairs:
             message = f"substring {shorten(longer)} contains {shorten(shorter)}"
@@ -155,15 +155,15 @@ def _nested_substrings(gold: GoldSet) -> Iterator[LintFinding]:
             break
 
 
-def _too_few(gold: GoldSet) -> Iterator[LintFinding]:
+def _too_few_items(gold: GoldSet) -> Iterator[LintFinding]:
     answerable = len(_answerable(gold))
-    gates = [(name, ">=", bar, "answerable", answerable) for name, bar in FLOORS]
-    gates += [(name, "<=", bar, "answerable", answerable) for name, bar in CEILINGS]
+    gates = [(name, ">=", limit, "answerable", answerable) for name, limit in FLOORS]
+    gates += [(name, "<=", limit, "answerable", answerable) for name, limit in CEILINGS]
     gates.append((UNDER_REFUSAL[0], "<=", UNDER_REFUSAL[1], "unanswerable", len(gold) - answerable))
-    for metric, sign, bar, kind, there in gates:
-        needed = stats.needed_for_pass(bar, at_least=sign == ">=")
-        if needed is not None and there < needed:
-            message = f"too few {kind} items to prove {metric} {sign} {bar:.2f}: {there}, and it takes {needed}"
+    for metric, sign, limit, kind, count in gates:
+        needed = stats.needed_for_pass(limit, at_least=sign == ">=")
+        if needed is not None and count < needed:
+            message = f"too few {kind} items to prove {metric} {sign} {limit:.2f}: {count}, and it takes {needed}"
             hint = f"a flawless run over fewer than {needed} is still compatible with a rate on the wrong side"
             yield LintFinding(None, "warning", message, hint)
 
@@ -173,9 +173,9 @@ def _answerable(gold: GoldSet) -> list[GoldItem]:
 
 
 _RULES: Final[tuple[Callable[[GoldSet], Iterator[LintFinding]], ...]] = (
-    _negatives_that_are_gold,
+    _negatives_in_gold,
     _shared_wordings,
-    _too_few,
+    _too_few_items,
     _gold_of_unanswerables,
     _without_substrings,
     _without_citations,

@@ -1,8 +1,8 @@
-"""The rows people write in gold files, validated strictly, and the gold item each one means.
+"""The rows of gold files, validated strictly, and the gold item of each row.
 
 One model knows the field names of every published shape (`gold_ids` and `gold_citations` are one field, as are `q`
-and `question`), so names may be mixed within a file. Fields ragmon does not know are ignored, unless they look like
-a slip of the pen: a gold file with a misspelt `answerable` must not be read as something else.
+and `question`), so names may be mixed within a file. Unknown fields are ignored, unless they look like a misspelt
+known one: a gold file with a misspelt `answerable` must not be read as something else.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.gold.strict_json import SHAPES, JsonLocation
 
-_SLIP: Final = 0.85
-"""Similarity from which a name is taken for a misspelling; `answer` (0.75) and `id` (0.80) stay free for other uses."""
+_MISSPELT: Final = 0.85
+"""Similarity from which a name counts as misspelt; `answer` (0.75) and `id` (0.80) stay free for other uses."""
 
 _QUESTION: Final = ("question", "q", "query")
 _CITATIONS: Final = ("gold_citations", "gold_ids", "relevant")
-_WRONG: Final = {
+_TYPE_ERRORS: Final = {
     "missing": "is missing",
     "bool_type": "is not a boolean",
     "dict_type": "is not an object",
@@ -53,7 +53,7 @@ Text = Annotated[str, BeforeValidator(_not_blank)]
 
 
 class FileRow(BaseModel):
-    """What a file says about one thing; each field's description is the hint when it is wrong."""
+    """A row of a gold file; the description of each field is the hint when its value is wrong."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
@@ -88,49 +88,49 @@ def read_row(model: type[AnyRow], place: JsonLocation, raw: Any) -> AnyRow:
     """Validate one JSON object.
 
     Args:
-        model: What it should be.
-        place: Where it stands.
+        model: The model of the row.
+        place: The location of the row.
         raw: The decoded JSON.
 
     Raises:
-        GoldError: It is not an object, a field has the wrong type, or a field's name is misspelt.
+        GoldError: It is not an object, a field has the wrong type, or the name of a field is misspelt.
     """
     if not isinstance(raw, dict):
         raise place.error("not a JSON object", raw, SHAPES)
-    known = tuple(model.model_fields)
+    field_names = tuple(model.model_fields)
     for name in raw:
-        if name not in model.model_fields and (meant := _meant(name, known)):
-            raise place.error("misspelt field", name, f"did you mean {meant}?")
+        if name not in model.model_fields and (intended := _intended_field(name, field_names)):
+            raise place.error("misspelt field", name, f"did you mean {intended}?")
     try:
         return model.model_validate(raw)
-    except ValidationError as broken:
-        problem = broken.errors(include_url=False)[0]
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
         value = None if problem["type"] == "missing" else problem["input"]
         hint = model.model_fields[str(problem["loc"][0])].description or ""
-        raise place.error(_described(problem), value, hint) from broken
+        raise place.error(_describe(problem), value, hint) from error
 
 
-def _described(problem: ErrorDetails) -> str:
+def _describe(problem: ErrorDetails) -> str:
     field, *rest = problem["loc"]
     where = str(field) + "".join(f"[{step!r}]" for step in rest)
     if problem["input"] is None:
         return f"{where} is null"
-    return f"{where} {_WRONG.get(problem['type'], problem['msg'])}"
+    return f"{where} {_TYPE_ERRORS.get(problem['type'], problem['msg'])}"
 
 
 @lru_cache(maxsize=256)
-def _meant(name: str, known: tuple[str, ...]) -> str | None:
-    """The known field a name misspells; None where it is another name altogether."""
+def _intended_field(name: str, field_names: tuple[str, ...]) -> str | None:
+    """The known field whose name is misspelt; None where the name is a different one."""
     plain = re.sub(r"[\W_]", "", name).casefold()
-    same = [field for field in known if field.replace("_", "") == plain]
-    return next(iter(same or difflib.get_close_matches(name.casefold(), known, n=1, cutoff=_SLIP)), None)
+    equal = [field for field in field_names if field.replace("_", "") == plain]
+    return next(iter(equal or difflib.get_close_matches(name.casefold(), field_names, n=1, cutoff=_MISSPELT)), None)
 
 
 def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
-    """The gold item one row means.
+    """The gold item of one row.
 
     Args:
-        place: Where the row stands.
+        place: The location of the row.
         raw: The decoded JSON.
         match: How its gold texts are compared with contexts.
 
@@ -140,12 +140,12 @@ def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
     row = read_row(GoldRow, place, raw)
     return GoldItem(
         qid=row.qid,
-        question=_one_of(row, _QUESTION, place) or "",
+        question=_first_given(row, _QUESTION, place) or "",
         answerable=_answerable(row, place),
-        claim_substrings=_written(row.gold_claim_substr),
+        claim_substrings=_tuple_or_none(row.gold_claim_substr),
         gold_claim=row.gold_claim or None,
-        citations=_written(_one_of(row, _CITATIONS, place)),
-        contexts=_written(row.gold_contexts),
+        citations=_tuple_or_none(_first_given(row, _CITATIONS, place)),
+        contexts=_tuple_or_none(row.gold_contexts),
         tags=row.tags or {},
         paraphrases=tuple(row.paraphrases or ()),
         negatives=tuple(row.negatives or ()),
@@ -154,13 +154,13 @@ def read_item(place: JsonLocation, raw: Any, match: Match) -> GoldItem:
     )
 
 
-def _written(values: list[str] | None) -> tuple[str, ...] | None:
-    """An absent list, null and [] say the same, so they must have the same version."""
+def _tuple_or_none(values: list[str] | None) -> tuple[str, ...] | None:
+    """The values as a tuple. An absent list, null and [] mean the same, so they must give the same version."""
     return tuple(values) if values else None
 
 
-def _one_of(row: GoldRow, names: tuple[str, ...], place: JsonLocation) -> Any:
-    """The value of a field that has several names; two of them must agree."""
+def _first_given(row: GoldRow, names: tuple[str, ...], place: JsonLocation) -> Any:
+    """The value of a field that has several names; if more than one is given, the values must be equal."""
     given = {name: getattr(row, name) for name in names if getattr(row, name) is not None}
     values = list(given.values())
     for value in values[1:]:
@@ -172,7 +172,7 @@ def _one_of(row: GoldRow, names: tuple[str, ...], place: JsonLocation) -> Any:
 def _answerable(row: GoldRow, place: JsonLocation) -> bool:
     if row.answerable is not None:
         return row.answerable
-    # The pure retrieval shapes have no such field: they name the documents that hold the answer.
+    # The shapes for retrieval alone have no such field: they name the documents that hold the answer.
     if row.relevant or row.gold_contexts:
         return True
     raise place.error("answerable is missing", hint=GoldRow.model_fields["answerable"].description or "")

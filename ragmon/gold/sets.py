@@ -1,7 +1,4 @@
-"""A named, versioned set of gold items, and the index that finds the item a record belongs to.
-
-What a gold set holds, in numbers.
-"""
+"""Named, versioned sets of gold items, the index that finds the item of a record, and counts of the items of a set."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from ragmon.core.record import Record, redacted
 from ragmon.core.text import normalise_question
 
 SHOWN: Final = 8
-"""Hex digits of a gold version that are shown and exported."""
-_TOLD: Final = (constants.BY_QUESTION, constants.BY_PARAPHRASE, constants.BY_EMBEDDING)
-"""What a record may say of how its item was found."""
+"""Hex digits of a gold version that are displayed and exported."""
+_MATCHED_VALUES: Final = (constants.BY_QUESTION, constants.BY_PARAPHRASE, constants.BY_EMBEDDING)
+"""Values of `matched` that are accepted from a record."""
 REMEMBERED: Final = 1024
-"""Pairs of pipeline and source whose sets are remembered; records name pipelines freely, memory is bounded."""
+"""Pairs of pipeline and source whose items are cached; records name any pipeline, so the cache needs a bound."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +30,7 @@ class GoldSet:
     """Gold items under one name.
 
     Args:
-        name: How gates and series call the set.
+        name: The name of the set in gates and series.
         items: The items; every qid once.
         pipeline: The pipeline it judges; None for any.
         use: Which records may match it: `probe`, `match` (user questions); replayed records always may.
@@ -50,10 +47,10 @@ class GoldSet:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        twice = next((qid for qid, count in Counter(item.qid for item in self.items).items() if count > 1), None)
-        if twice is not None:
+        duplicate = next((qid for qid, count in Counter(item.qid for item in self.items).items() if count > 1), None)
+        if duplicate is not None:
             hint = "qids are permanent: give one question a new one"
-            raise GoldError("qid appears twice", path=self.name, value=twice, hint=hint)
+            raise GoldError("qid appears twice", path=self.name, value=duplicate, hint=hint)
         tagged = (
             replace(item, set_name=self.name, set_version=self.short_version, tags={**self.tags, **item.tags})
             for item in self.items
@@ -71,19 +68,19 @@ class GoldSet:
         use: Collection[str] = (constants.PROBE, constants.MATCH),
         tags: Mapping[str, str] | None = None,
     ) -> GoldSet:
-        """Read gold files, strictly: they are taken whole or refused whole (`ragmon.gold.files` lists the shapes).
+        """Read gold files strictly: all are accepted or none (`ragmon.gold.files` lists the shapes).
 
         Args:
-            path: A file of any known shape, a directory of seed 004's three files, `-` for standard input, or several
-                of them, which make one set.
-            name: The set's name; default: the first file's stem.
+            path: A file of any known shape, a directory of the three files of seed 004, `-` for standard input, or
+                several of them, which make one set.
+            name: The name of the set; default: the stem of the first file.
             match: How gold texts are compared with contexts.
             pipeline: The pipeline the set judges; None for any.
             use: Which records may match it.
             tags: Slices every item of the set belongs to.
 
         Raises:
-            GoldError: With file, line, value and what would be right.
+            GoldError: A file is wrong; the message names file, line and value, the hint the correction.
         """
         from ragmon.gold.files import as_paths, read_items, set_name  # noqa: PLC0415 - loads pydantic
 
@@ -93,7 +90,7 @@ class GoldSet:
 
     @cached_property
     def version(self) -> str:
-        """sha256 of the items' fingerprints in the order of their qids: the same content has the same version."""
+        """sha256 of the fingerprints of the items in the order of their qids: equal content has an equal version."""
         digest = hashlib.sha256()
         for item in sorted(self.items, key=lambda item: item.qid):
             digest.update(item.fingerprint.encode())
@@ -101,11 +98,11 @@ class GoldSet:
 
     @property
     def short_version(self) -> str:
-        """The digits of the version that are shown."""
+        """The displayed digits of the version."""
         return self.version[:SHOWN]
 
     def judges(self, pipeline: str, source: str | None) -> bool:
-        """Whether records of a pipeline and source may belong to the set."""
+        """Whether records of a pipeline and source may match the set."""
         use = constants.MATCH if source == constants.LIVE else source
         return self.pipeline in (None, pipeline) and (use not in (constants.PROBE, constants.MATCH) or use in self.use)
 
@@ -121,8 +118,8 @@ class GoldIndex:
 
     Args:
         sets: Gold sets; where two hold the same question, the first one wins.
-        keys: The secrets of question hashes by pipeline, under None that of all others; where there is none, hashes
-            match nothing.
+        keys: The secrets of question hashes by pipeline; the one under None is for all other pipelines. Without a key,
+            hashes match nothing.
     """
 
     def __init__(self, sets: Sequence[GoldSet] | GoldSet = (), keys: Mapping[str | None, bytes] | None = None) -> None:
@@ -132,11 +129,11 @@ class GoldIndex:
         self._lookups: dict[tuple[str | None, str | None], Items] = {}
 
     def match(self, record: Record) -> GoldItem | None:
-        """The record's gold item, if any."""
+        """The gold item of a record; None where there is none."""
         return self.items_for(record.pipeline, record.source).match(record)
 
     def how(self, record: Record) -> str:
-        """How the item of a record that has one was found."""
+        """How the item of a record was found; the record must have one."""
         return self.items_for(record.pipeline, record.source).how(record)
 
     def items_for(self, pipeline: str | None, source: str | None) -> Items:
@@ -145,17 +142,17 @@ class GoldIndex:
         if lookup is not None:
             return lookup
         name = pipeline or constants.DEFAULT_PIPELINE
-        chosen = tuple(place for place, gold in enumerate(self.sets) if gold.judges(name, source))
-        which = (chosen, self._keys.get(name, self._keys.get(None)))
-        if which not in self._shared:
-            self._shared[which] = Items([self.sets[place] for place in chosen], which[1])
+        set_indices = tuple(index for index, gold in enumerate(self.sets) if gold.judges(name, source))
+        shared_key = (set_indices, self._keys.get(name, self._keys.get(None)))
+        if shared_key not in self._shared:
+            self._shared[shared_key] = Items([self.sets[index] for index in set_indices], shared_key[1])
         if len(self._lookups) >= REMEMBERED:
             self._lookups.clear()
-        lookup = self._lookups[(pipeline, source)] = self._shared[which]
+        lookup = self._lookups[(pipeline, source)] = self._shared[shared_key]
         return lookup
 
     def infos(self) -> tuple[GoldInfo, ...]:
-        """The sets as readers see them."""
+        """The name, version and size of each set."""
         return tuple(GoldInfo(gold.name, gold.short_version, len(gold)) for gold in self.sets)
 
 
@@ -175,39 +172,39 @@ class Items:
             self._add(gold)
         self._by_hash: dict[str | None, GoldItem] = {}
         if key is not None:
-            self._by_hash.update({keyed_hash(key, words): item for words, item in self.by_question.items()})
+            self._by_hash.update({keyed_hash(key, question): item for question, item in self.by_question.items()})
 
     def match(self, record: Record) -> GoldItem | None:
-        """The record's gold item, if any."""
+        """The gold item of a record; None where there is none."""
         item = self.by_qid.get(record.qid)
         return self.by_text(record) if item is None else item
 
     def by_text(self, record: Record) -> GoldItem | None:
-        """The item that asks a record's question: by its words, where it has them, else by their hash."""
+        """The item with the question of a record: by its text, or by its hash where the text was not exported."""
         if record.q is not None and not redacted(record, "q"):
             return self.by_wording(record.q)
-        told = record.facts
-        return None if told is None else self._by_hash.get(told.question_hash)
+        facts = record.facts
+        return None if facts is None else self._by_hash.get(facts.question_hash)
 
     def how(self, record: Record) -> str:
-        """How the item of a record that has one was found (`ragmon.core.constants.WAYS`).
+        """How the item of a record was found (`ragmon.core.constants.WAYS`); the record must have one.
 
         >>> items = Items([GoldSet("g", (GoldItem("a", "Why?", answerable=False, paraphrases=["How come?"]),))])
         >>> items.how(Record(qid="a")), items.how(Record(q="how come"))
         ('qid', 'paraphrase')
         """
         if record.qid in self.by_qid:
-            return record.matched if record.matched in _TOLD else constants.BY_QID
+            return record.matched if record.matched in _MATCHED_VALUES else constants.BY_QID
         if record.q is None or redacted(record, "q"):
             return constants.BY_HASH
         return constants.BY_PARAPHRASE if normalise_question(record.q) in self._paraphrases else constants.BY_QUESTION
 
     def by_wording(self, question: str) -> GoldItem | None:
-        """The item that asks this question, in one of its wordings."""
+        """The item with this question or paraphrase."""
         return self.by_question.get(normalise_question(question)) if self.by_question else None
 
     def _add(self, gold: GoldSet) -> None:
-        """Add a set; a question two of its items share cannot tell them apart and matches neither."""
+        """Add a set. A question that two of its items share is ambiguous and matches neither."""
         questions: dict[str, list[GoldItem]] = {}
         for item in gold:
             self.by_qid.setdefault(item.qid, item)
@@ -221,7 +218,7 @@ class Items:
 
 
 class Stats(TypedDict):
-    """Counts of a gold set; `with_…` count answerable items, `tags` all items by tag and value."""
+    """Counts of a gold set; `with_…` count answerable items, `tags` counts all items by tag and value."""
 
     name: str
     version: str
@@ -237,7 +234,7 @@ class Stats(TypedDict):
 
 
 def stats(gold: GoldSet) -> Stats:
-    """Count what a set holds.
+    """Count the content of a set.
 
     >>> from ragmon.core.gold_item import GoldItem
     >>> counts = stats(GoldSet("g", (GoldItem("a", "Why?", answerable=False, tags={"lang": "en"}),)))
@@ -266,7 +263,7 @@ def stats(gold: GoldSet) -> Stats:
 
 @dataclass(frozen=True)
 class GoldInfo:
-    """A gold set in use."""
+    """The name, short version and size of a gold set in use."""
 
     name: str
     version: str

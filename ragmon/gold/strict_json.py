@@ -1,9 +1,7 @@
-"""A gold file as text: opened, unpacked and decoded, or refused with the place where that failed.
+"""Reading of gold files: text that may be gzipped, and strict JSON that knows the line of every element.
 
-Strict JSON that knows on which line every element stands.
-
-Refused beyond the standard library's decoder: NaN and infinities, a name given twice in one object, half of a
-surrogate pair. A gold file with any of these means something else to every program that reads it.
+Every error names the place. Beyond what the standard library's decoder rejects, this one rejects NaN and infinities, a
+name given twice in one object, and unpaired surrogates: programs read a gold file with any of these differently.
 """
 
 from __future__ import annotations
@@ -30,23 +28,23 @@ _GZIP: Final = b"\x1f\x8b"
 
 
 class JsonLocation(NamedTuple):
-    """Where something stands.
+    """A place in a file.
 
     Attributes:
         path: The file, as the user named it.
-        line: The line in it, counted from 1; None where the file as a whole is meant.
+        line: The line in it, counted from 1; None where the whole file is meant.
     """
 
     path: str
     line: int | None = None
 
     def error(self, message: str, value: object = None, hint: str = "") -> GoldError:
-        """The refusal of what stands here."""
+        """The error about the value at this place."""
         return GoldError(message, path=self.path, line=self.line, value=value, hint=hint)
 
 
 def place_of(path: str | Path) -> JsonLocation:
-    """A file as a whole."""
+    """The location of a whole file."""
     return JsonLocation("<stdin>" if str(path) == STDIN else str(path))
 
 
@@ -57,15 +55,15 @@ def read_text(path: str | Path) -> str:
         path: A UTF-8 file, with or without byte order mark, plain or gzip; `-` is standard input.
 
     Raises:
-        GoldError: It cannot be opened or unpacked, or is not UTF-8.
+        GoldError: It cannot be opened or decompressed, or is not UTF-8.
     """
     place = place_of(path)
-    raw = _unpacked(_bytes(path, place), place).removeprefix(codecs.BOM_UTF8)
+    raw = _decompressed(_bytes(path, place), place).removeprefix(codecs.BOM_UTF8)
     try:
         return raw.decode()
-    except UnicodeDecodeError as broken:
-        at = JsonLocation(place.path, raw.count(b"\n", 0, broken.start) + 1)
-        raise at.error("not UTF-8", raw[broken.start : broken.end], "save the file as UTF-8") from broken
+    except UnicodeDecodeError as error:
+        location = JsonLocation(place.path, raw.count(b"\n", 0, error.start) + 1)
+        raise location.error("not UTF-8", raw[error.start : error.end], "save the file as UTF-8") from error
 
 
 def _bytes(path: str | Path, place: JsonLocation) -> bytes:
@@ -73,31 +71,31 @@ def _bytes(path: str | Path, place: JsonLocation) -> bytes:
         return sys.stdin.buffer.read()
     try:
         return Path(path).read_bytes()
-    except FileNotFoundError as absent:
-        raise place.error("no such file", hint=f"{SHAPES}; - is standard input") from absent
-    except IsADirectoryError as directory:
-        raise place.error("is a directory, not a file", hint=SHAPES) from directory
-    except (OSError, ValueError) as trouble:
-        reason = getattr(trouble, "strerror", None) or trouble
-        raise place.error(f"cannot be read: {reason}", hint="name a file this user may read") from trouble
+    except FileNotFoundError as error:
+        raise place.error("no such file", hint=f"{SHAPES}; - is standard input") from error
+    except IsADirectoryError as error:
+        raise place.error("is a directory, not a file", hint=SHAPES) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise place.error(f"cannot be read: {reason}", hint="name a file this user may read") from error
 
 
-def _unpacked(raw: bytes, place: JsonLocation) -> bytes:
+def _decompressed(raw: bytes, place: JsonLocation) -> bytes:
     if not raw.startswith(_GZIP):
         return raw
     try:
         return gzip.decompress(raw)
-    except (EOFError, OSError, zlib.error) as broken:
-        raise place.error(f"broken gzip file: {broken}", hint="pack the file again, or name the plain one") from broken
+    except (EOFError, OSError, zlib.error) as error:
+        raise place.error(f"broken gzip file: {error}", hint="pack the file again, or name the plain one") from error
 
 
 _SPACE: Final = " \t\n\r"
-_HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _HINT: Final = "write one JSON object a line, or one JSON array of objects"
 
 
-class _RefusedError(ValueError):
-    """Something the standard decoder would accept."""
+class _RejectedError(ValueError):
+    """A value the standard decoder would accept."""
 
     def __init__(self, message: str, value: object, hint: str) -> None:
         super().__init__(message)
@@ -111,7 +109,7 @@ class JsonText:
     Args:
         path: The file, for messages.
         text: JSON, or one line of a JSONL file.
-        first_line: The line of the file the text starts on.
+        first_line: The line of the file on which the text starts.
     """
 
     def __init__(self, path: str, text: str, first_line: int = 1) -> None:
@@ -122,8 +120,8 @@ class JsonText:
 
     @classmethod
     def lines(cls, path: str, text: str) -> Iterator[tuple[JsonLocation, Any]]:
-        """The values of JSON Lines, each with its place; blank lines are skipped."""
-        # Not splitlines(): U+2028 and its kin may stand inside a JSON string.
+        """The values of JSON Lines, each with its location; blank lines are skipped."""
+        # Not splitlines(): U+2028 and similar characters may occur inside a JSON string.
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip(_SPACE):
                 cursor = cls(path, line, number)
@@ -131,32 +129,32 @@ class JsonText:
                 cursor._end()
 
     def array(self) -> Iterator[tuple[JsonLocation, Any]]:
-        """The elements of the one array the text is, each with its place."""
+        """The elements of the text, which must be one array, each with its location."""
         for _ in self._elements("[", "]"):
             yield self._value()
 
     def members(self) -> Iterator[tuple[str, JsonLocation, Any]]:
-        """The members of the one object the text is: name, place, value."""
-        seen: dict[str, JsonLocation] = {}
+        """The members of the text, which must be one object: name, location, value."""
+        earlier: dict[str, JsonLocation] = {}
         for _ in self._elements("{", "}"):
             if self._peek() != '"':
-                self._refuse("a name in double quotes belongs here", self._at)
+                self._reject("a name in double quotes belongs here", self._at)
             place, name = self._value()
-            if name in seen:
-                raise place.error(f"name appears twice, first on line {seen[name].line}", name, "keep one of them")
-            seen[name] = place
-            self._take(":")
+            if name in earlier:
+                raise place.error(f"name appears twice, first on line {earlier[name].line}", name, "keep one of them")
+            earlier[name] = place
+            self._expect(":")
             yield name, place, self._value()[1]
 
     def _elements(self, opening: str, closing: str) -> Iterator[None]:
-        """Stops once before every element; the caller reads it."""
-        self._take(opening)
+        """Stop before every element, so that the caller can read it."""
+        self._expect(opening)
         if self._peek() != closing:
             yield
             while self._peek() == ",":
-                self._take(",")
+                self._expect(",")
                 yield
-        self._take(closing)
+        self._expect(closing)
         self._end()
 
     def _value(self) -> tuple[JsonLocation, Any]:
@@ -164,76 +162,76 @@ class JsonText:
         start, place = self._at, JsonLocation(self._path, self._line)
         try:
             value, end = _DECODER.raw_decode(self._text, start)
-        except json.JSONDecodeError as broken:
-            self._refuse(broken.msg, broken.pos)
-        except _RefusedError as refused:
-            raise place.error(str(refused), refused.value, refused.hint) from refused
+        except json.JSONDecodeError as error:
+            self._reject(error.msg, error.pos)
+        except _RejectedError as rejected:
+            raise place.error(str(rejected), rejected.value, rejected.hint) from rejected
         except RecursionError as deep:
             raise place.error("nested too deeply", hint=_HINT) from deep
-        except ValueError as number:  # Python refuses to read integers of thousands of digits
+        except ValueError as number:  # Python does not parse integers of thousands of digits
             raise place.error(f"number cannot be read: {number}", hint="write long ids as strings") from number
-        if _HALF_PAIR.search(self._text, start, end):
-            _refuse_half_pairs(value, place)
-        self._move(end)
+        if _SURROGATE.search(self._text, start, end):
+            _reject_lone_surrogates(value, place)
+        self._advance(end)
         return place, value
 
-    def _take(self, char: str) -> None:
+    def _expect(self, char: str) -> None:
         if self._peek() != char:
-            self._refuse(f"{char!r} belongs here", self._at)
-        self._move(self._at + 1)
+            self._reject(f"{char!r} belongs here", self._at)
+        self._advance(self._at + 1)
 
     def _end(self) -> None:
         if self._peek():
-            self._refuse("nothing may follow here", self._at)
+            self._reject("nothing may follow here", self._at)
 
     def _peek(self) -> str:
         """The next character that is not white space; "" at the end."""
         end = self._at
         while end < len(self._text) and self._text[end] in _SPACE:
             end += 1
-        self._move(end)
+        self._advance(end)
         return self._text[end : end + 1]
 
-    def _move(self, to: int) -> None:
+    def _advance(self, to: int) -> None:
         self._line += self._text.count("\n", self._at, to)
         self._at = to
 
-    def _refuse(self, message: str, at: int) -> NoReturn:
+    def _reject(self, message: str, at: int) -> NoReturn:
         line = self._line + self._text.count("\n", self._at, at)
         column = at - self._text.rfind("\n", 0, at)
-        found = self._text[at:].partition("\n")[0].strip()
-        where = JsonLocation(self._path, line)
-        raise where.error(f"not JSON at column {column}, {message[0].lower()}{message[1:]}", found or None, _HINT)
+        rest = self._text[at:].partition("\n")[0].strip()
+        place = JsonLocation(self._path, line)
+        raise place.error(f"not JSON at column {column}, {message[0].lower()}{message[1:]}", rest or None, _HINT)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise _RefusedError("name appears twice in one object", twice, "keep one of them")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise _RejectedError("name appears twice in one object", duplicate, "keep one of them")
     return members
 
 
 def _number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _RefusedError("not a finite number", text, "JSON knows finite numbers only")
+        raise _RejectedError("not a finite number", text, "JSON knows finite numbers only")
     return number
 
 
 _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
 
 
-def _refuse_half_pairs(value: Any, place: JsonLocation) -> None:
-    """A stack, not recursion: the value may be nested as deeply as the decoder allows."""
-    waiting = [value]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, dict):
-            waiting += [*found.keys(), *found.values()]
-        elif isinstance(found, list):
-            waiting += found
-        elif isinstance(found, str) and any("\ud800" <= char <= "\udfff" for char in found):
+def _reject_lone_surrogates(value: Any, place: JsonLocation) -> None:
+    """Reject unpaired surrogates, without recursion: the value may be nested as deeply as the decoder allows."""
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            stack += [*node.keys(), *node.values()]
+        elif isinstance(node, list):
+            stack += node
+        elif isinstance(node, str) and any("\ud800" <= char <= "\udfff" for char in node):
             hint = "write the character itself, or both halves of its pair"
-            raise place.error("half of a surrogate pair is no character", found, hint)
+            raise place.error("half of a surrogate pair is no character", node, hint)

@@ -1,6 +1,6 @@
-"""The metrics: each a mean of per-request scores in [0, 1] over the requests it applies to.
+"""The metrics: each is a mean of per-request scores in [0, 1] over the requests it applies to.
 
-Importing this package registers the built-in ones.
+Importing this package registers the built-in metrics.
 """
 
 from ragmon.metrics import answers, grounding, retrieval, serving

@@ -1,4 +1,4 @@
-"""Answers judged against gold: precision, citation hits, refusals.
+"""Metrics that compare answers with gold: precision, citation hits, refusals.
 
 Definitions and their sources are in docs/metrics.md. An unanswerable item needs neither claim nor citation:
 shipping an answer to one scores 0.
@@ -23,8 +23,8 @@ class AnswerPrecision(Metric):
     def score(self, facts: Facts) -> float | None:
         if not (facts.matched and facts.shipped):
             return None
-        # Both facts are asked for before either decides: an item without a gold claim must not count only when
-        # it fails.
+        # Both facts are read before either decides; otherwise an item without a gold claim would count only when it
+        # fails.
         return float(facts.answerable and facts.contains_claim & facts.citation_hit)
 
 
@@ -121,8 +121,8 @@ class AnswerCorrect(Metric):
     reads = "measures"
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
-        return None  # a label arrives with the record, under this name
+        return None  # the label is in the measures of the record, under this name
 
     def applies(self, facts: Facts) -> bool:
-        """Shipped answers are in the denominator: of a refusal gold says whether it was right."""
+        """Shipped answers are in the denominator; a refusal is judged by gold."""
         return facts.answered and facts.shipped

@@ -1,4 +1,4 @@
-"""What a metric is, and the registry of all of them.
+"""The base class of metrics, the registry of all metrics, and the metric of a judge.
 
 A new metric is one class::
 
@@ -13,8 +13,6 @@ A new metric is one class::
             return float(not facts.cites_retrieved) if facts.shipped else None
 
 From then on it is counted in every window, exported, judged by gates and written into reports.
-
-The metric of a judge: the mean of scores that were given where the text was.
 """
 
 from __future__ import annotations
@@ -42,10 +40,11 @@ class Metric:
     Attributes:
         name: The series name, lower case with underscores.
         better: Which direction is good.
-        needs_gold: It is computed on requests that belong to a gold item.
+        needs_gold: It is computed only for requests that match a gold item.
         at_k: It exists once for the whole list and once for every configured k.
         k: The cut of this instance; None means the whole list.
-        reads: For a measured metric, the record's field without which it cannot be measured; "" measures every record.
+        reads: For a measured metric, the field of the record without which it cannot be measured; "" measures every
+            record.
         default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
     """
 
@@ -76,7 +75,7 @@ class Metric:
             A number in [0, 1], or None when the request is not in the denominator.
 
         Raises:
-            Unassessed: A fact it needs is unknown; the properties of `Facts` raise it by themselves.
+            Unassessed: A fact it needs is unknown; the properties of `Facts` raise it.
         """
         return None
 
@@ -92,7 +91,7 @@ class Metric:
         """For a measured metric: whether a request with these facts is in its denominator.
 
         Raises:
-            Unassessed: It is, but could not be measured.
+            Unassessed: It is in the denominator, but could not be measured.
         """
         return True
 
@@ -115,10 +114,10 @@ def register(family: M) -> M:
     name = getattr(family, "name", "")
     if not _NAME.match(name):
         raise RagmonError(f"metric name {shorten(name)} is not usable", hint="lower-case letters, digits, underscores")
-    ending = next((e for e in RESERVED_ENDINGS if name.endswith(e)), None)
-    if ending:
+    suffix = next((s for s in RESERVED_ENDINGS if name.endswith(s)), None)
+    if suffix:
         raise RagmonError(
-            f"metric name {name!r} ends in {ending!r}", hint=f"{', '.join(RESERVED_ENDINGS)} mean something else"
+            f"metric name {name!r} ends in {suffix!r}", hint=f"{', '.join(RESERVED_ENDINGS)} mean something else"
         )
     if name in RESERVED_NAMES:
         raise RagmonError(f"metric name {name!r} is taken", hint=f"rag_{name} is a series of its own; choose another")
@@ -136,7 +135,7 @@ def families() -> dict[str, type[Metric]]:
 
 
 def build(ks: Sequence[int] = (1, 3, 5, 10), only: Iterable[str] | None = None) -> dict[str, Metric]:
-    """One instance of every metric, and of those with a cut one for every k.
+    """One instance of every metric; of a metric with a cut also one for every k.
 
     Args:
         ks: The cuts.
@@ -153,16 +152,16 @@ def build(ks: Sequence[int] = (1, 3, 5, 10), only: Iterable[str] | None = None) 
 
 
 def parse(key: str) -> Metric:
-    """The metric a key names: `recall@7` is `recall` cut at 7.
+    """The metric of a key: `recall@7` is `recall` cut at 7.
 
     Raises:
         UnknownNameError: There is no such metric, or it has no cut.
     """
-    name, at, cut = key.partition("@")
+    name, at, k = key.partition("@")
     family = _families.get(name)
-    if family is None or (at and not (family.at_k and cut.isdecimal() and int(cut) > 0)):
-        raise UnknownNameError("metric", key, [f"{n}@5" if cut and f.at_k else n for n, f in _families.items()])
-    return family(int(cut)) if cut else family()
+    if family is None or (at and not (family.at_k and k.isdecimal() and int(k) > 0)):
+        raise UnknownNameError("metric", key, [f"{n}@5" if k and f.at_k else n for n, f in _families.items()])
+    return family(int(k)) if k else family()
 
 
 class JudgeMetric(Metric):
@@ -171,16 +170,16 @@ class JudgeMetric(Metric):
     reads = "measures"
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
-        """The score that came with the record; nobody is asked here."""
+        """The score that is in the record; the judge is not called here."""
         return None if record.measures is None else record.measures.get(self.key)
 
 
 def judged(name: str) -> type[JudgeMetric]:
-    """The metric of the judge of this name.
+    """The metric class of the judge with this name.
 
     >>> judged("tone")().key
     'judge_tone'
     """
     doc = f"Mean score of the judge {name} over the requests it judged."
-    # One name makes one class to the registry, however often a module is loaded.
+    # The registry compares class names, so a module may be loaded more than once.
     return type(f"Judged_{name}", (JudgeMetric,), {"name": f"{JUDGE_PREFIX}{name}", "__doc__": doc})

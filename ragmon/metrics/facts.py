@@ -1,9 +1,8 @@
-"""A request reduced to a small tuple of integers: everything any metric can ask of it.
+"""Facts: a request reduced to a small tuple of integers that holds everything a metric can ask about it.
 
-`FactReader` makes the tuple; `Facts` gives it names and says *why* a fact is unknown. A plain tuple and `Facts`
-hash and compare alike, so counts kept under one are found under the other.
-
-The hot path: one record and its gold item become the tuple of facts that is counted.
+`FactReader` makes the tuple from a record and its gold item; this is the hot path. `Facts` gives names to its members
+and the reason why a fact is unknown. A plain tuple and `Facts` hash and compare alike, so counts kept under one are
+found under the other.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ DEPTH: Final = 1000
 """Ranks are kept this deep; a longer list leaves whole-list metrics unassessed (trec_eval's usual run depth)."""
 
 Key = tuple[int, int, int, int, int, int, tuple[int, ...]]
-"""Facts as the state counts them."""
+"""The plain tuple of facts, the key under which requests are counted."""
 
-# Bits 0 to 7 say what the gold item offers (`ragmon.core.gold_item`). How the call ended:
+# Bits 0 to 7 are what the gold item provides (`ragmon.core.gold_item`). How the call ended:
 SHIPPED, REFUSED, ERROR, OUTCOME_UNKNOWN = (1 << i for i in range(8, 12))
-# What the claim says:
+# What the claim contains:
 CLAIM_KNOWN, CONTAINS_CLAIM, CONTAINS_GOLD_CLAIM, WRONG_GOLD_VERSION, TEXT, REFUSAL_LIKE = (
     1 << i for i in range(12, 18)
 )
-# What it cites:
+# What the answer cites:
 COMPLIANT, HITS, IN_SCOPE, CITES_RETRIEVED = (1 << i for i in range(18, 22))
-# What came back from retrieval:
+# What retrieval returned:
 IDS, EMPTY, RANKED, CANDIDATES, VERDICTS = (1 << i for i in range(22, 27))
 # Time and text measures:
 BOUNDED, TIMED, WITHIN, GROUNDED_KNOWN, GROUNDED = (1 << i for i in range(27, 32))
-# Texts that are longer than what is read of them (`ragmon.core.text.READ`): what was not found may be in the rest.
+# Texts longer than the part that is read (`ragmon.core.text.READ`): a phrase that was not found may be in the rest.
 CLAIM_CUT, CONTEXTS_CUT = (1 << i for i in range(32, 34))
 
 
@@ -55,13 +54,13 @@ class Facts(NamedTuple):
     """The facts of one request; a property whose fact is unknown raises `Unassessed` with the reason.
 
     Attributes:
-        flags: Bits, named by this module's constants.
+        flags: Bits, named by the constants of this module.
         wanted: How many gold ids (or gold texts) the item has.
-        retrieved: How many distinct documents came back (gold by text: how many contexts).
-        ranks: Bit r-1 is set when a gold document stands at rank r.
+        retrieved: How many distinct documents were retrieved (gold by text: how many contexts).
+        ranks: Bit r-1 is set when a gold document has rank r.
         candidate_ranks: The same before reranking.
         verdict_ranks: Bit r-1 is set when a recorded verdict calls rank r relevant.
-        text_ranks: Gold by text only: for each gold text that was found, the rank of the first context holding it.
+        text_ranks: Gold by text only: for each gold text that was found, the rank of the first context with it.
     """
 
     flags: int
@@ -78,12 +77,12 @@ class Facts(NamedTuple):
 
     @property
     def matched(self) -> bool:
-        """The request belongs to a gold item."""
+        """The request has a gold item."""
         return self.has(GOLD)
 
     @property
     def answerable(self) -> bool:
-        """The gold item says the corpus can answer."""
+        """The corpus can answer the gold question."""
         return self.has(ANSWERABLE)
 
     @property
@@ -129,33 +128,33 @@ class Facts(NamedTuple):
     def contains_claim(self) -> bool:
         """C: a gold phrase occurs in the claim."""
         self._require(HAS_PHRASES, constants.NO_GOLD_CLAIM)
-        return self._in_claim(CONTAINS_CLAIM)
+        return self._found_in_claim(CONTAINS_CLAIM)
 
     @property
     def contains_gold_claim(self) -> bool:
         """A phrase of the gold claim occurs in the claim, or C holds."""
         if not self.flags & (HAS_PHRASES | HAS_GOLD_CLAIM):
             raise Unassessed(constants.NO_GOLD_CLAIM)
-        return self._in_claim(CONTAINS_GOLD_CLAIM | CONTAINS_CLAIM)
+        return self._found_in_claim(CONTAINS_GOLD_CLAIM | CONTAINS_CLAIM)
 
-    def _in_claim(self, wanted: int) -> bool:
-        """Whether one of the wanted phrases was found; in a claim that was cut, not to find it says nothing."""
+    def _found_in_claim(self, flags: int) -> bool:
+        """Whether one of the flags is set; where the claim was cut and none is, the answer is unknown."""
         if not self.has(CLAIM_KNOWN):
             raise Unassessed(constants.GOLD_VERSION if self.has(WRONG_GOLD_VERSION) else constants.NO_TEXT)
-        found = self.flags & wanted != 0
-        if not found and self.has(CLAIM_CUT):
+        is_set = self.flags & flags != 0
+        if not is_set and self.has(CLAIM_CUT):
             raise Unassessed(constants.TEXT_CUT)
-        return found
+        return is_set
 
     @property
     def cites_gold(self) -> bool:
-        """The citations meet the gold citations, wherever they were found (hit_only)."""
+        """The answer cites a gold document, retrieved or not (hit_only)."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
         return self.has(HITS)
 
     @property
     def citation_hit(self) -> bool:
-        """H: the citations meet the gold citations and all were retrieved."""
+        """H: the answer cites a gold document, and every citation was retrieved."""
         self._require(HAS_GOLD_IDS, constants.NO_GOLD_CITATIONS)
         return self.cites_only_retrieved and self.has(HITS)
 
@@ -202,13 +201,13 @@ class Facts(NamedTuple):
         return self.has(GROUNDED)
 
     def require_grounding(self) -> None:
-        """Raises `Unassessed` where claim or contexts were not captured, or not read to the end."""
+        """Raise `Unassessed` where claim or contexts were not captured, or were cut."""
         self._require(
             GROUNDED_KNOWN, constants.TEXT_CUT if self.flags & (CLAIM_CUT | CONTEXTS_CUT) else constants.NO_TEXT
         )
 
     def require_documents(self) -> None:
-        """Raises `Unassessed` where the gold item names no document, by id, text or section."""
+        """Raise `Unassessed` where the gold item names no document, by id, text or section."""
         self._require(HAS_RELEVANT, constants.NO_GOLD_CITATIONS)
 
     @property
@@ -223,8 +222,8 @@ class Facts(NamedTuple):
 
     def relevant(self, k: int | None = None) -> int:
         """The ranks of relevant documents as bits, cut at k; None means the whole list."""
-        lacking = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
-        self._require(RANKED, lacking if self.has(BY_TEXT) else constants.NO_IDS)
+        text_reason = constants.TEXT_CUT if self.has(CONTEXTS_CUT) else constants.NO_TEXT
+        self._require(RANKED, text_reason if self.has(BY_TEXT) else constants.NO_IDS)
         return cut(self.ranks, self.retrieved, k)
 
     def gains(self, k: int | None = None) -> int:
@@ -233,7 +232,7 @@ class Facts(NamedTuple):
         return relevant & bits_at(self.text_ranks) if self.has(BY_TEXT) else relevant
 
     def found(self, k: int | None = None) -> int:
-        """How many gold documents stand in the first k."""
+        """How many gold documents are in the first k."""
         relevant = self.relevant(k)
         if self.has(BY_TEXT):
             return sum(1 for rank in self.text_ranks if k is None or rank <= k)
@@ -255,7 +254,7 @@ class Facts(NamedTuple):
 
 
 def cut(ranks: int, length: int, k: int | None) -> int:
-    """The bits of the first k ranks; without k the list must not be longer than the depth that is kept."""
+    """The bits of the first k ranks; without k the list must not be longer than `DEPTH`."""
     if k is not None:
         return ranks & ((1 << k) - 1)
     if length > DEPTH:
@@ -264,7 +263,7 @@ def cut(ranks: int, length: int, k: int | None) -> int:
 
 
 def bits_at(ranks: Iterable[int]) -> int:
-    """Bit r-1 for every rank r."""
+    """Bits with bit r-1 set for every rank r."""
     bits = 0
     for rank in ranks:
         bits |= 1 << (rank - 1)
@@ -272,7 +271,7 @@ def bits_at(ranks: Iterable[int]) -> int:
 
 
 FEW: Final = 2
-"""Gold ids up to which searching each beats walking the list."""
+"""Up to so many gold ids, searching for each is faster than walking through the list."""
 _DEPTH_BITS: Final = (1 << DEPTH) - 1
 _NONE: Final[frozenset[str]] = frozenset()
 
@@ -299,39 +298,39 @@ class FactReader:
         """
         answer = record.answer_json
         citations = answer.citations if answer is not None else None
-        flags = self._outcome(record, item, answer.claim if answer is not None else None, citations)
+        flags = self._call_flags(record, item, answer.claim if answer is not None else None, citations)
         if grounded is not None or self.within_ms is not None:
-            flags |= self._measured(record, grounded)
-        flags |= _cut(record) if record.contexts or record.facts is not None else 0
+            flags |= self._measured_flags(record, grounded)
+        flags |= _cut_flags(record) if record.contexts or record.facts is not None else 0
         verdicts = 0
         if record.verdicts is not None:
             flags |= VERDICTS
             verdicts = bits_of(record.verdicts)
         ids, length = record.retrieved_ids, 0
-        seen: set[str] | frozenset[str] = _NONE
+        id_set: set[str] | frozenset[str] = _NONE
         if ids is not None:
-            seen = set(ids)
-            length = len(seen)
+            id_set = set(ids)
+            length = len(id_set)
             if length != len(ids):
                 ids = list(dict.fromkeys(ids))
-            flags |= scope(citations, seen)
+            flags |= scope(citations, id_set)
         if item is None:
             return (flags, 0, length, 0, 0, verdicts, ())
         flags |= item.offers
         if not flags & HAS_GOLD_IDS:
-            return self._by_section_or_text(record, item, ids, flags, verdicts)
-        wanted, candidates = item.ids, 0
-        if citations and not wanted.isdisjoint(citations):
+            return self._facts_by_section_or_text(record, item, ids, flags, verdicts)
+        gold_ids, candidate_ranks = item.ids, 0
+        if citations and not gold_ids.isdisjoint(citations):
             flags |= HITS
         if record.candidate_ids is not None:
             flags |= CANDIDATES
-            before = list(dict.fromkeys(record.candidate_ids))
-            candidates = rank_bits(before, set(before), wanted)
+            candidate_ids = list(dict.fromkeys(record.candidate_ids))
+            candidate_ranks = rank_bits(candidate_ids, set(candidate_ids), gold_ids)
         if ids is None:
-            return (flags, len(wanted), 0, 0, candidates, verdicts, ())
-        return (flags | RANKED, len(wanted), length, rank_bits(ids, seen, wanted), candidates, verdicts, ())
+            return (flags, len(gold_ids), 0, 0, candidate_ranks, verdicts, ())
+        return (flags | RANKED, len(gold_ids), length, rank_bits(ids, id_set, gold_ids), candidate_ranks, verdicts, ())
 
-    def _measured(self, record: Record, grounded: bool | None) -> int:
+    def _measured_flags(self, record: Record, grounded: bool | None) -> int:
         """The flags of groundedness and of the latency bound."""
         flags = 0 if grounded is None else GROUNDED_KNOWN | GROUNDED if grounded else GROUNDED_KNOWN
         if self.within_ms is None:
@@ -341,17 +340,17 @@ class FactReader:
             return flags | BOUNDED
         return flags | BOUNDED | TIMED | (WITHIN if latency.total <= self.within_ms else 0)
 
-    def _outcome(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
-        """The flags of the answer's text and form."""
+    def _call_flags(self, record: Record, item: GoldItem | None, claim: str | None, citations: list[str] | None) -> int:
+        """The flags of the outcome and of the text of the answer."""
         flags = 0 if citations is None else COMPLIANT
         if record.error:
             return ERROR
         facts = record.facts
-        if claim is None or (facts is not None and redacted(record, "claim")):  # mostly there are none: spare the call
+        if claim is None or (facts is not None and redacted(record, "claim")):  # usually no facts: avoid the call
             if facts is not None:
-                told = self._told(facts, item)
-                # An own-words refusal with nothing cited has left the template, whatever list it carries.
-                return told | (flags if citations or not told & REFUSAL_LIKE else 0)
+                text_flags = self._text_fact_flags(facts, item)
+                # A refusal in other words that cites nothing does not follow the template, even with an empty list.
+                return text_flags | (flags if citations or not text_flags & REFUSAL_LIKE else 0)
             return flags | OUTCOME_UNKNOWN if record.partial and record.answer_json is None else flags
         claim = claim.strip()
         if len(claim) > READ:
@@ -363,41 +362,41 @@ class FactReader:
         if refusal.is_token(folded):
             return REFUSED | TEXT | COMPLIANT | CLAIM_KNOWN
         if refusal.is_like(folded):
-            # An own-words refusal with nothing cited has left the template, whatever list it carries.
+            # A refusal in other words that cites nothing does not follow the template, even with an empty list.
             flags = (flags if citations else flags & ~COMPLIANT) | REFUSAL_LIKE | TEXT
             flags |= REFUSED if refusal.matcher_counts else SHIPPED
         else:
             flags |= SHIPPED | TEXT
-        return flags if item is None or not item.answerable else flags | _contained(folded, item)
+        return flags if item is None or not item.answerable else flags | _claim_flags(folded, item)
 
     @staticmethod
-    def _told(told: TextFacts, item: GoldItem | None) -> int:
-        """The same flags from decisions made where the text was."""
-        if told.refused is None and told.answered is None:
+    def _text_fact_flags(text_facts: TextFacts, item: GoldItem | None) -> int:
+        """The same flags from the facts decided where the text was."""
+        if text_facts.refused is None and text_facts.answered is None:
             return OUTCOME_UNKNOWN
         flags = 0
-        if told.refused:
-            flags = REFUSED if told.refusal_like else REFUSED | COMPLIANT
-        elif told.answered is not False:
+        if text_facts.refused:
+            flags = REFUSED if text_facts.refusal_like else REFUSED | COMPLIANT
+        elif text_facts.answered is not False:
             flags = SHIPPED
-        if told.refusal_like is not None:
-            flags |= TEXT | REFUSAL_LIKE if told.refusal_like else TEXT
+        if text_facts.refusal_like is not None:
+            flags |= TEXT | REFUSAL_LIKE if text_facts.refusal_like else TEXT
         if item is None or not item.answerable:
             return flags
-        if told.gold_version is not None and told.gold_version != item.set_version:
+        if text_facts.gold_version is not None and text_facts.gold_version != item.set_version:
             return flags | WRONG_GOLD_VERSION
-        compared = told.gold_version is not None and told.cut is not None and "claim" in told.cut
-        if told.contains_claim is not None or told.refused or compared:
+        compared = text_facts.gold_version is not None and text_facts.cut is not None and "claim" in text_facts.cut
+        if text_facts.contains_claim is not None or text_facts.refused or compared:
             flags |= CLAIM_KNOWN
-            flags |= CONTAINS_CLAIM if told.contains_claim else 0
-            flags |= CONTAINS_GOLD_CLAIM if told.contains_gold_claim else 0
+            flags |= CONTAINS_CLAIM if text_facts.contains_claim else 0
+            flags |= CONTAINS_GOLD_CLAIM if text_facts.contains_gold_claim else 0
         return flags
 
     @staticmethod
-    def _by_section_or_text(
+    def _facts_by_section_or_text(
         record: Record, item: GoldItem, ids: Sequence[str] | None, flags: int, verdicts: int
     ) -> Key:
-        """The facts of an item whose documents are named by section or by text."""
+        """The facts for an item whose documents are named by section or by text."""
         if not item.answerable:
             return (flags, 0, len(ids or ()), 0, 0, verdicts, ())
         if item.sections:
@@ -410,23 +409,23 @@ class FactReader:
         ranks = match_texts(record.contexts, item)
         if ranks is None:
             return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
-        relevant, found = ranks
-        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, found)
+        relevant, text_ranks = ranks
+        return (flags | RANKED, len(item.texts), len(record.contexts), relevant, 0, verdicts, text_ranks)
 
 
-def _cut(record: Record) -> int:
-    """The flags of contexts that are not read to their end, and of texts that were not where they were read."""
+def _cut_flags(record: Record) -> int:
+    """The flags of texts that were cut, here or where the text facts were decided."""
     contexts = record.contexts
-    # The longest decides nearly always, and is found without a call of Python's own.
+    # The longest context decides in nearly all cases, and max() over len() runs in C.
     flags = CONTEXTS_CUT if contexts and max(map(len, contexts)) > READ and any(map(is_cut, contexts)) else 0
-    told = record.facts
-    if told is not None and told.cut is not None:
-        flags |= (CLAIM_CUT if "claim" in told.cut else 0) | (CONTEXTS_CUT if "contexts" in told.cut else 0)
+    text_facts = record.facts
+    if text_facts is not None and text_facts.cut is not None:
+        flags |= (CLAIM_CUT if "claim" in text_facts.cut else 0) | (CONTEXTS_CUT if "contexts" in text_facts.cut else 0)
     return flags
 
 
-def _contained(folded: str, item: GoldItem) -> int:
-    """The flags of what a folded claim says of the gold claim."""
+def _claim_flags(folded: str, item: GoldItem) -> int:
+    """The flags of the gold phrases found in a folded claim."""
     flags = CLAIM_KNOWN | CONTAINS_CLAIM if item.contained_in(folded) else CLAIM_KNOWN
     for phrase in item.gold_phrases:
         if phrase in folded:
@@ -435,7 +434,7 @@ def _contained(folded: str, item: GoldItem) -> int:
 
 
 def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> int:
-    """The flags of a list of distinct retrieved ids and of what was cited from it."""
+    """The flags of a list of distinct retrieved ids and of the citations from it."""
     flags = IDS if seen else IDS | EMPTY
     if not citations:
         return flags | IN_SCOPE
@@ -445,7 +444,7 @@ def scope(citations: Sequence[str] | None, seen: set[str] | frozenset[str]) -> i
 
 
 def rank_bits(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: frozenset[str]) -> int:
-    """Bit r-1 for every wanted id at rank r.
+    """Bits with bit r-1 set for every wanted id at rank r.
 
     Args:
         ids: In rank order, each once.
@@ -465,7 +464,7 @@ def rank_bits(ids: Sequence[str], seen: set[str] | frozenset[str], wanted: froze
 
 
 def bits_of(relevant: Iterable[bool]) -> int:
-    """Bit r-1 for every true value at place r."""
+    """Bits with bit r-1 set for every true value at position r."""
     return sum(1 << index for index, flag in enumerate(relevant) if flag) & _DEPTH_BITS
 
 
@@ -473,18 +472,18 @@ def match_texts(contexts: Sequence[str], item: GoldItem) -> tuple[int, tuple[int
     """Which contexts hold a gold text, and where each gold text is found first.
 
     Returns:
-        Bit r-1 for every relevant context, and the sorted first ranks of the gold texts that were found; None where
-        the rest of a context that is cut may hold one.
+        Bits of the ranks of relevant contexts, and the sorted first ranks of the gold texts that were found; None where
+        the unread rest of a context may hold one.
     """
-    first: dict[str, int] = {}
+    first_ranks: dict[str, int] = {}
     relevant, exact = 0, item.match == "exact"
-    for rank, whole in enumerate(contexts[:DEPTH], start=1):
-        context = normalise_context(head(whole))
-        held = [text for text in item.texts if (text == context if exact else text in context)]
-        if is_cut(whole) and (exact or len(held) < len(item.texts)):
+    for rank, raw_context in enumerate(contexts[:DEPTH], start=1):
+        context = normalise_context(head(raw_context))
+        matches = [text for text in item.texts if (text == context if exact else text in context)]
+        if is_cut(raw_context) and (exact or len(matches) < len(item.texts)):
             return None
-        if held:
+        if matches:
             relevant |= 1 << (rank - 1)
-        for text in held:
-            first.setdefault(text, rank)
-    return relevant, tuple(sorted(first.values()))
+        for text in matches:
+            first_ranks.setdefault(text, rank)
+    return relevant, tuple(sorted(first_ranks.values()))

@@ -1,4 +1,4 @@
-"""Groundedness: how much of the answer's wording occurs in the retrieved contexts."""
+"""Groundedness: the share of an answer's words that occur in the retrieved contexts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragmon.metrics.base import Metric, register
 from ragmon.metrics.facts import Facts
 
 DEFAULT_THRESHOLD: Final = 0.10
-"""An answer with less overlap counts as ungrounded."""
+"""An answer with a smaller share counts as ungrounded."""
 
 STOP_WORDS: Final = frozenset(
     """
@@ -26,7 +26,7 @@ STOP_WORDS: Final = frozenset(
     """.split()
 )
 CACHE: Final = 8_000_000
-"""Characters of contexts whose words are remembered: some 5,000 chunks of the usual size."""
+"""Characters of contexts whose words are cached: about 5,000 chunks of the usual size."""
 
 _WORD = re.compile(r"[^\W_]+")
 _LOWER_OR_SPACE = bytes(ord(chr(i).lower()) if chr(i).isalnum() and i < 128 else 32 for i in range(256))
@@ -38,21 +38,21 @@ def words(text: str) -> list[str]:
     >>> words("BM25 ranks, Röntgen's ray_7")
     ['bm25', 'ranks', 'röntgen', 's', 'ray', '7']
     """
-    if text.isascii():  # blanking bytes finds the same runs at a third of the price
+    if text.isascii():  # replacing other bytes by spaces gives the same runs in a third of the time
         return text.encode("ascii").translate(_LOWER_OR_SPACE).decode("ascii").split()
     return _WORD.findall(fold(text))
 
 
 def content_words(text: str) -> list[str]:
-    """The words that carry meaning: longer than one character and not on the stop list."""
+    """The words with meaning: longer than one character and not stop words."""
     return [word for word in words(text) if len(word) > 1 and word not in STOP_WORDS]
 
 
 class TokenCache:
-    """The word sets of contexts seen before: production repeats its chunks.
+    """The word sets of recent contexts: in production the same chunks are retrieved again and again.
 
     Args:
-        capacity: How many characters of contexts are kept; when it is full, the older half goes.
+        capacity: The most characters of contexts to keep; when it is full, the older half is dropped.
     """
 
     def __init__(self, capacity: int = CACHE) -> None:
@@ -62,31 +62,31 @@ class TokenCache:
 
     def words(self, context: str) -> frozenset[str]:
         """The words of a context."""
-        found = self._sets.get(context)
-        if found is None:
-            found = frozenset(words(context))
+        word_set = self._sets.get(context)
+        if word_set is None:
+            word_set = frozenset(words(context))
             if len(context) <= self._capacity // 2:
-                self._keep(context, found)
-        return found
+                self._keep(context, word_set)
+        return word_set
 
-    def _keep(self, context: str, found: frozenset[str]) -> None:
-        """Remember a context.
+    def _keep(self, context: str, word_set: frozenset[str]) -> None:
+        """Store a context.
 
-        Threads may do so at once: the worst that happens is that one forgets what the other kept.
+        Threads may do so at the same time: in the worst case one drops what another has stored.
         """
         if self._size + len(context) > self._capacity:
-            self._forget()
-        self._sets[context] = found
+            self._drop_older()
+        self._sets[context] = word_set
         self._size += len(context)
 
-    def _forget(self) -> None:
+    def _drop_older(self) -> None:
         """Drop all but the newest contexts, up to half the capacity."""
         kept: dict[str, frozenset[str]] = {}
         size = 0
-        for context, found in reversed(list(self._sets.items())):
+        for context, word_set in reversed(list(self._sets.items())):
             if size + len(context) > self._capacity // 2:
                 break
-            kept[context] = found
+            kept[context] = word_set
             size += len(context)
         self._sets, self._size = dict(reversed(kept.items())), size
 
@@ -103,7 +103,7 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
         cache: Word sets of contexts.
 
     Returns:
-        A share in [0, 1]; None when the claim has no content word, or when what is not read of a text that is cut
+        A share in [0, 1]; None when the claim has no content word, or when the unread rest of a cut text
         (`ragmon.core.text.head`) could change the share.
 
     Source: the ResearchMate evaluation module's heuristic, extended to letters of every script.
@@ -111,17 +111,17 @@ def groundedness(claim: str, contexts: Sequence[str], cache: TokenCache = _cache
     >>> groundedness("The ferry leaves at nine", ["A ferry leaves daily."])
     0.6666666666666666
     """
-    wanted = () if is_cut(claim) else content_words(claim)
-    if not wanted:
+    claim_words = () if is_cut(claim) else content_words(claim)
+    if not claim_words:
         return None
-    missing = set(wanted)
+    missing = set(claim_words)
     for context in contexts:
         missing -= cache.words(head(context))
         if not missing:
             return 1.0
     if any(map(is_cut, contexts)):
         return None
-    return sum(word not in missing for word in wanted) / len(wanted)
+    return sum(word not in missing for word in claim_words) / len(claim_words)
 
 
 @register
@@ -132,14 +132,14 @@ class Groundedness(Metric):
     reads = "contexts"
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:
-        """The share of the claim's words; None where claim or contexts were not captured, or not read to the end."""
+        """The share of the claim's words; None where claim or contexts were not captured, or were cut."""
         answer = record.answer_json
         if record.contexts is None or answer is None or not answer.claim:
             return None
         return groundedness(answer.claim, record.contexts)
 
     def applies(self, facts: Facts) -> bool:
-        """Shipped answers are in the denominator, and unassessed where their text was not captured."""
+        """Shipped answers are in the denominator; they are unassessed where their text was not captured."""
         if not (facts.answered and facts.shipped):
             return False
         facts.require_grounding()

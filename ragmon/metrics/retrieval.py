@@ -1,4 +1,4 @@
-"""Retrieval judged against gold documents, by the names and rules of trec_eval.
+"""Retrieval metrics against gold documents, by the names and rules of trec_eval.
 
 All of them read the ranks of the gold documents as bits: rank 1 is the lowest bit.
 """
@@ -122,8 +122,8 @@ class Ndcg(_AtK):
 
     def rank_score(self, facts: Facts) -> float:
         gains, total = facts.gains(self.k), facts.total()
-        best = total if self.k is None else min(self.k, total)
-        return _discounted(gains) / _discounted((1 << best) - 1)
+        ideal = total if self.k is None else min(self.k, total)
+        return _discounted(gains) / _discounted((1 << ideal) - 1)
 
 
 @register
@@ -133,7 +133,7 @@ class CandidateRecall(_AtK):
     name = "candidate_recall"
 
     def score(self, facts: Facts) -> float | None:
-        # Most pipelines do not rerank: without a candidate list there is nothing to assess.
+        # Most pipelines do not rerank: without a candidate list the metric does not apply.
         return super().score(facts) if facts.has_candidates else None
 
     def rank_score(self, facts: Facts) -> float:

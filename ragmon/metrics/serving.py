@@ -1,4 +1,4 @@
-"""What can be judged on every request, without gold: form, scope, refusals, errors, speed."""
+"""Metrics of every request, without gold: form, citation scope, refusals, errors, speed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Estimates and histograms in exact integers; the standard library only.
+"""Estimates, tests and histograms, with the standard library only.
 
-A graded score is held as an integer number of micro-units (1e-6), so sums are the same in any order on any
-machine.
+A graded score is stored as an integer number of micro-units (1e-6), so sums are the same in any order on any machine.
 """
 
 from ragmon.stats.histograms import MICRO, NOT_POSITIVE, bucket, bucket_edge, bucket_value, buckets, micro, quantile

@@ -1,18 +1,19 @@
-"""Verdicts that hold however often one looks: evidence gathered by betting, from counts alone.
+"""Tests that stay valid however often one looks: evidence gathered by betting, computed from counts alone.
 
-Whoever doubts that a mean is at most m stakes a share d of his wealth on every observation, at odds that are fair or
-worse if it is: a score x turns his wealth w into (1 - d + d x / m) w. Then his wealth is not expected to grow, and
-it ever reaches k times the start with probability 1/k at most (Ville's inequality). So wealth is evidence, and it may
-be looked at after every observation. For a fixed mixture of shares it depends on how often each score occurred and
-not on the order: it is a pure function of counts, the same live, in a replay and after a merge.
+To test "the mean is at most m", stake a share d of a wealth on every observation: a score x turns the wealth w into
+(1 - d + d x / m) w. If the hypothesis is true the odds are fair or worse, so the wealth is not expected to grow, and it
+ever reaches k times the start with probability at most 1/k (Ville's inequality). So the wealth is evidence against the
+hypothesis, an e-value, and it may be read after every observation. For a fixed mixture of shares d it depends on how
+often each score occurred and not on the order: it is a pure function of counts, the same live, in a replay and after a
+merge.
 
-Scores lie in [0, 1] and come as how often each occurs. The logarithm of the wealth is concave in a score, so scores
-that are taken apart into others of the same sum never give more evidence than they would themselves: `shares` makes
-ones and zeros of graded scores whose sum alone is known, `coarse` makes few scores of many.
+Scores lie in [0, 1] and are given as counts by score. The logarithm of the wealth is concave in a score, so replacing
+scores by others with the same sum, spread further apart, never gives more evidence: `shares` makes ones and zeros of
+graded scores of which only the sum is known, `coarse` makes few different scores of many.
 
-Each observation must have the mean in question whatever came before it: independent draws do. Requests that share their
-fate are no such draws, and neither is the beginning of a run through a list: `ragmon.gates.releases` says what it
-counts.
+Given all earlier observations, each one must have the mean in question, as independent draws do. Requests that fail
+together are no such draws, and neither is the beginning of a run through a list: `ragmon.gates.releases` describes
+what it counts.
 
 Source: Waudby-Smith and Ramdas, Estimating means of bounded random variables by betting, J. R. Stat. Soc. B 86 (2024),
 p. 1, arXiv 2010.09686.
@@ -29,26 +30,26 @@ from ragmon.core.errors import RagmonError
 Scores = Mapping[float, float]
 """How often each score occurs."""
 Seen = Sequence[tuple[float, float]]
-"""The same as pairs, checked, without those that never occur."""
+"""The same as checked pairs of score and count, without counts of 0."""
 
 ALPHA: Final = 0.05
-"""Chance of ever giving a wrong verdict, both sides together."""
+"""Probability of ever giving a wrong verdict, both sides together."""
 BETS: Final = (0.003, 0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60, 0.80, 0.95)
-"""Shares of the wealth that are staked, side by side in equal parts.
+"""Shares of the wealth that are staked; the initial wealth is divided equally among them.
 
-d does best where the share of bad scores lies a fraction d below what the gate allows (for the other side: of good
-ones): small ones for a long look at a small change, large ones for a flawless run.
+A share d is best where the share of bad scores is smaller by a fraction d than the gate allows (for the other side, the
+share of good ones): small d for many observations of a small change, large d for a flawless run.
 """
 HALVINGS: Final = 50
-"""Of the unit interval, down to what floating point can tell apart."""
+"""Bisection steps of the unit interval, down to the precision of floating point."""
 MOST: Final = 1 << 40
-"""More observations than this are no answer to how many it takes."""
+"""The most observations `needed` returns; beyond it the result is None."""
 MARKS: Final = 200
-"""Equal parts of the unit interval whose ends many different scores are moved to."""
+"""Equal parts of the unit interval; many different scores are moved to their ends."""
 
 
 def shares(total: float, n: float) -> dict[float, float]:
-    """Counts of ones and zeros with a given sum: exact for shares, cautious for graded scores.
+    """Counts of ones and zeros with a given sum: exact for scores of 0 and 1, cautious for graded scores.
 
     Args:
         total: Sum of the scores, between 0 and n.
@@ -61,37 +62,37 @@ def shares(total: float, n: float) -> dict[float, float]:
 
 
 def coarse(scores: Scores, marks: int = MARKS) -> Scores:
-    """Scores at marks, with the same sum: one between two marks counts in parts as either.
+    """Scores rounded to marks, with the same sum: the count of a score between two marks is split between them.
 
-    What bets come to takes time for every different score, and means of measured scores are all different.
+    The wealth takes time for every different score, and the means of measured scores are all different.
 
     Args:
-        scores: How often each occurs; as many as there are marks, or fewer, stay as they are.
-        marks: How many parts the unit interval has.
+        scores: Counts by score; they stay unchanged if there are at most as many different scores as marks.
+        marks: The number of equal parts of the unit interval.
 
     >>> coarse({0.125: 1, 0.5: 2, 0.875: 1}, marks=2)
     {0.0: 0.75, 0.5: 2.5, 1.0: 0.75}
     """
     if len(scores) <= marks:
         return scores
-    held = [0.0] * (marks + 2)
+    counts = [0.0] * (marks + 2)
     for x, count in scores.items():
         below = math.floor(x * marks)
         above = x * marks - below
-        held[below] += count * (1 - above)
-        held[below + 1] += count * above
-    return {place / marks: count for place, count in enumerate(held) if count}
+        counts[below] += count * (1 - above)
+        counts[below + 1] += count * above
+    return {mark / marks: count for mark, count in enumerate(counts) if count}
 
 
 def log_above(scores: Scores, mean: float) -> float:
-    """Evidence that the mean lies above a value: the logarithm of an e-value against "at most so much".
+    """Evidence that the mean lies above a value: the logarithm of an e-value against "at most this value".
 
     Args:
-        scores: What was seen.
+        scores: The observations.
         mean: The value, in [0, 1].
 
     Returns:
-        0 without observations; infinite where a score refutes "at most 0" all by itself.
+        0 without observations; infinite where a single score refutes "at most 0".
 
     Raises:
         RagmonError: The value or a score lies outside [0, 1], or a count is negative.
@@ -99,18 +100,18 @@ def log_above(scores: Scores, mean: float) -> float:
     >>> round(log_above(shares(95, 100), 0.80), 2)
     7.38
     """
-    return wealth(checked(scores), _share("mean", mean))[0]
+    return wealth(checked(scores), _checked_share("mean", mean))[0]
 
 
 def log_below(scores: Scores, mean: float) -> float:
-    """Evidence that the mean lies below a value: the logarithm of an e-value against "at least so much".
+    """Evidence that the mean lies below a value: the logarithm of an e-value against "at least this value".
 
     Args:
-        scores: What was seen.
+        scores: The observations.
         mean: The value, in [0, 1].
 
     Returns:
-        0 without observations; infinite where a score refutes "at least 1" all by itself.
+        0 without observations; infinite where a single score refutes "at least 1".
 
     Raises:
         RagmonError: The value or a score lies outside [0, 1], or a count is negative.
@@ -118,42 +119,42 @@ def log_below(scores: Scores, mean: float) -> float:
     >>> round(log_below(shares(60, 100), 0.80), 2)
     8.45
     """
-    return wealth(mirrored(checked(scores)), 1 - _share("mean", mean))[0]
+    return wealth(mirrored(checked(scores)), 1 - _checked_share("mean", mean))[0]
 
 
 def verdict(
     scores: Scores, threshold: float, *, at_least: bool = True, alpha: float = ALPHA
 ) -> Literal["pass", "fail"] | None:
-    """Whether a gate is proven kept or broken.
+    """Whether it is proven that the mean keeps or breaks a gate.
 
     Args:
-        scores: What was seen.
+        scores: The observations.
         threshold: The gate, in [0, 1].
         at_least: True for a floor, False for a ceiling.
-        alpha: Chance that one of all verdicts ever asked for is wrong; half of it for a mean off the gate.
+        alpha: Probability that any verdict over all looks is wrong; half of it for a mean that is not on the gate.
 
     Returns:
-        None as long as neither is proven.
+        `pass` or `fail`; None as long as neither is proven.
 
     >>> verdict(shares(60, 100), 0.80), verdict(shares(85, 100), 0.80), verdict(shares(95, 100), 0.80)
     ('fail', None, 'pass')
     """
     seen, bar = checked(scores), math.log(2 / alpha)
     if not at_least:
-        seen, threshold = mirrored(seen), 1 - _share("threshold", threshold)
+        seen, threshold = mirrored(seen), 1 - _checked_share("threshold", threshold)
     if seen and threshold <= 0:
         return "pass"
-    if wealth(seen, _share("threshold", threshold))[0] >= bar:
+    if wealth(seen, _checked_share("threshold", threshold))[0] >= bar:
         return "pass"
     return "fail" if wealth(mirrored(seen), 1 - threshold)[0] >= bar else None
 
 
 def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, float]:
-    """The means that are not refuted: over all looks together they hold the true one with probability 1 - alpha.
+    """Bounds on the mean: over all looks together they contain it with probability 1 - alpha.
 
     Args:
-        scores: What was seen.
-        alpha: Chance of ever missing the mean.
+        scores: The observations.
+        alpha: Probability of ever missing the mean.
 
     Returns:
         Lower and upper bound, rounded outwards; (0, 1) without observations.
@@ -162,24 +163,24 @@ def confidence_sequence(scores: Scores, alpha: float = ALPHA) -> tuple[float, fl
     [0.649, 0.909]
     """
     bar, seen = math.log(2 / alpha), checked(scores)
-    return _refuted_up_to(seen, bar), 1 - _refuted_up_to(mirrored(seen), bar)
+    return _lower_bound(seen, bar), 1 - _lower_bound(mirrored(seen), bar)
 
 
 def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None:
     """How many observations like these prove on which side of a gate their mean lies.
 
     Args:
-        scores: What was seen, taken to stay as it is; `{1.0: 1}` is a flawless run.
+        scores: The observations, whose proportions are assumed to stay; `{1.0: 1}` is a flawless run.
         threshold: The gate, in [0, 1].
-        alpha: Chance of a wrong verdict, both sides together.
+        alpha: Probability of a wrong verdict, both sides together.
 
     Returns:
-        The n; None where no number is enough, because the mean is too close to the gate for any bet to grow.
+        The number; None where no number is enough, because the mean is too close to the gate for any bet to grow.
 
     >>> needed({1.0: 1}, 0.80), needed({0.0: 1}, 0.05), needed(shares(86, 100), 0.80), needed(shares(8, 10), 0.80)
     (27, 115, 446, None)
     """
-    seen, gate = checked(scores), _share("threshold", threshold)
+    seen, gate = checked(scores), _checked_share("threshold", threshold)
     n = sum(count for _, count in seen)
     sides = (seen, gate), (mirrored(seen), 1 - gate)
     growths = [[log / n for log, _ in _bets(scored, mean)] for scored, mean in sides if n]
@@ -200,28 +201,28 @@ def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None
 
 
 def checked(scores: Scores) -> Seen:
-    """Scores that are some, as pairs.
+    """Valid scores as pairs of score and count.
 
     Raises:
         RagmonError: A score lies outside [0, 1], or a count is negative.
     """
     for x, count in scores.items():
-        _share("score", x)
+        _checked_share("score", x)
         if not count >= 0:
             raise RagmonError(f"score {x!r} occurs {count!r} times", hint="counts are 0 or more")
     return [(x, count) for x, count in scores.items() if count]
 
 
 def mirrored(seen: Seen) -> Seen:
-    """The scores from the other side: what was good is bad."""
+    """The scores subtracted from 1: good ones become bad."""
     return [(1 - x, count) for x, count in seen]
 
 
 def wealth(seen: Seen, mean: float) -> tuple[float, float]:
-    """The logarithm of the wealth of those who bet on a mean above a value, and its slope in that value.
+    """The logarithm of the wealth from bets that the mean is above a value, and its slope in that value.
 
     Args:
-        seen: What was seen.
+        seen: The observations.
         mean: The value, in [0, 1].
     """
     bets = _bets(seen, mean)
@@ -233,31 +234,31 @@ def wealth(seen: Seen, mean: float) -> tuple[float, float]:
 
 
 def log_mean_exp(logs: Sequence[float]) -> float:
-    """The logarithm of the mean of numbers whose logarithms are given.
+    """The logarithm of the mean of numbers that are given by their logarithms.
 
     >>> round(log_mean_exp([1000.0, 0.0]), 3)
     999.307
     """
-    most = max(logs)
-    return most if math.isinf(most) else most + math.log(sum(math.exp(x - most) for x in logs) / len(logs))
+    largest = max(logs)
+    return largest if math.isinf(largest) else largest + math.log(sum(math.exp(x - largest) for x in logs) / len(logs))
 
 
 def _bets(seen: Seen, mean: float) -> list[tuple[float, float]]:
-    """Per bet, the logarithm of the wealth, and its slope in the logarithm of the value."""
+    """For each bet the logarithm of the wealth, and its slope in the logarithm of the value."""
     if mean <= 0 and any(x > 0 for x, _ in seen):
         return [(math.inf, -math.inf)] * len(BETS)
-    found = []
+    bets = []
     for d in BETS:
         log = slope = 0.0
         for x, count in seen:
-            paid = d * x / mean if x else 0.0
-            log += count * math.log(1 - d + paid)
-            slope -= count * paid / (1 - d + paid)
-        found.append((log, slope))
-    return found
+            payout = d * x / mean if x else 0.0
+            log += count * math.log(1 - d + payout)
+            slope -= count * payout / (1 - d + payout)
+        bets.append((log, slope))
+    return bets
 
 
-def _refuted_up_to(seen: Seen, bar: float) -> float:
+def _lower_bound(seen: Seen, bar: float) -> float:
     """The value up to which every mean is refuted: evidence for "above m" falls as m rises."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
@@ -266,7 +267,7 @@ def _refuted_up_to(seen: Seen, bar: float) -> float:
     return low
 
 
-def _share(name: str, value: float) -> float:
+def _checked_share(name: str, value: float) -> float:
     if not 0 <= value <= 1:
         raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
     return value

@@ -1,9 +1,9 @@
-"""What an alarm can detect in what time: closed forms, to be said before anything happens.
+"""How fast an alarm can detect a change, in closed form, and how complete the labels of a time are.
 
-An alarm that is valid at every look needs a certain evidence, and a change yields only so much evidence a label. So a
+An alarm that is valid at every look needs a certain evidence, and after a change each label yields only so much. So a
 small drop at a low label rate takes days, whatever the rule: more labels or a wider gate are the only remedies.
 
-How much of what will be reported of a time has been reported: labels come days after the answers they are about.
+Labels arrive days after their answers; `Delays` estimates the share of them that has arrived.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Final
 from ragmon.core.errors import RagmonError
 
 DROPS: Final = (0.01, 0.025, 0.05, 0.10, 0.175, 0.275, 0.40, 0.60)
-"""The drops an alarm bets on, relative to its gate."""
+"""The drops an alarm bets on, as shares of its gate."""
 
 
 def kl(p: float, q: float) -> float:
-    """Evidence a label yields on average against a share q when the share is p, in nats.
+    """The evidence of one label on average against a share q when the true share is p, in nats.
 
     Args:
         p: The true share, in [0, 1].
-        q: The share that is doubted, in [0, 1].
+        q: The share that is tested, in [0, 1].
 
     Returns:
         The Kullback-Leibler divergence of two coins; infinite where q excludes what p allows.
@@ -35,28 +35,28 @@ def kl(p: float, q: float) -> float:
     >>> round(kl(0.70, 0.80), 4)
     0.0282
     """
-    parts = ((_share("p", p), _share("q", q)), (1 - p, 1 - q))
+    parts = ((_checked_share("p", p), _checked_share("q", q)), (1 - p, 1 - q))
     if any(x > 0 and y <= 0 for x, y in parts):
         return math.inf
     return max(0.0, sum(x * math.log(x / y) for x, y in parts if x > 0))
 
 
 def information_floor(p: float, gate: float, threshold: float) -> float:
-    """The labels it takes to gather an evidence by the best possible bet, one that knows the share.
+    """How many labels the best possible bet needs for an evidence, one that knows the share.
 
-    It holds to first order: an alarm that was gathering before the change can be a little faster.
+    It holds to first order: an alarm that had gathered evidence before the change can be a little faster.
 
     Args:
         p: The share after the change, in [0, 1].
         gate: The gate, in [0, 1].
-        threshold: Evidence that raises the alarm, above 1. Where an alarm looks once a minute it is the minutes to one
-            false alarm: 43,200 for 30 days.
+        threshold: Evidence that raises the alarm, above 1. Where an alarm looks once a minute this is the number of
+            minutes to one false alarm: 43,200 for 30 days.
 
     Returns:
         The labels; infinite where the share lies on the gate.
 
     Raises:
-        RagmonError: A share lies outside [0, 1], or the threshold is none.
+        RagmonError: A share lies outside [0, 1], or the threshold is not above 1.
 
     Source: Lorden, Ann. Math. Stat. 42 (1971), p. 1897.
 
@@ -64,7 +64,7 @@ def information_floor(p: float, gate: float, threshold: float) -> float:
     (379, 3931)
     """
     distance = kl(p, gate)
-    return math.log(_evidence(threshold)) / distance if distance > 0 else math.inf
+    return math.log(_checked_evidence(threshold)) / distance if distance > 0 else math.inf
 
 
 def labels_to_detect(
@@ -76,29 +76,30 @@ def labels_to_detect(
     per_step: float | None = None,
     drops: Sequence[float] = DROPS,
 ) -> float | None:
-    """How many labels an alarm takes after a change, by the best of its bets alone.
+    """How many labels an alarm needs after a change, by its best bet alone.
 
-    A cautious figure: the other bets win as well. Simulated alarms took .8 to 1.1 of it where it is known how many
-    labels a step has, and .55 to 1.1 where not: an alarm adds up its starts, and they are more where steps are small.
+    The figure is cautious, because the other bets win as well. In simulations alarms needed .8 to 1.1 of it where the
+    number of labels per step is known, and .55 to 1.1 where it is not: an alarm adds up bets started at every step, and
+    smaller steps mean more starts.
 
     Args:
         p: The share after the change, in [0, 1].
         gate: The gate, in [0, 1].
         threshold: Evidence that raises the alarm, above 1.
         at_least: True for a floor, False for a ceiling.
-        per_step: Labels a step; None where it is unknown.
-        drops: What is bet on: drops relative to the gate, between 0 and 1, in equal parts.
+        per_step: Labels per step; None where it is unknown.
+        drops: The drops that are bet on, as shares of the gate between 0 and 1, in equal parts.
 
     Returns:
         The labels; None where no bet wins, because the share keeps the gate or lies too close to it.
 
     Raises:
-        RagmonError: A share lies outside [0, 1], or the threshold is none.
+        RagmonError: A share lies outside [0, 1], or the threshold is not above 1.
 
     >>> round(labels_to_detect(0.70, 0.80, 43_200)), labels_to_detect(0.80, 0.80, 43_200)
     (469, None)
     """
-    p, gate = _share("p", p), _share("gate", gate)
+    p, gate = _checked_share("p", p), _checked_share("gate", gate)
     if not at_least:
         p, gate = 1 - p, 1 - gate
     if gate >= 1:
@@ -106,20 +107,20 @@ def labels_to_detect(
     growth = max(p * math.log1p(-d) + (1 - p) * math.log1p(d * gate / (1 - gate)) for d in drops)
     if growth <= 0:
         return None
-    stake = _evidence(threshold) * len(drops)
-    # After n labels all starts together hold e^(growth n) times the sum of a geometric series over the steps.
+    stake = _checked_evidence(threshold) * len(drops)
+    # After n labels the wealth of all starts is e^(growth n) times the sum of a geometric series over the steps.
     return (math.log(stake) if per_step is None else math.log1p(stake * -math.expm1(-growth * per_step))) / growth
 
 
 def minutes_to_detect(labels: float | None, per_minute: float) -> float | None:
-    """How long it takes until so many labels have come.
+    """How long it takes until a number of labels has arrived.
 
     Args:
-        labels: As `labels_to_detect` tells them.
-        per_minute: Labels a minute.
+        labels: As returned by `labels_to_detect`.
+        per_minute: Labels per minute.
 
     Returns:
-        Minutes; None where that many never come.
+        Minutes; None where so many labels never arrive.
 
     >>> minutes_to_detect(469.0, 10)
     46.9
@@ -127,67 +128,67 @@ def minutes_to_detect(labels: float | None, per_minute: float) -> float | None:
     return labels / per_minute if labels is not None and per_minute > 0 else None
 
 
-def _evidence(threshold: float) -> float:
+def _checked_evidence(threshold: float) -> float:
     if not threshold > 1:
         raise RagmonError(f"threshold {threshold!r} is no evidence", hint="above 1: 43200 for 30 days")
     return threshold
 
 
-def _share(name: str, value: float) -> float:
+def _checked_share(name: str, value: float) -> float:
     if not 0 <= value <= 1:
         raise RagmonError(f"{name} {value!r} lies outside [0, 1]", hint="0.80 is 80 %")
     return value
 
 
 ENOUGH: Final = 20
-"""Reports from which a delay has a distribution."""
+"""The fewest reports from which the distribution of delays is estimated."""
 
 
 class Delays:
-    """How long reports take, as far as it can be known: what takes longer than anybody has waited is not seen.
+    """The distribution of reporting delays, from reports of which those with longer delays have not arrived yet.
 
-    The share of reports that come within a delay is the product-limit estimate for data truncated on the right, which
-    takes each delay among the reports that could have been as long (Lynden-Bell 1971; for reporting delays Lawless
-    1994). It is of those reports that come within the longest time anybody waited.
+    The share of reports that arrive within a delay is the product-limit estimate for right-truncated data, which
+    compares each delay with the reports that could have taken as long (Lynden-Bell 1971; for reporting delays Lawless
+    1994). It is relative to the reports that arrive within the longest possible delay among these reports.
 
     Args:
-        reports: For each report how long it took, and how long it could have taken at most to be here now, in seconds.
+        reports: For each report its delay, and the longest delay with which it would have arrived by now, in seconds.
 
     >>> Delays([(1.0, 9.0), (1.0, 9.0), (5.0, 9.0), (1.0, 2.0)]).share(1.0)
     0.6666666666666667
     """
 
     def __init__(self, reports: Sequence[tuple[float, float]]) -> None:
-        self._reports = [(max(0.0, delay), max(delay, most, 0.0)) for delay, most in reports]
+        self._reports = [(max(0.0, delay), max(delay, limit, 0.0)) for delay, limit in reports]
         self._delays, self._shares = _distribution(self._reports)
 
     def share(self, waited: float) -> float:
-        """The share of reports that come within a time, in seconds; in (0, 1]."""
-        place = bisect_right(self._delays, waited)
-        return self._shares[place - 1] if place else self._shares[0]
+        """The share of reports that arrive within a time in seconds; in (0, 1]."""
+        index = bisect_right(self._delays, waited)
+        return self._shares[index - 1] if index else self._shares[0]
 
     @property
     def maturity(self) -> float | None:
-        """The share of all reports on these times that is here, in (0, 1]; None where there are too few to say.
+        """The share of all reports about these times that has arrived, in (0, 1]; None with too few reports.
 
-        Each report that is here stands for as many as its time lets come.
+        Each report counts as the inverse of the share that arrives within its longest possible delay.
         """
         if len(self._reports) < ENOUGH:
             return None
-        return len(self._reports) / sum(1.0 / self.share(most) for _, most in self._reports)
+        return len(self._reports) / sum(1.0 / self.share(limit) for _, limit in self._reports)
 
 
 def _distribution(reports: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """The delays, and the share of reports that come within each: from the longest, which all do, to the shortest."""
+    """The delays in rising order, and for each the share of reports that arrive within it; 1 for the longest."""
     times = Counter(delay for delay, _ in reports)
     delays = sorted(times)
-    by_delay, by_most = sorted(delay for delay, _ in reports), sorted(most for _, most in reports)
+    by_delay, by_limit = sorted(delay for delay, _ in reports), sorted(limit for _, limit in reports)
     shares, share = [1.0] * len(delays), 1.0
-    for place in range(len(delays) - 1, 0, -1):
-        delay = delays[place]
-        # At risk are reports that took no longer and could have taken as long: since delay <= most, none is short of
-        # both.
-        could = bisect_right(by_delay, delay) - bisect_left(by_most, delay)
-        share *= 1.0 - times[delay] / could if could > times[delay] else 1.0
-        shares[place - 1] = share
+    for index in range(len(delays) - 1, 0, -1):
+        delay = delays[index]
+        # At risk are reports with at most this delay that could have had it. As delay <= limit, no report is subtracted
+        # that was not counted.
+        at_risk = bisect_right(by_delay, delay) - bisect_left(by_limit, delay)
+        share *= 1.0 - times[delay] / at_risk if at_risk > times[delay] else 1.0
+        shares[index - 1] = share
     return delays, shares

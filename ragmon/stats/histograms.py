@@ -1,7 +1,4 @@
-"""Log-bucket histograms of positive values, exact in integers: they merge by adding counts.
-
-The unit in which graded scores are kept.
-"""
+"""Log-bucket histograms of positive values with integer counts, merged by addition; and the unit of graded scores."""
 
 from __future__ import annotations
 
@@ -17,15 +14,15 @@ from typing import Final
 _DROPPED_BITS: Final = 46
 _HALF: Final = 1 << (_DROPPED_BITS - 1)
 NOT_POSITIVE: Final = 0
-"""The bucket of zero and below, and of what is too small for a normal double."""
+"""The bucket of zero, of negative values, and of values too small for a normal double."""
 _ROUNDING: Final = 1e-9
-"""What floating point may add to a whole number before it is rounded up."""
+"""Rounding error that is ignored when a number is rounded up."""
 
 
 def bucket(value: float) -> int:
     """The bucket of a positive value: the leading bits of its floating-point form, 64 buckets an octave.
 
-    A bucket is at most 1/64 wide in proportion, so the middle of one is right within 0.8 %. Values of zero and below
+    The width of a bucket is at most 1/64 of its values, so its middle is right within 0.8 %. Zero and negative values
     share one bucket. Histograms merge by adding counts.
 
     Source: the layout of IEEE 754 doubles (ISO/IEC 60559); HdrHistogram and DDSketch's cubic mapping use the same idea
@@ -35,7 +32,7 @@ def bucket(value: float) -> int:
 
 
 def buckets(values: Sequence[float]) -> Counter[int]:
-    """How many values fall into each bucket; the whole batch is sorted in C."""
+    """How many values fall into each bucket; the whole batch is counted in C."""
     positive = values if min(values, default=1.0) > 0 else [value for value in values if value > 0]
     counts = Counter(map(rshift, array("q", array("d", positive).tobytes()), repeat(_DROPPED_BITS)))
     if len(positive) < len(values):
@@ -49,7 +46,7 @@ def bucket_value(index: int) -> float:
 
 
 def bucket_edge(index: int) -> float:
-    """Where a bucket ends, in the unit of the values: what lies in it is smaller.
+    """The upper edge of a bucket, in the unit of the values: all values in it are smaller.
 
     >>> bucket_edge(bucket(100.0)) > 100.0, bucket(bucket_edge(bucket(100.0))) == bucket(100.0) + 1
     (True, True)
@@ -62,10 +59,10 @@ def quantile(histogram: Mapping[int, int], q: float) -> float | None:
 
     Args:
         histogram: Counts by bucket.
-        q: Which, in [0, 1].
+        q: The quantile, in [0, 1].
 
     Returns:
-        The middle of the bucket that holds it, in the unit of the values; None when the histogram is empty.
+        The middle of the bucket that contains it, in the unit of the values; None when the histogram is empty.
 
     >>> quantile({bucket(100.0): 9, bucket(900.0): 1}, 0.5) < 102
     True
@@ -73,32 +70,32 @@ def quantile(histogram: Mapping[int, int], q: float) -> float | None:
     if not histogram:
         return None
     indices = sorted(histogram)
-    up_to = list(accumulate(histogram[index] for index in indices))
-    rank = max(1, math.ceil(q * up_to[-1] - _ROUNDING))
-    return bucket_value(indices[bisect_left(up_to, rank)])
+    sums = list(accumulate(histogram[index] for index in indices))
+    rank = max(1, math.ceil(q * sums[-1] - _ROUNDING))
+    return bucket_value(indices[bisect_left(sums, rank)])
 
 
 def decile_edges(histogram: Mapping[int, int]) -> list[int]:
-    """The buckets that part a histogram into ten bins of about equal counts; fewer where buckets repeat.
+    """The buckets that divide a histogram into ten bins of about equal counts; fewer where buckets repeat.
 
     Args:
         histogram: Counts by bucket.
 
     Returns:
-        Inner edges in rising order: a bin ends with its edge.
+        Inner edges in rising order: the edge is the last bucket of its bin.
 
     >>> decile_edges({1: 50, 2: 40, 3: 10})
     [1, 2]
     """
     indices = sorted(histogram)
-    up_to = list(accumulate(histogram[index] for index in indices))
-    found = {indices[bisect_left(up_to, up_to[-1] * tenth / 10)] for tenth in range(1, 10)} if indices else set()
-    return sorted(found - set(indices[-1:]))
+    sums = list(accumulate(histogram[index] for index in indices))
+    edges = {indices[bisect_left(sums, sums[-1] * tenth / 10)] for tenth in range(1, 10)} if indices else set()
+    return sorted(edges - set(indices[-1:]))
 
 
 MICRO: Final = 1_000_000
 
 
 def micro(score: float) -> int:
-    """A score in [0, 1] as an integer of micro-units, rounded half to even, once."""
+    """A score in [0, 1] as an integer number of micro-units, rounded half to even."""
     return round(score * MICRO)

@@ -1,7 +1,4 @@
-"""Intervals for shares, and how many observations a verdict needs; the standard library only.
-
-The exact interval for shares, from the incomplete beta function; the standard library only.
-"""
+"""Intervals for shares (Wilson, clustered, Clopper-Pearson), and how many observations a verdict needs."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ Z95: Final = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 
 _ROUNDING: Final = 1e-9
-"""What floating point may add to a whole number before it is rounded up."""
+"""Rounding error that is ignored when a number is rounded up."""
 
 
 def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
@@ -38,17 +35,17 @@ def wilson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
     z2 = z * z
     centre = (p + z2 / (2 * n)) / (1 + z2 / n)
     half = z / (1 + z2 / n) * math.sqrt(max(0.0, p * (1 - p) / n + z2 / (4 * n * n)))
-    # At the ends the bound is exactly p; floating point would leave 1e-17 on the wrong side.
+    # At 0 and 1 the bound is exactly p; floating point would be off by 1e-17.
     return (0.0 if p <= 0 else max(0.0, centre - half)), (1.0 if p >= 1 else min(1.0, centre + half))
 
 
 def graded(n: float, total: float, squares: float, z: float = Z95) -> tuple[float, float]:
     """The score interval for the mean of scores in [0, 1], from their sum and their sum of squares.
 
-    For scores of 0 and 1 it is `wilson`, and never wider. Scores in between vary less than 0 and 1 would with the same
-    mean, by the ratio of the variances, and there are two ways to say so in Wilson's formula: as more observations, or
-    as less variance around the same centre. The first misses rare extreme scores that a small sample does not hold,
-    the second leans too far towards 0.5; the interval reaches as far as either.
+    For scores of 0 and 1 it equals `wilson`, and it is never wider. Scores in between vary less than 0 and 1 would with
+    the same mean, by the ratio of the variances, and there are two ways to put this into Wilson's formula: as more
+    observations, or as less variance around the same centre. The first misses rare extreme scores that a small sample
+    does not contain, the second is pulled too far towards 0.5; the interval covers both.
 
     Args:
         n: Number of observations, or the effective number.
@@ -70,12 +67,12 @@ def graded(n: float, total: float, squares: float, z: float = Z95) -> tuple[floa
     binary = p * (1 - p)
     variance = min(max(0.0, squares / n - p * p) * n / (n - 1), binary)
     noise = z * z / n
-    more = _around(p, noise * variance / binary, binary)
-    less = _around(p, noise, variance)
-    return max(0.0, min(more[0], less[0])), min(1.0, max(more[1], less[1]))
+    more_data = _wilson_bounds(p, noise * variance / binary, binary)
+    less_variance = _wilson_bounds(p, noise, variance)
+    return max(0.0, min(more_data[0], less_variance[0])), min(1.0, max(more_data[1], less_variance[1]))
 
 
-def _around(p: float, noise: float, variance: float) -> tuple[float, float]:
+def _wilson_bounds(p: float, noise: float, variance: float) -> tuple[float, float]:
     """Wilson's bounds around p: `noise` is z² / n, `variance` that of one observation."""
     centre = (p + noise / 2) / (1 + noise)
     half = math.sqrt(noise * variance + noise * noise / 4) / (1 + noise)
@@ -91,7 +88,7 @@ def needed_for_pass(threshold: float, *, at_least: bool, z: float = Z95) -> int 
         z: Normal quantile of the level.
 
     Returns:
-        The n; 1 when anything meets the gate, None when no finite sample can prove it (at least 1, at most 0).
+        The n; 1 when every value meets the gate, None when no finite sample can prove it (at least 1, at most 0).
 
     >>> needed_for_pass(0.80, at_least=True), needed_for_pass(0.05, at_least=False)
     (16, 73)
@@ -103,7 +100,7 @@ def needed_to_decide(p: float, threshold: float, z: float = Z95) -> int | None:
     """How many observations put Wilson's interval around p on one side of the gate.
 
     Args:
-        p: The value observed so far, taken to stay as it is.
+        p: The value observed so far, assumed to stay as it is.
         threshold: The gate, in [0, 1].
         z: Normal quantile of the level.
 
@@ -129,7 +126,7 @@ def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[fl
         z: Normal quantile of the level.
 
     Returns:
-        Lower bound, upper bound and the effective number of observations, never more than the clusters.
+        Lower bound, upper bound and the effective number of observations, at most the number of clusters.
 
     Source: linearised variance of a ratio with clusters as units (Cochran, Sampling Techniques, 3rd ed., 1977,
     section 6.3), put into Wilson's interval as an effective n.
@@ -143,24 +140,24 @@ def clustered(clusters: Iterable[tuple[int, float]], z: float = Z95) -> tuple[fl
     n_eff = float(m)
     if m > 1 and residual > 0:
         variance = residual * m / (m - 1) / total**2
-        # Uncapped, 50 items of which a few always fail are covered at .91 instead of .95.
+        # Without the cap the coverage is .91 instead of .95 for 50 items of which a few always fail.
         n_eff = min(float(m), p * (1 - p) / variance)
     lower, upper = wilson(p * n_eff, n_eff, z)
     return lower, upper, n_eff
 
 
 _TINY: Final = 1e-300
-"""Stands for zero in a denominator of the continued fraction."""
+"""Replaces zero in a denominator of the continued fraction."""
 _CONVERGED: Final = 1e-15
-"""The change, in proportion, below which another term adds nothing."""
+"""The relative change below which another term adds nothing."""
 _ACCURACY: Final = 1e-12
-"""Of a quantile, in proportion; Newton's last step is already far more accurate."""
+"""Relative accuracy of a quantile; the last Newton step is already far more accurate."""
 _TERMS: Final = 10_000
-"""More than the continued fraction takes: some 400 for a million observations."""
+"""More than the continued fraction needs: about 400 for a million observations."""
 
 
 def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, float]:
-    """The exact interval for a proportion: it covers at least its level whatever the truth.
+    """The exact interval for a proportion: its coverage is at least the level, whatever the true share is.
 
     Args:
         successes: Sum of the scores, between 0 and n; need not be an integer (then it is conservative).
@@ -179,26 +176,26 @@ def clopper_pearson(successes: float, n: float, z: float = Z95) -> tuple[float, 
         return 0.0, 1.0
     tail = math.erfc(z / math.sqrt(2)) / 2
     lower = 0.0 if successes <= 0 else _beta_quantile(tail, successes, n - successes + 1)
-    # By symmetry the upper bound is the failures' lower one; near 1 that keeps its digits.
+    # By symmetry the upper bound is 1 minus the lower bound of the failures; near 1 this keeps precision.
     upper = 1.0 if successes >= n else 1 - _beta_quantile(tail, n - successes, successes + 1)
     return lower, upper
 
 
 def _beta_cdf(x: float, a: float, b: float) -> float:
-    """The chance that a Beta(a, b) variable is at most x, in (0, 1): the regularised incomplete beta function.
+    """The probability that a Beta(a, b) variable is at most x, in (0, 1): the regularised incomplete beta function.
 
     Source: NIST Digital Library of Mathematical Functions (DLMF), 8.17.22; fast below the mean, where it is needed.
     """
-    return _power(x, a, b) / a / _fraction(x, a, b)
+    return _beta_power(x, a, b) / a / _continued_fraction(x, a, b)
 
 
-def _power(x: float, a: float, b: float) -> float:
+def _beta_power(x: float, a: float, b: float) -> float:
     """x^a (1 - x)^b / B(a, b)."""
     logarithm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     return math.exp(logarithm + a * math.log(x) + b * math.log1p(-x))
 
 
-def _fraction(x: float, a: float, b: float) -> float:
+def _continued_fraction(x: float, a: float, b: float) -> float:
     """The continued fraction 1 + d1 / (1 + d2 / (1 + ...)) that divides the incomplete beta function.
 
     The number of terms grows with the root of the larger shape.
@@ -220,15 +217,15 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 def _beta_quantile(q: float, a: float, b: float) -> float:
-    """The x at which `_beta_cdf` is q, by Newton's method; a step that would leave the bracket halves it instead."""
+    """The x at which `_beta_cdf` is q, by Newton's method; a step out of the bracket is replaced by bisection."""
     low, high, x = 0.0, 1.0, a / (a + b)
     while high - low > _CONVERGED:
         excess = _beta_cdf(x, a, b) - q
         low, high = (low, x) if excess > 0 else (x, high)
-        density = _power(x, a, b) / (x * (1 - x))
+        density = _beta_power(x, a, b) / (x * (1 - x))
         step = excess / density if density else math.inf
-        closer = x - step if low < x - step < high else (low + high) / 2
-        if abs(closer - x) <= _ACCURACY * x:
-            return closer
-        x = closer
+        new_x = x - step if low < x - step < high else (low + high) / 2
+        if abs(new_x - x) <= _ACCURACY * x:
+            return new_x
+        x = new_x
     return x

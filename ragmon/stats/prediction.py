@@ -1,13 +1,12 @@
-"""The mean of a few labels, made more certain by a cheap score that every record has; the standard library only.
+"""Prediction-powered estimates: the mean of a few labels, made more precise by a cheap score that every record has.
 
-A label is dear (a person read the answer), a proxy costs nothing (a judge, a rule) and may be wrong. The mean of the
-proxies is not the mean of the labels, and is never shown as such. But where the two rise and fall together, the labels
-need only tell how far the proxy is off, and the proxies of all records tell the rest. That is right for any proxy, bad
-ones included: what the labels do not confirm is not believed.
+A label is expensive (a person read the answer); a proxy costs nothing (a judge, a rule) and may be wrong. The mean of
+the proxies is not the mean of the labels, and is never shown as such. But where the two rise and fall together, the
+labels are needed only to estimate the error of the proxy, and the proxies of all records give the rest. This is right
+for any proxy, bad ones included: what the labels do not confirm has no weight.
 
-The labelled records must be a random draw from all of them (within a stratum, of the stratum's).
-
-Labels and proxies of strata put together into a mean over all traffic; the standard library only.
+The labelled records must be a random sample of all records (within a stratum, of the records of the stratum).
+`predicted` is the estimate for one population, `stratified` the mean over all traffic from the estimates of strata.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from ragmon.stats.intervals import Z95, graded
 from ragmon.stats.strata import Stratum, post_stratified
 
 FEWEST: Final = 20
-"""With fewer labels nobody knows what the proxy is worth: the labels speak alone."""
+"""With fewer labels the quality of the proxy is unknown, and it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is known of labels and proxies, as exact sums: those of two places or hours add up in any order.
+    """Exact sums of labels and proxies; those of different servers or hours are added in any order.
 
     Labels and proxies are scores in [0, 1], in micro-units. A record without a proxy counts with a proxy of 0, labelled
-    or not: any rule will do that does not look at the label.
+    or not: any such rule is valid if it does not depend on the label.
 
     Args:
-        labels: Labelled records.
+        labels: Number of labelled records.
         y: Sum of their labels.
         yy: Sum of their squared labels.
         f: Sum of the proxies of the labelled records.
-        ff: Sum of the squares of those.
+        ff: Sum of their squared proxies.
         yf: Sum of label times proxy.
-        records: All records, labelled or not. Whether a late label's record is among them makes no difference.
+        records: Number of all records, labelled or not. A record whose label came late may be among them or not.
         proxies: Sum of their proxies.
 
     Raises:
@@ -85,7 +84,7 @@ class Sums:
 
     @classmethod
     def of_label(cls, label: int, proxy: int) -> Self:
-        """The label of one record; the record counts by `of_record`, too."""
+        """The label of one record; the record itself is counted by `of_record`."""
         return cls(1, label, label**2, proxy, proxy**2, label * proxy)
 
     def __add__(self, other: Sums) -> Sums:
@@ -93,7 +92,7 @@ class Sums:
 
     @property
     def variance(self) -> int:
-        """That of the labels, times the square of their number."""
+        """The variance of the labels, times the square of their number."""
         return self.labels * self.yy - self.y**2
 
     @property
@@ -103,25 +102,26 @@ class Sums:
 
     @property
     def covariance(self) -> int:
-        """That of label and proxy, times the square of their number."""
+        """The covariance of label and proxy, times the square of the number of labels."""
         return self.labels * self.yf - self.y * self.f
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A mean of labels.
+    """The estimated mean of labels.
 
     Attributes:
-        value: The mean; None without a label, whatever the proxies say.
+        value: The mean; None without a label, whatever the proxies are.
         lower: Lower bound.
         upper: Upper bound.
-        n: Labels.
-        n_eff: How many labels alone would tell as much: at least `n`, and never more than there are records.
+        n: Number of labels.
+        n_eff: How many labels without proxies would give the same precision: at least `n`, at most the number of
+            records.
         gain: `n_eff / n`: how many labels each label is worth; None without a label.
         se: The standard error of the value; None with fewer than two labels.
-        rho: The correlation of label and proxy; None where the labels cannot tell: fewer than 20, or all of them or
-            their proxies alike.
-        weight: λ in [0, 1], how much of the proxies' difference is believed; 0 where the labels speak alone.
+        rho: The correlation of label and proxy; None where it cannot be estimated: with fewer than 20 labels, or where
+            all labels or all their proxies are equal.
+        weight: λ in [0, 1], the weight of the proxies' difference; 0 where the proxies are not used.
     """
 
     value: float | None
@@ -141,16 +141,16 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         value = mean label + λ (mean proxy of all records - mean proxy of the labelled ones)
 
     λ is the slope of the label on the proxy, clipped to [0, 1]; λ = 0 is the estimate from labels alone, to the last
-    bit. The labels speak alone where they are fewer than 20, all alike, do not rise with the proxy (their correlation
-    is nought or negative, or the proxy is the same for all of them), and where no record is without a label. The value
-    is clipped to [0, 1].
+    bit. The proxies are not used where there are fewer than 20 labels, where all labels are equal, where they do not
+    rise with the proxy (their correlation is zero or negative, or the proxy is the same for all of them), and where no
+    record is without a label. The value is clipped to [0, 1].
 
     The interval is that of a sample of `n_eff` labels with this mean. The error of a good proxy is rare, and often to
-    one side: one that was right thirty times may be wrong once in ten. So what the labels leave open is never taken as
-    it was found, but as Wilson's interval takes a share, with z² labels more that vary by 1/4, the most there is; and
-    where next to no errors were seen, by so much more that it reaches as far as the rule of three, 3 / n. Thirty labels
-    that a proxy meets without an error are worth some seventy, a hundred some seven hundred. Where a label would be
-    worth less than one label, it counts as one and λ is smaller in proportion.
+    one side: a proxy that was right thirty times may be wrong once in ten. So the variance that the proxy leaves open
+    is not taken as observed, but as in Wilson's interval for a share, with z² more labels of variance 1/4, the largest
+    possible; and where almost no errors were seen, with so much more that it reaches as far as the rule of three,
+    3 / n. Thirty labels that a proxy predicts without an error are worth about seventy, a hundred about seven hundred.
+    Where a label would be worth less than one label, it counts as one and λ is smaller in proportion.
 
     Args:
         sums: Of labels and proxies.
@@ -179,17 +179,17 @@ def predicted(sums: Sums, *, z: float = Z95) -> Predicted:
         gain=sample.n / labels,
         se=math.sqrt(sums.variance / (labels * (labels - 1) * sample.n)) / MICRO if labels > 1 else None,
         rho=_rho(sums),
-        weight=float(_believed(sums, z)[0]),
+        weight=float(_slope_and_gain(sums, z)[0]),
     )
 
 
 class EffectiveSample(NamedTuple):
-    """Labels alone that would tell as much as labels and proxies do.
+    """A sample of labels alone that gives the same estimate and precision as labels and proxies together.
 
     Attributes:
-        value: Their mean.
-        n: Their number; not whole.
-        total: Their sum.
+        value: Its mean.
+        n: Its size; not an integer.
+        total: The sum of its labels.
         squares: The sum of their squares.
     """
 
@@ -207,61 +207,62 @@ def equivalent_sample(sums: Sums, *, z: float = Z95) -> EffectiveSample:
         z: Normal quantile of the level.
     """
     labels, p = sums.labels, sums.y / (sums.labels * MICRO)
-    slope, gain = _believed(sums, z)
+    slope, gain = _slope_and_gain(sums, z)
     if not slope:
         return EffectiveSample(p, float(labels), sums.y / MICRO, sums.yy / MICRO**2)
-    off = Fraction(sums.proxies, sums.records) - Fraction(sums.f, labels)
-    value = float(min(max((Fraction(sums.y, labels) + slope * off) / MICRO, Fraction(0)), Fraction(1)))
+    proxy_difference = Fraction(sums.proxies, sums.records) - Fraction(sums.f, labels)
+    value = float(min(max((Fraction(sums.y, labels) + slope * proxy_difference) / MICRO, Fraction(0)), Fraction(1)))
     n = labels * gain
-    # Labels between 0 and 1 vary less than 0 and 1 would with the same mean; at this mean in the same proportion.
-    share = sums.variance / (sums.y * (labels * MICRO - sums.y))
-    return EffectiveSample(value, n, value * n, value * n * (value + share * (1 - value)))
+    # Labels between 0 and 1 vary less than 0 and 1 would with the same mean; the ratio is kept at the new mean.
+    ratio = sums.variance / (sums.y * (labels * MICRO - sums.y))
+    return EffectiveSample(value, n, value * n, value * n * (value + ratio * (1 - value)))
 
 
-def _believed(sums: Sums, z: float) -> tuple[Fraction, float]:
-    """λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where the labels speak alone.
+def _slope_and_gain(sums: Sums, z: float) -> tuple[Fraction, float]:
+    """λ, and the variance of the mean label over that of the value, at least 1; 0 and 1 where proxies are not used.
 
-    With V the variance of the labels and R that of what the proxy leaves open, the value's is
-    R (1 / n - 1 / N) + V / N: the N records are a sample too.
+    With V the variance of the labels and R the variance that the proxy leaves open, that of the value is
+    R (1 / n - 1 / N) + V / N: the N records are a sample, too.
     """
-    labels, alone = sums.labels, (Fraction(0), 1.0)
+    labels, unused = sums.labels, (Fraction(0), 1.0)
     if labels < FEWEST or sums.records <= labels or not sums.spread or sums.covariance <= 0:
-        return alone
+        return unused
     slope = min(Fraction(sums.covariance, sums.spread), Fraction(1))
-    left = float(1 - slope * (2 * sums.covariance - slope * sums.spread) / sums.variance)
+    residual = float(1 - slope * (2 * sums.covariance - slope * sums.spread) / sums.variance)
     variance = sums.variance / (labels * MICRO) ** 2
-    left = (labels * left + _unseen(labels * left * variance, z) / variance) / (labels + z * z)
-    known = labels / sums.records
-    gain = 1 / (left * (1 - known) + known)
+    residual = (labels * residual + _unseen_errors(labels * residual * variance, z) / variance) / (labels + z * z)
+    labelled_share = labels / sums.records
+    gain = 1 / (residual * (1 - labelled_share) + labelled_share)
     return (slope, gain) if gain > 1 else (slope * Fraction(gain), 1.0)
 
 
-def _unseen(errors: float, z: float) -> float:
-    """What is added to the squared errors that were seen: z² / 4, and with no error what reaches -ln(α) / n.
+def _unseen_errors(errors: float, z: float) -> float:
+    """What is added to the observed squared errors: z² / 4, and without any error enough to reach -ln(α) / n.
 
-    exp(-errors) is the chance to see none of as many as are expected: from three or four on, only the first remains.
+    exp(-errors) is the probability to see no error when so many are expected: above three or four only the first part
+    remains.
     """
     wilson = z * z / 4
-    three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
-    return wilson + (three - wilson) * math.exp(-errors)
+    rule_of_three = (math.log(math.erfc(z / math.sqrt(2))) / z) ** 2
+    return wilson + (rule_of_three - wilson) * math.exp(-errors)
 
 
 def _rho(sums: Sums) -> float | None:
     if sums.labels < FEWEST or not sums.variance or not sums.spread:
         return None
-    found = sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread)
-    return min(max(found, -1.0), 1.0)
+    rho = sums.covariance / math.sqrt(sums.variance) / math.sqrt(sums.spread)
+    return min(max(rho, -1.0), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class StratumSample:
-    """What is known of the calls of one stratum.
+    """The labels and proxies of one stratum.
 
     Args:
-        name: The stratum's name.
+        name: The name of the stratum.
         total: Calls in it, kept or not.
-        assessed: Records of which it is known whether they belong in the denominator.
-        sums: Labels and proxies of those that do; `sums.records` are all of them, labelled or not.
+        assessed: Records of which it is known whether they belong to the denominator.
+        sums: Labels and proxies of the records in the denominator; `sums.records` counts all of them, labelled or not.
     """
 
     name: str
@@ -275,15 +276,15 @@ class Stratified:
     """A mean of labels over all traffic.
 
     Attributes:
-        value: The mean over the strata that hold labels; None without a label.
-        lower: Lower bound, whatever the strata without a label hold.
+        value: The mean over the strata with labels; None without a label.
+        lower: Lower bound, whatever the labels of the other strata would be.
         upper: Upper bound, likewise.
-        n: Labels.
-        n_eff: How many labels of an unweighted sample would tell as much of the strata that hold labels.
-        gain: How many times as many that are as without proxies; None without a label.
+        n: Number of labels.
+        n_eff: How many labels of an unweighted sample would give the same precision for the strata with labels.
+        gain: `n_eff` divided by the same number without proxies; None without a label.
         unobserved: Share of the weight in strata without a label.
-        missing: The names of those, sorted.
-        strata: Each stratum on its own, by name: its correlation with the proxy, its gain.
+        missing: The names of those strata, sorted.
+        strata: The estimate of each stratum, by name.
     """
 
     value: float | None
@@ -298,10 +299,11 @@ class Stratified:
 
 
 def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
-    """The mean over all traffic of the labels all records would have: `predicted` within strata, weighed as there.
+    """The mean over all traffic of the labels all records would have: `predicted` within strata, then weighted.
 
-    In a stratum with fewer than 20 labels they speak alone. A stratum without a label may hold anything, whatever its
-    proxies say: it counts as unobserved in `post_stratified`. Without proxies this is `post_stratified` of the labels.
+    In a stratum with fewer than 20 labels the proxies are not used. A stratum without a label could have any mean,
+    whatever its proxies are: it counts as unobserved in `post_stratified`. Without proxies this is `post_stratified` of
+    the labels.
 
     Args:
         parts: All of the traffic, each call in one stratum; the order does not matter.
@@ -315,26 +317,28 @@ def stratified(parts: Iterable[StratumSample], *, z: float = Z95) -> Stratified:
     >>> found.value, found.unobserved, found.missing
     (1.0, 0.2, ('slow',))
     """
-    every = tuple(parts)
-    found = post_stratified((_stratum(part, part.sums, z) for part in every), z=z)
-    alone = post_stratified((_stratum(part, replace(part.sums, records=0, proxies=0), z) for part in every), z=z)
+    samples = tuple(parts)
+    estimate = post_stratified((_stratum(sample, sample.sums, z) for sample in samples), z=z)
+    labels_only = post_stratified(
+        (_stratum(sample, replace(sample.sums, records=0, proxies=0), z) for sample in samples), z=z
+    )
     return Stratified(
-        value=found.value,
-        lower=found.lower,
-        upper=found.upper,
-        n=sum(part.sums.labels for part in every),
-        n_eff=found.n_eff,
-        gain=found.n_eff / alone.n_eff if alone.n_eff else None,
-        unobserved=found.unobserved,
-        missing=found.missing,
-        strata={part.name: predicted(part.sums, z=z) for part in every},
+        value=estimate.value,
+        lower=estimate.lower,
+        upper=estimate.upper,
+        n=sum(sample.sums.labels for sample in samples),
+        n_eff=estimate.n_eff,
+        gain=estimate.n_eff / labels_only.n_eff if labels_only.n_eff else None,
+        unobserved=estimate.unobserved,
+        missing=estimate.missing,
+        strata={sample.name: predicted(sample.sums, z=z) for sample in samples},
     )
 
 
-def _stratum(part: StratumSample, sums: Sums, z: float) -> Stratum:
-    """A stratum whose domain is that of the part and whose scores are these labels, with as many as they are worth."""
-    domain = max(part.sums.records, part.sums.labels)
+def _stratum(sample: StratumSample, sums: Sums, z: float) -> Stratum:
+    """A stratum with the denominator of a sample, and with the equivalent sample of these labels as its scores."""
+    domain = max(sample.sums.records, sample.sums.labels)
     if not sums.labels:
-        return Stratum(part.name, part.total, part.assessed, domain, 0.0, 0.0, 0.0)
-    sample = equivalent_sample(sums, z=z)
-    return Stratum(part.name, part.total, part.assessed, domain, sample.total, sample.squares, sample.n)
+        return Stratum(sample.name, sample.total, sample.assessed, domain, 0.0, 0.0, 0.0)
+    labels = equivalent_sample(sums, z=z)
+    return Stratum(sample.name, sample.total, sample.assessed, domain, labels.total, labels.squares, labels.n)

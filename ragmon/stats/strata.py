@@ -1,7 +1,7 @@
-"""A mean over all traffic from samples taken at different rates in different strata; the standard library only.
+"""Post-stratified means: a mean over all traffic from samples taken at different rates in different strata.
 
-Every call is counted in its stratum, and some are kept and scored. A stratum weighs what it holds of all traffic, not
-what it holds of the sample: without the weights, keeping every suspicious call turns a precision of 0.86 into 0.34.
+Every call is counted in its stratum, and some are kept and scored. The weight of a stratum is its share of all traffic,
+not its share of the sample: without the weights, keeping every suspicious call turns a precision of 0.86 into 0.34.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from ragmon.core.errors import RagmonError
 from ragmon.stats.intervals import Z95, clopper_pearson, graded
 
 SMALL: Final = 20
-"""With fewer records in the denominator a stratum is small."""
+"""A stratum with fewer records in the denominator is small."""
 MANY: Final = 6
-"""Where more strata than this are small, they get exact intervals: Wilson's distances add up to too little."""
+"""If more strata than this are small, they get exact intervals: the sum of Wilson's distances would be too small."""
 SHARED: Final = 2.5
-"""From so many equal contributions to the variance on, no interval is narrower than Wilson's at the effective n."""
+"""From so many equal contributions to the variance, the interval is at least as wide as Wilson's at the effective n."""
 _ROUNDING: Final = 1e-9
-"""What floating point may add to a sum, in proportion."""
+"""Relative rounding error of a sum."""
 _exact: Final = lru_cache(maxsize=4096)(clopper_pearson)
-"""Small strata show the same few counts over and over."""
+"""Cached, because small strata have the same few counts again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """What is known of the calls of one stratum.
+    """The counts and scores of one stratum.
 
     Args:
-        name: The stratum's name.
-        total: Calls in it, kept or not; a counter that lags behind `assessed` is taken for that.
-        assessed: Records of which it is known whether they belong in the metric's denominator.
+        name: The name of the stratum.
+        total: Calls in it, kept or not; if a late counter is below `assessed`, `assessed` is used.
+        assessed: Records of which it is known whether they belong to the denominator of the metric.
         domain: Those of them that do.
         sum: Sum of their scores, each in [0, 1].
         squares: Sum of the squared scores; equal to `sum` where every score is 0 or 1.
-        scores: How many scores `sum` and `squares` are of, or as many as they are worth; None: as many as `domain`.
+        scores: The number of scores, possibly an effective number, behind `sum` and `squares`; None: equal to `domain`.
 
     Raises:
         RagmonError: The numbers contradict each other.
@@ -71,29 +71,29 @@ class Stratum:
 
     @property
     def calls(self) -> float:
-        """Calls in it, at least those that were assessed."""
+        """Calls in it, at least the assessed ones."""
         return max(self.total, self.assessed)
 
     @property
     def population(self) -> float:
-        """Calls that belong in the denominator, as the assessed records tell."""
+        """Calls in the denominator, estimated from the assessed records."""
         return self.calls * self.domain / self.assessed if self.assessed else 0.0
 
     @property
     def n(self) -> float:
-        """How many scores its mean is of."""
+        """The number of scores behind its mean."""
         return self.domain if self.scores is None else self.scores
 
     @property
     def hidden(self) -> float:
-        """Calls that belong in the denominator, or may, where no score of the stratum is known."""
+        """Calls that belong, or may belong, to the denominator, if no score of the stratum is known."""
         if not self.assessed:
             return self.total
         return 0.0 if self.n else self.population
 
     @property
     def mean(self) -> float:
-        """Mean score of the records in the denominator, of which one must be known."""
+        """Mean score of the records in the denominator; at least one score must be known."""
         return min(1.0, self.sum / self.n)
 
 
@@ -102,14 +102,14 @@ class Estimate:
     """A mean over all traffic.
 
     Attributes:
-        value: The mean over the strata that were observed; None where no record is in the denominator.
-        lower: Lower bound, whatever the strata without a score hold.
+        value: The mean over the observed strata; None where no record is in the denominator.
+        lower: Lower bound, whatever the scores of the unobserved strata are.
         upper: Upper bound, likewise.
         n: Records in the denominator.
-        n_eff: How many of an unweighted sample would tell as much of the observed strata; at most the scores.
-        unobserved: Share of the weight in strata without a score. Where no record was assessed, all calls are taken to
-            belong in the denominator.
-        population: Calls in the denominator over the observed strata, estimated.
+        n_eff: The size of an unweighted sample with the same precision for the observed strata; at most the scores.
+        unobserved: Share of the weight in strata without a score. Where no record was assessed, all calls count as part
+            of the denominator.
+        population: Estimated calls in the denominator over the observed strata.
         missing: The names of the strata without a score, sorted.
     """
 
@@ -124,16 +124,16 @@ class Estimate:
 
 
 def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
-    """The mean over all traffic, with an interval that counts everything the sample leaves open.
+    """The mean over all traffic, with an interval that includes all uncertainty of the sample.
 
-    Each stratum's mean is weighted by its calls in the denominator. The interval adds up the squares of the strata's
-    own distances (Wilson's, or `graded`), of what the weights leave open, and of what strata may hold of which no
-    assessed record was in the denominator. One stratum alone gives Wilson's interval. A stratum without a score may
-    hold anything: its whole weight is uncertain.
+    The mean of each stratum is weighted by its calls in the denominator. The interval adds up the squares of the
+    distances of each stratum (Wilson's, or `graded`), of the uncertainty of the weights, and of what strata may contain
+    in which no assessed record was in the denominator. A single stratum gives Wilson's interval. A stratum without a
+    score could have any mean: its whole weight is uncertain.
 
     The interval is for the process behind the traffic, not for the calls of this window: where every call is scored it
-    is as wide as that of a plain sample of that size. A stratum that cannot hold a record of the denominator (refused
-    calls, where refused ones do not count) is better left out.
+    is as wide as that of a simple random sample of that size. A stratum that cannot contain a record of the denominator
+    (refused calls, where refused ones do not count) should be left out.
 
     Args:
         strata: All of the traffic, each call in one stratum; the order does not matter.
@@ -152,23 +152,23 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     >>> [round(x, 3) for x in (found.value, found.lower, found.upper)]
     [0.865, 0.811, 0.886]
     """
-    every = tuple(strata)
-    parts = tuple(s for s in every if s.n)
-    dark = tuple(s for s in every if s.hidden)
-    hidden, missing = math.fsum(s.hidden for s in dark), tuple(sorted(s.name for s in dark))
-    population = math.fsum(s.population for s in parts)
+    all_strata = tuple(strata)
+    observed = tuple(s for s in all_strata if s.n)
+    unscored = tuple(s for s in all_strata if s.hidden)
+    hidden, missing = math.fsum(s.hidden for s in unscored), tuple(sorted(s.name for s in unscored))
+    population = math.fsum(s.population for s in observed)
     unobserved = hidden / (hidden + population) if hidden else 0.0
-    if not parts:
+    if not observed:
         return Estimate(None, 0.0, 1.0, 0, 0.0, unobserved, 0.0, missing)
-    mix = _Mix(parts, population, math.fsum(s.population * s.mean for s in parts) / population)
-    empty = _empty(every, population, z)
+    mix = _Mix(observed, population, math.fsum(s.population * s.mean for s in observed) / population)
+    empty_share = _empty_shares(all_strata, population, z)
     n_eff = mix.n_eff(z)
-    lower, upper = mix.bounds(empty, n_eff, z)
+    lower, upper = mix.bounds(empty_share, n_eff, z)
     return Estimate(
         value=mix.value,
         lower=max(0.0, (1 - unobserved) * lower),
         upper=min(1.0, (1 - unobserved) * upper + unobserved),
-        n=sum(s.domain for s in parts),
+        n=sum(s.domain for s in observed),
         n_eff=n_eff,
         unobserved=unobserved,
         population=population,
@@ -176,22 +176,22 @@ def post_stratified(strata: Iterable[Stratum], *, z: float = Z95) -> Estimate:
     )
 
 
-def _empty(strata: Iterable[Stratum], population: float, z: float) -> float:
-    """What strata may still hold of the weight in which none of the assessed records was in the denominator.
+def _empty_shares(strata: Iterable[Stratum], population: float, z: float) -> float:
+    """The squared weights that strata may still have in which no assessed record was in the denominator.
 
-    Such a stratum weighs nothing in the value. Its share of the denominator need not be zero, and at a low rate of
-    sampling that is many calls: it is taken as the centre of Wilson's interval for none of `assessed`.
+    Such a stratum has no weight in the value. Its share of the denominator need not be zero, and at a low sampling rate
+    that can be many calls: the share is taken as the centre of Wilson's interval for 0 of `assessed`.
 
     Returns:
-        The sum of the squared shares.
+        The sum of the squared weights.
     """
     calls = [s.calls * (z * z / 2) / (s.assessed + z * z) for s in strata if s.assessed and not s.domain]
-    return math.fsum((held / (population + held)) ** 2 for held in calls)
+    return math.fsum((n / (population + n)) ** 2 for n in calls)
 
 
 @dataclass(frozen=True, slots=True)
 class _Mix:
-    """The strata that hold records of the denominator.
+    """The strata with records in the denominator.
 
     Attributes:
         parts: The strata.
@@ -204,7 +204,7 @@ class _Mix:
     value: float
 
     def share(self, stratum: Stratum) -> float:
-        """A stratum's share of the weight."""
+        """The weight of a stratum."""
         return stratum.population / self.population
 
     def bounds(self, empty: float, n_eff: float, z: float) -> tuple[float, float]:
@@ -217,18 +217,18 @@ class _Mix:
             down.append((weight * (s.mean - lower)) ** 2)
             up.append((weight * (upper - s.mean)) ** 2)
         drift = z * z * self.drift()
-        found = self.value - math.sqrt(math.fsum(down) + drift), self.value + math.sqrt(math.fsum(up) + drift)
+        bounds = self.value - math.sqrt(math.fsum(down) + drift), self.value + math.sqrt(math.fsum(up) + drift)
         if self.sharing() < SHARED:
-            return found
+            return bounds
         squares = math.fsum(self.share(s) * s.squares / s.n for s in self.parts)
         pooled = graded(n_eff, n_eff * self.value, n_eff * squares, z)
-        return min(found[0], pooled[0]), max(found[1], pooled[1])
+        return min(bounds[0], pooled[0]), max(bounds[1], pooled[1])
 
     def drift(self) -> float:
         """The variance that comes from the weights.
 
-        A domain known on the assessed records alone is estimated from them, and how many calls fell into a stratum is
-        itself a matter of chance: another hour of the same traffic would have other totals.
+        A domain that is known only for the assessed records is an estimate, and the number of calls in a stratum is
+        random, too: another hour of the same traffic would have other totals.
         """
         return math.fsum(
             (self.share(s) * (s.mean - self.value)) ** 2 * ((1 - s.domain / s.assessed) / s.domain + 1 / s.calls)
@@ -238,8 +238,8 @@ class _Mix:
     def n_eff(self, z: float) -> float:
         """The size of an unweighted sample with this variance.
 
-        Both variances are taken with z²/2 scores of 0 and of 1 added to each stratum (Agresti and Coull, Am. Stat. 52
-        (1998), p. 119): a stratum whose few records agree does not vary by nothing.
+        Both variances are computed with z²/2 scores of 0 and of 1 added to each stratum (Agresti and Coull, Am. Stat.
+        52 (1998), p. 119): if the few records of a stratum agree, its variance is still not zero.
         """
         n = math.fsum(s.n for s in self.parts)
         if self.value in (0.0, 1.0):
@@ -252,7 +252,7 @@ class _Mix:
         return min(n, math.fsum(spread) / math.fsum(variance))
 
     def sharing(self) -> float:
-        """How many strata the variance is shared among, as a number of equal contributions."""
+        """The number of strata that the variance comes from, as a number of equal contributions."""
         terms = [self.share(s) ** 2 / s.n for s in self.parts]
         return math.fsum(terms) ** 2 / math.fsum(term * term for term in terms)
 
@@ -264,6 +264,6 @@ def _interval(stratum: Stratum, z: float, *, exact: bool) -> tuple[float, float]
 
 
 def _variance(stratum: Stratum, z: float) -> float:
-    """The variance of its scores with z²/2 of 0 and of 1 among them."""
+    """The variance of its scores, with z²/2 scores of 0 and of 1 added."""
     n = stratum.n + z * z
     return (stratum.squares + z * z / 2) / n - ((stratum.sum + z * z / 2) / n) ** 2

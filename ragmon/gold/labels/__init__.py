@@ -1,7 +1,7 @@
-"""Labels: what people say of answers, days later, joined to the answers they are about.
+"""Labels: people's judgements of answers, which arrive days later and join the records of those answers.
 
-words    what each rater said of one answer, and what follows from it
-book     which answers have been labelled, and what became of every label
-hearing  labels and answers on their way, live
-joining  an answer and what is said of it, as a record that is scored under the source `label`
+files     files of labels
+ratings   the latest rating of each rater, the consensus, and the store that counts what became of every label
+pending   labels that wait for their traces
+sampling  which answers are worth a label
 """

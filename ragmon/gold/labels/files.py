@@ -1,4 +1,4 @@
-"""Files of labels: JSON Lines, or a spreadsheet saved as CSV, with whatever columns and words it has."""
+"""Files of labels: JSON Lines, or a spreadsheet saved as CSV, with configurable columns and values."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ragmon.core.errors import InputError, RagmonError, shorten
 from ragmon.core.record import Label, parse_label
 
 NAMED: Final = 10
-"""Wrong rows of a file that are named."""
+"""Wrong rows of a file that the error names."""
 COLUMNS: Final = ("trace_id", "correct", "answerable", "relevant_ids", "rater", "ts", "comment")
 _DELIMITERS: Final = ",;\t"
-_BETWEEN: Final = str.maketrans(";|\n\t", "    ")
-"""What stands between ids beside spaces."""
+_SEPARATORS: Final = str.maketrans(";|\n\t", "    ")
+"""Separators between ids; they are turned into spaces."""
 
 
 @dataclass(frozen=True)
 class LabelSpelling:
-    """How a file spells what a label says.
+    """The columns and values by which a file expresses labels.
 
     Args:
         columns: The file's column for each field.
-        true, false: Words that stand for true and false, whatever their case.
-        rater: Who gave the labels of rows that do not say.
+        true, false: Values that mean true and false, in upper or lower case.
+        rater: The rater of rows that do not name one.
     """
 
     columns: Mapping[str, str] = field(default_factory=lambda: {name: name for name in COLUMNS})
@@ -39,18 +39,18 @@ class LabelSpelling:
 
 
 def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
-    """The labels of a file; it is taken whole or refused whole.
+    """Read the labels of a file; all are accepted or none.
 
-    A row that says nothing of its answer is passed over: that is how a sheet looks before somebody has filled it in.
+    A row without any judgement is skipped: a sheet looks like that before it is filled in.
 
     Args:
         path: A `.csv` or `.tsv` file with a line of column names, or JSON Lines.
-        words: How it spells things.
+        words: The columns and values of the file.
 
     Raises:
-        InputError: It cannot be read, or some of its rows are no labels: the first of them with their lines.
+        InputError: It cannot be read, or some rows are not labels; the message and the hint name the first ones.
     """
-    found: list[Label] = []
+    labels: list[Label] = []
     wrong: list[tuple[int, str]] = []
     for line, row in _rows(Path(path), words):
         try:
@@ -58,18 +58,18 @@ def read_labels(path: str | Path, words: LabelSpelling) -> list[Label]:
         except ValueError as error:
             wrong.append((line, str(error)))
         else:
-            found += [label] if label is not None else []
+            labels += [label] if label is not None else []
     if wrong:
-        (line, first), *others = wrong
-        more = [f"line {line}: {told}" for line, told in others[: NAMED - 1]]
-        more += [f"{len(others) - len(more)} more"] if len(others) > len(more) else []
-        hint = "; ".join(more) or "mend the row, or say in [labels] how the file spells it"
-        raise InputError(first, path=str(path), line=line, hint=hint)
-    return found
+        (line, first_message), *others = wrong
+        details = [f"line {line}: {message}" for line, message in others[: NAMED - 1]]
+        details += [f"{len(others) - len(details)} more"] if len(others) > len(details) else []
+        hint = "; ".join(details) or "mend the row, or say in [labels] how the file spells it"
+        raise InputError(first_message, path=str(path), line=line, hint=hint)
+    return labels
 
 
-def _rows(path: Path, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows by the names of fields, with the lines they end on."""
+def _rows(path: Path, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows by field name, with the lines they end on."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -77,15 +77,15 @@ def _rows(path: Path, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any
         raise InputError(f"it cannot be read ({error.strerror})", path=str(path), hint=hint) from error
     except UnicodeDecodeError as error:
         raise InputError("it is not UTF-8", path=str(path), hint="save it as CSV UTF-8") from error
-    spelled = path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{")
-    return _of_table(path, text, words) if spelled else _of_lines(path, text, words)
+    is_table = path.suffix.lower() in (".csv", ".tsv") or not text.lstrip().startswith("{")
+    return _table_rows(path, text, spelling) if is_table else _json_rows(path, text, spelling)
 
 
-def _of_table(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    head = text.partition("\n")[0]
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=head.count), strict=True)
+def _table_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+    header = text.partition("\n")[0]
+    reader = csv.DictReader(io.StringIO(text), delimiter=max(_DELIMITERS, key=header.count), strict=True)
     try:
-        columns = _columns(path, reader.fieldnames or (), words)
+        columns = _columns(path, reader.fieldnames or (), spelling)
         for row in reader:
             yield reader.line_num, {field: (row[column] or "").strip() for field, column in columns.items()}
     except csv.Error as error:
@@ -94,81 +94,83 @@ def _of_table(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int
 
 
 def _columns(path: Path, names: Sequence[str], words: LabelSpelling) -> dict[str, str]:
-    """The columns of the fields a table has."""
-    known = {name.strip().casefold(): name for name in names if name}
-    columns = {field: known[column.casefold()] for field, column in words.columns.items() if column.casefold() in known}
+    """The column of each field that the table has."""
+    headers = {name.strip().casefold(): name for name in names if name}
+    columns = {
+        field: headers[column.casefold()] for field, column in words.columns.items() if column.casefold() in headers
+    }
     if "trace_id" not in columns:
-        there = ", ".join(known.values()) or "none"
-        hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; its columns: {there}'
+        column_names = ", ".join(headers.values()) or "none"
+        hint = f'say which it is: [labels] column = {{ trace_id = "…" }}; its columns: {column_names}'
         raise InputError("there is no column of this name", path=str(path), value=words.columns["trace_id"], hint=hint)
     return columns
 
 
-def _of_lines(path: Path, text: str, words: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
-    for line, told in enumerate(text.split("\n"), 1):
-        if told.strip():
+def _json_rows(path: Path, text: str, spelling: LabelSpelling) -> Iterator[tuple[int, dict[str, Any]]]:
+    for line, text_line in enumerate(text.split("\n"), 1):
+        if text_line.strip():
             try:
-                row = json.loads(told)
+                row = json.loads(text_line)
             except (ValueError, RecursionError) as error:
                 raise InputError(
-                    "this is no JSON", path=str(path), line=line, value=told, hint="one object a line"
+                    "this is no JSON", path=str(path), line=line, value=text_line, hint="one object a line"
                 ) from error
             if not isinstance(row, dict):
                 raise InputError("this is no object", path=str(path), line=line, value=row, hint="one object a line")
-            yield line, {field: row[column] for field, column in words.columns.items() if column in row}
+            yield line, {field: row[column] for field, column in spelling.columns.items() if column in row}
 
 
-def _label(row: Mapping[str, Any], words: LabelSpelling) -> Label | None:
-    """The label of a row; None where the row says nothing.
+def _label(row: Mapping[str, Any], spelling: LabelSpelling) -> Label | None:
+    """The label of a row; None where the row has no judgement.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The row is not a label.
     """
-    told = {name: value for name, value in row.items() if value not in ("", None)}
-    if not told.keys() & {"correct", "answerable", "relevant_ids"}:
+    given = {name: value for name, value in row.items() if value not in ("", None)}
+    if not given.keys() & {"correct", "answerable", "relevant_ids"}:
         return None
-    found = dict(told)
+    fields = dict(given)
     for name in ("correct", "answerable"):
-        if isinstance(value := told.get(name), str):
-            found[name] = _truth(name, value, words)
-    if isinstance(value := told.get("relevant_ids"), str):
-        found["relevant_ids"] = _ids(value)
-    if isinstance(value := told.get("ts"), str):
-        found["ts"] = _time(value)
-    if "rater" not in found and words.rater is not None:
-        found["rater"] = words.rater
-    if "rater" not in found:
+        if isinstance(value := given.get(name), str):
+            fields[name] = _truth(name, value, spelling)
+    if isinstance(value := given.get("relevant_ids"), str):
+        fields["relevant_ids"] = _ids(value)
+    if isinstance(value := given.get("ts"), str):
+        fields["ts"] = _time(value)
+    if "rater" not in fields and spelling.rater is not None:
+        fields["rater"] = spelling.rater
+    if "rater" not in fields:
         raise ValueError("the row does not say who labelled it: --rater NAME says so for all such rows")
-    return parse_label(found)
+    return parse_label(fields)
 
 
-def _truth(name: str, value: str, words: LabelSpelling) -> bool | float:
+def _truth(name: str, value: str, spelling: LabelSpelling) -> bool | float:
     folded = value.casefold()
-    if folded in {word.casefold() for word in words.true}:
+    if folded in {word.casefold() for word in spelling.true}:
         return True
-    if folded in {word.casefold() for word in words.false}:
+    if folded in {word.casefold() for word in spelling.false}:
         return False
     try:
         if name == "correct":
             return float(value)
     except ValueError:
         pass
-    known = ", ".join((*words.true, *words.false))
-    raise ValueError(f"{name} is {shorten(value)}, and [labels.values] knows {known}")
+    accepted = ", ".join((*spelling.true, *spelling.false))
+    raise ValueError(f"{name} is {shorten(value)}, and [labels.values] knows {accepted}")
 
 
 def _ids(value: str) -> list[str]:
-    """Ids as people write them: a JSON array, else separated by spaces, semicolons, bars or lines.
+    """Ids as people write them: a JSON array, or separated by spaces, semicolons, bars or line breaks.
 
     >>> _ids("doc#1, doc#2; doc#3")
     ['doc#1', 'doc#2', 'doc#3']
     """
     if value.startswith("["):
         try:
-            return [str(one) for one in json.loads(value)]
+            return [str(item) for item in json.loads(value)]
         except (ValueError, RecursionError):
             raise ValueError(f"relevant_ids is {shorten(value)}, which is no JSON array") from None
-    return [one for part in value.translate(_BETWEEN).split() if (one := part.strip(","))]
+    return [item for part in value.translate(_SEPARATORS).split() if (item := part.strip(","))]
 
 
 def _time(value: str) -> float:
@@ -177,29 +179,29 @@ def _time(value: str) -> float:
     except ValueError:
         pass
     try:
-        found = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError(f"ts is {shorten(value)}: seconds since the epoch, or 2026-11-22T09:30:00Z") from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def template(rows: Iterable[Mapping[str, object]], words: LabelSpelling) -> str:
-    """A sheet to fill in: rows of a labelling queue as CSV, under the columns that `read_labels` looks for.
+    """A sheet to fill in: rows of a labelling queue as CSV, with the columns that `read_labels` expects.
 
     Args:
-        rows: By the names of fields, and whatever else helps whoever labels.
-        words: How the sheet spells things.
+        rows: Rows by field name; they may have further columns for the rater's information.
+        words: The columns and values of the sheet.
 
     Raises:
         RagmonError: There is no row.
     """
-    held = list(rows)
-    if not held:
+    records = list(rows)
+    if not records:
         raise RagmonError("there is nothing to label", hint="answers are queued as they come in")
-    shown = {name: words.columns.get(name, name) for name in held[0]}
-    wanted = [*shown.values(), *(words.columns[name] for name in COLUMNS)]
+    column_of = {name: words.columns.get(name, name) for name in records[0]}
+    columns = [*column_of.values(), *(words.columns[name] for name in COLUMNS)]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(wanted)))
+    writer = csv.DictWriter(text, list(dict.fromkeys(columns)))
     writer.writeheader()
-    writer.writerows({shown[name]: value for name, value in row.items()} for row in held)
+    writer.writerows({column_of[name]: value for name, value in row.items()} for row in records)
     return text.getvalue()

@@ -1,6 +1,6 @@
-"""What raters say of one answer: the last word of each counts, in whatever order the words arrive.
+"""The ratings of an answer: the latest one of each rater counts, in whatever order labels arrive.
 
-Which answers have been labelled, and what became of every label: each is counted under exactly one result.
+`LabelStore` keeps the ratings of recent answers and counts every label under exactly one result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ragmon.core.constants import QUARANTINED
 from ragmon.core.record import FIELDS, Label
 from ragmon.gold.labels.pending import PendingLabels
 
-# What became of a label.
+# Results: what became of a label.
 JOINED: Final = "joined"
 CHANGED: Final = "changed"
 CONFLICT: Final = "conflict"
@@ -43,29 +43,29 @@ RESULTS: Final = {
 
 
 AHEAD: Final = 60.0
-"""Seconds by which the clock of whoever gives a label may be ahead."""
+"""Seconds by which the clock of a rater may be ahead."""
 
 
 def given_at(label: Label, now: float) -> float | None:
-    """When a label says that it was given; None where it does not say, or names a time to come.
+    """The time a label carries; None where it carries none or one in the future.
 
-    A wrong clock must not have the last word for ever.
+    A wrong clock must not make a label the latest one for ever.
 
     Args:
         label: The label.
-        now: When it came, seconds since the epoch.
+        now: When it arrived, seconds since the epoch.
     """
     return None if label.ts is None or label.ts > now + AHEAD else label.ts
 
 
 class Consensus(NamedTuple):
-    """What all raters of an answer say together.
+    """The combined judgement of all raters of an answer.
 
     Attributes:
-        correct: The mean of what they say, in [0, 1]; None where none says it.
-        answerable: What most of them say; None where none says it, or as many say the one as the other.
-        relevant_ids: The documents that at least half of those who name any call relevant, in the order of their
-            names; None where none names any.
+        correct: The mean of their values, in [0, 1]; None where none gave one.
+        answerable: The majority's value; None where none gave one, or in a tie.
+        relevant_ids: The documents that at least half of the raters who name any call relevant, sorted; None where no
+            rater names any.
     """
 
     correct: float | None = None
@@ -74,47 +74,47 @@ class Consensus(NamedTuple):
 
 
 class Rating(msgspec.Struct, omit_defaults=True):
-    """The last word of one rater on each field of one answer, with its time in seconds since the epoch."""
+    """The latest value of one rater for each field of one answer, with its time in seconds since the epoch."""
 
     correct: tuple[float, float] | None = None
     answerable: tuple[float, bool] | None = None
     relevant_ids: tuple[float, tuple[str, ...]] | None = None
 
     def hear(self, label: Label, ts: float) -> str:
-        """Take in what the rater says.
+        """Apply a label of the rater.
 
-        The later word counts; of two at the same time the greater one, so that the order of arrival plays no part.
+        The later value counts; of two values at the same time the greater one. So the order of arrival has no effect.
 
         Args:
             label: The label.
             ts: When it was given, seconds since the epoch.
 
         Returns:
-            `joined` where something new is said, else `changed`, `late` or `duplicate`.
+            `joined` where a field gets its first value, else `changed`, `late` or `duplicate`.
         """
-        found = {self._hear(name, value, ts) for name, value in _said(label)}
-        return next((result for result in (JOINED, CHANGED, LATE) if result in found), DUPLICATE)
+        results = {self._apply(name, value, ts) for name, value in _values(label)}
+        return next((result for result in (JOINED, CHANGED, LATE) if result in results), DUPLICATE)
 
-    def _hear(self, name: str, value: Any, ts: float) -> str:
-        before = getattr(self, name)
-        if before is None:
+    def _apply(self, name: str, value: Any, ts: float) -> str:
+        current = getattr(self, name)
+        if current is None:
             setattr(self, name, (ts, value))
             return JOINED
-        if before[1] == value:
-            setattr(self, name, max(before, (ts, value)))
+        if current[1] == value:
+            setattr(self, name, max(current, (ts, value)))
             return DUPLICATE
-        if (ts, value) < before:
+        if (ts, value) < current:
             return LATE
         setattr(self, name, (ts, value))
         return CHANGED
 
     def agrees(self, other: Rating) -> bool:
-        """Whether two raters say the same wherever both say something."""
-        mine = ((getattr(self, name), getattr(other, name)) for name in FIELDS)
-        return all(one is None or two is None or one[1] == two[1] for one, two in mine)
+        """Whether two raters give the same value for every field that both judge."""
+        pairs = ((getattr(self, name), getattr(other, name)) for name in FIELDS)
+        return all(a is None or b is None or a[1] == b[1] for a, b in pairs)
 
 
-def _said(label: Label) -> Iterable[tuple[str, Any]]:
+def _values(label: Label) -> Iterable[tuple[str, Any]]:
     if label.correct is not None:
         yield "correct", float(label.correct)
     if label.answerable is not None:
@@ -124,44 +124,44 @@ def _said(label: Label) -> Iterable[tuple[str, Any]]:
 
 
 def consensus(raters: Collection[Rating]) -> Consensus:
-    """What raters say together; each has one vote.
+    """The combined judgement of raters; each has one vote.
 
     >>> consensus([Rating(correct=(0.0, 1.0)), Rating(correct=(5.0, 0.0), answerable=(5.0, True))])
     Consensus(correct=0.5, answerable=True, relevant_ids=None)
     """
-    correct = sorted(words.correct[1] for words in raters if words.correct is not None)
-    yes = Counter(words.answerable[1] for words in raters if words.answerable is not None)
-    named = [words.relevant_ids[1] for words in raters if words.relevant_ids is not None]
-    votes = Counter(name for names in named for name in names)
+    correct = sorted(rating.correct[1] for rating in raters if rating.correct is not None)
+    answerable = Counter(rating.answerable[1] for rating in raters if rating.answerable is not None)
+    lists = [rating.relevant_ids[1] for rating in raters if rating.relevant_ids is not None]
+    votes = Counter(name for ids in lists for name in ids)
     return Consensus(
         correct=sum(correct) / len(correct) if correct else None,
-        answerable=None if yes[True] == yes[False] else yes[True] > yes[False],
-        relevant_ids=tuple(sorted(name for name, n in votes.items() if 2 * n >= len(named))) if named else None,
+        answerable=None if answerable[True] == answerable[False] else answerable[True] > answerable[False],
+        relevant_ids=tuple(sorted(name for name, n in votes.items() if 2 * n >= len(lists))) if lists else None,
     )
 
 
 TTL: Final = 7 * 86_400.0
-"""Seconds a label waits for its trace, and for which the words on an answer are remembered."""
+"""Seconds for which a label waits for its trace, and for which the ratings of an answer are kept."""
 MOST: Final = 100_000
-"""Answers whose words are remembered, and labels that wait; beyond them the oldest go."""
+"""Limit of the answers with ratings, and of the labels that wait; beyond it the oldest are evicted."""
 RATERS: Final = 100
-"""Raters of one answer who are heard live: each new word is held against those of all others."""
+"""Raters of one answer who are counted live: each new rating is compared with those of all others."""
 LARGEST: Final = 64 << 20
-"""Bytes of the words that are remembered, and of labels that wait; beyond them the oldest go."""
+"""Limit of the bytes of ratings, and of labels that wait; beyond it the oldest are evicted."""
 LARGEST_ANSWER: Final = 1 << 20
-"""Bytes of the words on one answer."""
-_WORDS: Final = 400
-_NAME: Final = 60
-"""Bytes that words take beside names, and a name beside its letters."""
+"""Limit of the bytes of the ratings of one answer."""
+_RATING_BYTES: Final = 400
+_NAME_BYTES: Final = 60
+"""Bytes of a rating without its names, and of a name without its characters."""
 
 
-class _Answer(msgspec.Struct):
-    """What was said of one answer.
+class _RatedAnswer(msgspec.Struct):
+    """The ratings of one answer.
 
     Attributes:
-        since: When the first label came, seconds since the epoch.
-        raters: The words of each.
-        size: Bytes they take.
+        since: When the first label arrived, seconds since the epoch.
+        raters: The rating of each rater.
+        size: Their size in bytes.
     """
 
     since: float
@@ -170,104 +170,104 @@ class _Answer(msgspec.Struct):
 
 
 class LabelStore:
-    """What was said so far.
+    """The ratings of recent answers, and the labels that wait for their traces.
 
     Args:
-        ttl: Seconds a label waits for its trace, and an answer's words are remembered.
+        ttl: Seconds for which a label waits for its trace, and for which the ratings of an answer are kept.
 
     Attributes:
-        results: Labels by what became of them (`ragmon.gold.labels.ratings.RESULTS`).
+        results: Number of labels by result (`ragmon.gold.labels.ratings.RESULTS`).
     """
 
     def __init__(self, ttl: float = TTL) -> None:
         self.results: Counter[str] = Counter()
         self._ttl = ttl
-        self._answers: dict[str, _Answer] = {}
-        self._held = 0
-        self._early = self._no_labels()
+        self._answers: dict[str, _RatedAnswer] = {}
+        self._bytes = 0
+        self._pending = self._new_pending()
 
     @staticmethod
-    def _no_labels() -> PendingLabels:
+    def _new_pending() -> PendingLabels:
         return PendingLabels(MOST, LARGEST, lambda label: _size(label.rater, label))
 
     def hear(self, label: Label, now: float) -> Consensus | None:
-        """Take in what is said of an answer that is there.
+        """Apply a label to an answer whose trace has arrived.
 
         Args:
             label: The label.
-            now: When it came, seconds since the epoch.
+            now: When it arrived, seconds since the epoch.
 
         Returns:
-            What is said of the answer, where this is the first word on it; None where there were others.
+            The judgement of the answer, if this is its first label; else None.
         """
         answer = self._answers.get(label.trace_id)
-        first = answer is None
-        answer = answer or _Answer(now)
-        before = answer.raters.get(label.rater)
-        words = Rating() if before is None else copy(before)
-        said = given_at(label, now)
-        result = words.hear(label, now if said is None else said)
-        size = answer.size + _size(label.rater, words) - (0 if before is None else _size(label.rater, before))
-        too_many = before is None and len(answer.raters) >= RATERS
-        if not first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
+        is_first = answer is None
+        answer = answer or _RatedAnswer(now)
+        previous = answer.raters.get(label.rater)
+        rating = Rating() if previous is None else copy(previous)
+        given = given_at(label, now)
+        result = rating.hear(label, now if given is None else given)
+        size = answer.size + _size(label.rater, rating) - (0 if previous is None else _size(label.rater, previous))
+        too_many = previous is None and len(answer.raters) >= RATERS
+        if not is_first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
             self.results[CROWDED] += 1
             return None
-        answer.raters[label.rater] = words
-        self._remember(label.trace_id, answer, size)
-        if result == JOINED and not all(words.agrees(other) for other in answer.raters.values()):
+        answer.raters[label.rater] = rating
+        self._store(label.trace_id, answer, size)
+        if result == JOINED and not all(rating.agrees(other) for other in answer.raters.values()):
             result = CONFLICT
         self.results[result] += 1
-        return consensus(answer.raters.values()) if first else None
+        return consensus(answer.raters.values()) if is_first else None
 
-    def _remember(self, trace_id: str, answer: _Answer, size: int) -> None:
-        """Hold the words on an answer, of a size now; those on the oldest make room."""
+    def _store(self, trace_id: str, answer: _RatedAnswer, size: int) -> None:
+        """Store the ratings of an answer and their new size; beyond a limit the oldest answers are evicted."""
         self._answers[trace_id] = answer
-        self._held += size - answer.size
+        self._bytes += size - answer.size
         answer.size = size
-        while len(self._answers) > MOST or self._held > LARGEST:
+        while len(self._answers) > MOST or self._bytes > LARGEST:
             self._drop(next(iter(self._answers)))
 
     def _drop(self, trace_id: str) -> bool:
-        """Remember the words on an answer no longer; returns whether there were any."""
+        """Remove the ratings of an answer; returns whether there were any."""
         answer = self._answers.pop(trace_id, None)
-        self._held -= 0 if answer is None else answer.size
+        self._bytes -= 0 if answer is None else answer.size
         return answer is not None
 
     def keep(self, label: Label, now: float) -> None:
-        """Let a label wait for its trace; where too much waits, others may have to make room (`labels.early`)."""
-        self._count(NO_ROOM, self._early.put(label, now))
+        """Let a label wait for its trace; beyond the limit labels are evicted (`ragmon.gold.labels.pending`)."""
+        self._count(NO_ROOM, self._pending.put(label, now))
 
     def take(self, trace_id: str | None) -> list[Label]:
-        """The labels that waited for a trace, which is there now."""
-        return [] if trace_id is None else self._early.take(trace_id)
+        """Remove and return the labels that waited for a trace that has now arrived."""
+        return [] if trace_id is None else self._pending.take(trace_id)
 
     def forget(self, trace_ids: Iterable[str]) -> int:
-        """Forget what was said of traces; a label that waits for one of them waits in vain.
+        """Erase the ratings of traces, and the labels that wait for them.
 
         Args:
             trace_ids: In lower case.
 
         Returns:
-            Of how many anything had been said.
+            Number of traces that had ratings or labels.
         """
-        found = 0
+        erased = 0
         for trace_id in trace_ids:
-            heard = self._drop(trace_id)
-            found += heard or trace_id in self._early
+            had_ratings = self._drop(trace_id)
+            erased += had_ratings or trace_id in self._pending
             self._count(ORPHAN, len(self.take(trace_id)))
-        return found
+        return erased
 
     @property
     def waiting(self) -> int:
         """Labels that wait for their traces."""
-        return len(self._early)
+        return len(self._pending)
 
     def expire(self, now: float) -> None:
-        """Forget what was said long ago, and count labels whose trace never came."""
+        """Remove ratings that are older than the TTL, and count labels whose trace never arrived."""
         before = now - self._ttl
         while self._answers and next(iter(self._answers.values())).since < before:
             self._drop(next(iter(self._answers)))
-        self._count(ORPHAN, self._early.expire(before))
+        self._count(ORPHAN, self._pending.expire(before))
 
     def _count(self, result: str, n: int) -> None:
         if n:
@@ -278,22 +278,22 @@ class LabelStore:
         return {
             "results": dict(self.results),
             "answers": {trace_id: msgspec.to_builtins(answer) for trace_id, answer in self._answers.items()},
-            "early": list(self._early.dump()),
+            "early": list(self._pending.dump()),
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Go on from what `dump` wrote."""
+        """Restore what `dump` wrote."""
         self.results = Counter(data["results"])
-        self._answers = msgspec.convert(data["answers"], dict[str, _Answer])
-        for answer in self._answers.values():  # an older ragmon wrote no sizes
-            answer.size = sum(_size(rater, words) for rater, words in answer.raters.items())
-        self._held = sum(answer.size for answer in self._answers.values())
-        self._early = self._no_labels()
-        self._count(NO_ROOM, self._early.load(data["early"]))
+        self._answers = msgspec.convert(data["answers"], dict[str, _RatedAnswer])
+        for answer in self._answers.values():  # older versions wrote no sizes
+            answer.size = sum(_size(rater, rating) for rater, rating in answer.raters.items())
+        self._bytes = sum(answer.size for answer in self._answers.values())
+        self._pending = self._new_pending()
+        self._count(NO_ROOM, self._pending.load(data["early"]))
 
 
-def _size(rater: str, said: Rating | Label) -> int:
-    """Bytes that what somebody says takes, about."""
-    told = said.relevant_ids
-    names = () if told is None else told[1] if isinstance(said, Rating) else told
-    return _WORDS + sum(_NAME + len(name.encode()) for name in (rater, *names))
+def _size(rater: str, judgement: Rating | Label) -> int:
+    """The approximate size of a rating or a label in bytes."""
+    relevant_ids = judgement.relevant_ids
+    names = () if relevant_ids is None else relevant_ids[1] if isinstance(judgement, Rating) else relevant_ids
+    return _RATING_BYTES + sum(_NAME_BYTES + len(name.encode()) for name in (rater, *names))
