@@ -17,7 +17,7 @@ from uuid import UUID
 
 from ragmon.capture.call import Call, TracedFunction
 from ragmon.core import constants
-from ragmon.core.bounds import DOCUMENTS, KEPT
+from ragmon.core.bounds import DOCUMENTS, MAX_DOCUMENTS_KEPT
 from ragmon.core.log import warn_once
 from ragmon.core.paths import Path, look_up, member
 from ragmon.core.record import Answer, Latency, Record, Sampling
@@ -63,12 +63,12 @@ def read_documents(found: Any, id_from: Path | None, *, strings: str = "ids") ->
 
 def _first_documents(documents: Collection[Any]) -> Iterable[Any]:
     """The documents up to the limit; the first time some are left out, a warning is logged."""
-    if len(documents) <= KEPT:
+    if len(documents) <= MAX_DOCUMENTS_KEPT:
         return documents
     warn_once(
         f"a retrieval found more than {DOCUMENTS} documents: ranks end there, and metrics of whole lists are unassessed"
     )
-    return islice(documents, KEPT)
+    return islice(documents, MAX_DOCUMENTS_KEPT)
 
 
 def is_listed(found: Any) -> TypeGuard[Collection[Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ragmon.capture.call import Call, TracedFunction, random
 from ragmon.capture.runtime import Plan
 from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 
 CANCELLED: Final = "cancelled"
 ABANDONED: Final = "abandoned"
@@ -180,7 +180,7 @@ def _submit(call: Call, stratum: str, seconds: float | None, result: Any) -> Non
         if plan.of is not None:
             plan.of.submit(call)
     except Exception as error:  # noqa: BLE001 - the application must not see it
-        warn_once(f"a captured call could not be handed over: {whereabouts(error)}")
+        warn_once(f"a captured call could not be handed over: {error_location(error)}")
 
 
 def estimated_bytes(parts: Iterable[Any]) -> int:

@@ -30,7 +30,7 @@ from ragmon.capture.pii import redact
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.private_files import KEY_BYTES, keyed_hash
 from ragmon.core.record import Answer, Record, TextFacts
 from ragmon.core.text import normalise_question
@@ -170,7 +170,7 @@ class Redaction:
 
     def _count_failure(self, record: Record, error: BaseException) -> None:
         next(self._failed)
-        reason = str(error) if isinstance(error, _NoTextError) else whereabouts(error)
+        reason = str(error) if isinstance(error, _NoTextError) else error_location(error)
         pipeline = record.pipeline or constants.DEFAULT_PIPELINE
         warn_once(f"redaction for {pipeline} failed, and such records go without text: {reason}")
 

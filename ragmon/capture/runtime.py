@@ -28,7 +28,7 @@ from ragmon.capture.call import (
 )
 from ragmon.capture.parent import Parent, active_span, probe_question, watcher
 from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 
 if TYPE_CHECKING:
     from ragmon.core.paths import Path
@@ -222,7 +222,7 @@ class Runtime:
             if self._awaken is not None:
                 self._awaken()
         except Exception as error:  # noqa: BLE001 - the process may be out of threads, and must go on
-            warn_once(f"capture could not be started: {whereabouts(error)}")
+            warn_once(f"capture could not be started: {error_location(error)}")
         return plan
 
     def reset_after_fork(self) -> Runtime:
@@ -354,7 +354,7 @@ def _probe_qid(plan: Plan, parent: Parent | None) -> str | None:
     try:
         return probe_question(plan.probe_key, parent.trace_id)
     except Exception as error:  # noqa: BLE001 - whatever the application has put there
-        warn_once(f"the baggage of a call could not be read: {whereabouts(error)}")
+        warn_once(f"the baggage of a call could not be read: {error_location(error)}")
         return None
 
 
@@ -363,5 +363,5 @@ def _parent_span() -> Parent | None:
     try:
         return active_span()
     except Exception as error:  # noqa: BLE001 - whatever the application has put there
-        warn_once(f"the span around a call could not be read: {whereabouts(error)}")
+        warn_once(f"the span around a call could not be read: {error_location(error)}")
         return None

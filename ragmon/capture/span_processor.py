@@ -21,7 +21,7 @@ from ragmon.capture.exporters.base import BatchExporter, Exporter, Tee
 from ragmon.capture.parent import trace_randomness
 from ragmon.capture.trace_buffer import ORPHAN, BufferLimits, RequestAssembler, SpanSettings
 from ragmon.capture.worker import Worker
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.paths import parse
 from ragmon.core.semconv import RAGMON_INTERNAL
 
@@ -111,7 +111,7 @@ class RagmonSpanProcessor(SpanProcessor):
             if self._enabled:
                 self._begin(span, parent_context)
         except Exception as error:  # noqa: BLE001 - the application must not see it
-            warn_once(f"a span could not be followed: {whereabouts(error)}")
+            warn_once(f"a span could not be followed: {error_location(error)}")
 
     def _begin(self, span: Span, parent_context: otel.Context | None) -> None:
         context, parent = span.context, span.parent
@@ -154,7 +154,7 @@ class RagmonSpanProcessor(SpanProcessor):
             else:
                 buffer.end(context.span_id, span)
         except Exception as error:  # noqa: BLE001 - as above
-            warn_once(f"a span could not be followed: {whereabouts(error)}")
+            warn_once(f"a span could not be followed: {error_location(error)}")
 
     def shutdown(self) -> None:
         """Finish every request as it is, and deliver the records; called once, by the provider."""

@@ -19,7 +19,7 @@ from ragmon.capture.call import SPAN, SamplingDecision, random, threshold
 from ragmon.capture.parent import read_span_context
 from ragmon.capture.worker import QueuedRecord, Worker
 from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.paths import Path
 from ragmon.core.record import Record, Sampling
 from ragmon.ingest.spans import Merge, per_request, to_record
@@ -247,7 +247,7 @@ class RequestAssembler:
                 self._convert(request)
             except Exception as error:  # noqa: BLE001 - attributes are third-party data
                 self.ignored[constants.INVALID_SCHEMA] += 1
-                warn_once(f"a request's spans could not be read: {whereabouts(error)}")
+                warn_once(f"a request's spans could not be read: {error_location(error)}")
 
     def awaken(self) -> None:
         """Start the worker's thread if needed: a fork does not copy it."""

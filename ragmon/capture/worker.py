@@ -16,7 +16,7 @@ from ragmon.capture.call import Call, here
 from ragmon.capture.counters import CLOSED, FULL, KEPT, CounterFile
 from ragmon.capture.exporters.base import BATCH, BatchExporter, Exporter, ExporterAdapter, Processor
 from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record
 
 QUEUE: Final = 4096
@@ -216,7 +216,7 @@ class Worker:
             if self._periodic is not None:
                 self._periodic(flush_id > self._flushed)
         except Exception as error:  # noqa: BLE001 - the thread must go on
-            warn_once(f"counts could not be told: {whereabouts(error)}")
+            warn_once(f"counts could not be told: {error_location(error)}")
         with self._condition:
             if self._done >= self._target:
                 self._flushed = flush_id
@@ -251,7 +251,7 @@ class Worker:
         try:
             return self._processor.take(records, self._drain_deadline)
         except Exception as error:  # noqa: BLE001 - the thread must go on, and the records must be exported
-            warn_once(f"records go on unjudged: {whereabouts(error)}")
+            warn_once(f"records go on unjudged: {error_location(error)}")
             return records
 
     def _take_calls(self) -> list[Call | QueuedRecord]:
@@ -276,7 +276,7 @@ class Worker:
                 if isinstance(call, Call):
                     call.forget()  # tasks it started may reference it as long as they run
             except BaseException as error:  # noqa: BLE001 - extract= may raise anything, and the thread must go on
-                warn_once(f"a call could not be read and is dropped: {whereabouts(error)}")
+                warn_once(f"a call could not be read and is dropped: {error_location(error)}")
         failed = len(calls) - len(records)
         return records, {constants.INVALID_SCHEMA: failed} if failed else {}
 

@@ -27,7 +27,7 @@ from ragmon.capture.call import Call, TracedFunction, UnsampledCall, active, end
 from ragmon.capture.outcomes import count_unsampled, count_unsampled_error, is_refusal, raised, returned
 from ragmon.capture.runtime import Plan, start_call
 from ragmon.capture.streams import stream_wrapper, wrap_async_generator, wrap_generator
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 
 Factory = Callable[[TracedFunction], Callable[..., Any]]
 Shape = tuple[tuple[str, int, bool], ...]
@@ -292,7 +292,7 @@ def _finish_unsampled(
         else:
             count_unsampled(site, plan, args, kwargs, seconds, result)
     except Exception as error:  # noqa: BLE001 - a result's own methods may raise anything
-        warn_once(f"a call could not be counted: {whereabouts(error)}")
+        warn_once(f"a call could not be counted: {error_location(error)}")
     return result
 
 
@@ -309,5 +309,5 @@ def _finish_call(call: Call, started: float, result: Any) -> Any:
         else:
             returned(call, seconds, result)
     except Exception as error:  # noqa: BLE001 - as above
-        warn_once(f"a call could not be counted: {whereabouts(error)}")
+        warn_once(f"a call could not be counted: {error_location(error)}")
     return result

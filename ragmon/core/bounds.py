@@ -21,7 +21,7 @@ LARGEST: Final = 10**13
 """The largest count a producer may report: a thousand calls a second for three hundred years."""
 DOCUMENTS: Final = 1_000
 """Documents of a record that are ranked; the same as `ragmon.metrics.facts.DEPTH`."""
-KEPT: Final = DOCUMENTS + 1
+MAX_DOCUMENTS_KEPT: Final = DOCUMENTS + 1
 """Documents kept: one more than are ranked, so that a cut list is not taken for a complete one."""
 SHORT: Final = 2_000
 """A JSON line of at most so many bytes cannot hold more documents: each list member takes at least two bytes."""
@@ -39,7 +39,7 @@ def in_range(milliseconds: float) -> bool:
     return 0.0 <= milliseconds <= LONGEST_MS
 
 
-def fits(latency: Latency) -> bool:
+def latencies_in_range(latency: Latency) -> bool:
     """Whether all known latencies of a request are in range."""
     return (
         0.0 <= (latency.total or 0.0) <= LONGEST_MS
@@ -60,11 +60,13 @@ def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
     """
     latency = record.latency_ms
     lists = (record.retrieved_ids, record.contexts, record.scores, record.candidate_ids, record.verdicts)
-    if (latency is None or fits(latency)) and not any(len(values) > KEPT for values in lists if values):
+    if (latency is None or latencies_in_range(latency)) and not any(
+        len(values) > MAX_DOCUMENTS_KEPT for values in lists if values
+    ):
         return record, _NO_REASONS
     changes: dict[str, Any] = {}
     unknown: dict[str, str] = {}
-    if latency is not None and not fits(latency):
+    if latency is not None and not latencies_in_range(latency):
         latencies = {stage: getattr(latency, stage) for stage in STAGES}
         bad_stages = [stage for stage, ms in latencies.items() if ms is not None and not in_range(ms)]
         changes["latency_ms"] = msgspec.structs.replace(latency, **dict.fromkeys(bad_stages))
@@ -78,23 +80,23 @@ def bounded(record: Record) -> tuple[Record, Mapping[str, str]]:
 
 
 def _cut(record: Record, id_field: str, parallel_fields: Sequence[str]) -> dict[str, list[Any]]:
-    """The lists of a record cut to `KEPT`, if one is too long; a repeated document keeps its first position only."""
+    """The lists of a record cut to `MAX_DOCUMENTS_KEPT`; a repeated document keeps its first position only."""
     lists = {name: values for name in (id_field, *parallel_fields) if (values := getattr(record, name)) is not None}
-    if all(len(values) <= KEPT for values in lists.values()):
+    if all(len(values) <= MAX_DOCUMENTS_KEPT for values in lists.values()):
         return {}
     ids: Sequence[str] = lists.get(id_field, ())
     positions = _first_positions(ids)
     return {
-        name: [values[position] for position in positions] if len(values) == len(ids) else values[:KEPT]
+        name: [values[position] for position in positions] if len(values) == len(ids) else values[:MAX_DOCUMENTS_KEPT]
         for name, values in lists.items()
     }
 
 
 def _first_positions(ids: Sequence[str]) -> list[int]:
-    """The first position of each distinct id, for the first `KEPT` of them."""
+    """The first position of each distinct id, for the first `MAX_DOCUMENTS_KEPT` of them."""
     positions: dict[str, int] = {}
     for position, document_id in enumerate(ids):
-        if len(positions) >= KEPT:
+        if len(positions) >= MAX_DOCUMENTS_KEPT:
             break
         positions.setdefault(document_id, position)
     return list(positions.values())

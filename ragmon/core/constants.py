@@ -33,7 +33,7 @@ ON: Final = ("1", "true", "yes", "on")
 DEFAULT_PIPELINE: Final = "default"
 OTHER: Final = "__other__"
 """The label value under which everything past a cap is counted."""
-GONE: Final = "__gone__"
+DROPPED_PIPELINES: Final = "__gone__"
 """Stands for all pipelines whose series were dropped: their sums count in totals over all pipelines."""
 
 # Kinds of names whose number is limited.
@@ -51,7 +51,7 @@ MATCH: Final = "match"
 LABEL: Final = "label"
 REPLAY: Final = "replay"
 SOURCES: Final = (LIVE, PROBE, MATCH, LABEL, REPLAY)
-AGAIN: Final = (MATCH, LABEL)
+ALSO_LIVE_SOURCES: Final = (MATCH, LABEL)
 """Sources of requests that are counted as user traffic, too."""
 
 # How the gold item of a user's question was found.
@@ -61,7 +61,7 @@ BY_PARAPHRASE: Final = "paraphrase"
 BY_HASH: Final = "hash"
 BY_EMBEDDING: Final = "embedding"
 UNMATCHED: Final = "none"
-WAYS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
+MATCH_METHODS: Final = (BY_QID, BY_QUESTION, BY_PARAPHRASE, BY_HASH, BY_EMBEDDING, UNMATCHED)
 
 LABELS: Final = "labels"
 """The gold set name of labels in series and gates; no gold set may have this name."""

@@ -18,13 +18,13 @@ def warn_once(message: str) -> None:
         logging.getLogger("ragmon").warning("%s", printable_line(message))
 
 
-def whereabouts(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """The type of an error and the line that raised it; its message may quote a user, so it is left out.
 
     >>> try:
     ...     int("a secret")
     ... except ValueError as error:
-    ...     "secret" in whereabouts(error), whereabouts(error).startswith("ValueError at ")
+    ...     "secret" in error_location(error), error_location(error).startswith("ValueError at ")
     (False, True)
     """
     trace = error.__traceback__  # follow it to the innermost frame

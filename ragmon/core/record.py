@@ -296,7 +296,7 @@ def encode_entry(entry: Entry) -> bytes:
     return _encoder.encode(entry) + b"\n"
 
 
-def is_forgotten(line: bytes) -> bool:
+def is_tombstone(line: bytes) -> bool:
     """Whether a line is a tombstone."""
     return line.startswith(_FORGOTTEN)
 
@@ -341,11 +341,11 @@ def decode_entry(line: bytes) -> Entry:
     return _totals.decode(line) if line.startswith(_TOTALS) else _other.decode(line)
 
 
-LONGEST: Final = 1024
+MAX_ID_CHARS: Final = 1024
 """Characters of a trace id, a rater or a document id."""
 LONGEST_COMMENT: Final = 10_000
 """Characters of a comment."""
-MOST: Final = 1000
+MAX_IDS: Final = 1000
 """Ids a label may hold: its trace, its rater and its documents."""
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 _FIELD_LIST: Final = f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
@@ -373,8 +373,8 @@ def parse_label(told: Any) -> Label:
     if isinstance(correct, float | int) and not 0 <= correct <= 1:
         raise ValueError(f"correct is true, false or a share from 0 to 1, not {correct}")
     names = (label.trace_id, label.rater, *(label.relevant_ids or ()))
-    if max(map(len, names)) > LONGEST or len(names) > MOST:
-        raise ValueError(f"a label names at most {MOST} documents, in at most {LONGEST} characters each")
+    if max(map(len, names)) > MAX_ID_CHARS or len(names) > MAX_IDS:
+        raise ValueError(f"a label names at most {MAX_IDS} documents, in at most {MAX_ID_CHARS} characters each")
     if len(label.comment or "") > LONGEST_COMMENT:
         raise ValueError(f"a comment has at most {LONGEST_COMMENT} characters")
     if correct is None and label.answerable is None and label.relevant_ids is None:
@@ -386,7 +386,7 @@ def parse_label(told: Any) -> Label:
     return label
 
 
-def has_trace_id(label: Label) -> Label:
+def check_trace_id(label: Label) -> Label:
     """Return a label if its trace id is 32 hex digits, as a server's are; in a trace log an id may be any text.
 
     Raises:
@@ -397,12 +397,12 @@ def has_trace_id(label: Label) -> Label:
     return label
 
 
-def redacted(record: Record, text: str) -> bool:
+def is_redacted(record: Record, text: str) -> bool:
     """Whether redaction changed a text of a record (`q`, `claim`, `contexts`), so that facts count in its place."""
     facts = record.facts
     return facts is not None and facts.redacted is not None and text in facts.redacted
 
 
-def joins(record: Record) -> bool:
+def accepts_labels(record: Record) -> bool:
     """Whether labels may join a record: a probe is judged by gold, and a labelled record gets no further labels."""
     return record.source not in (PROBE, LABEL)

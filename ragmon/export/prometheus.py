@@ -88,7 +88,7 @@ def unassessed(reading: MonitorSnapshot) -> Iterator[Metric]:
     """
     counts: Counter[tuple[str, str]] = Counter()
     for series in (*reading.snapshot.series, *reading.snapshot.gone):
-        if series.window != ALL or series.slice or (series.source in constants.AGAIN and not series.gold):
+        if series.window != ALL or series.slice or (series.source in constants.ALSO_LIVE_SOURCES and not series.gold):
             continue
         for name, stat in series.metrics.items():
             if (name in reading.snapshot.gold_metrics) == bool(series.gold):

@@ -290,7 +290,7 @@ def latency(
             (label(pipeline), source), _with_exemplar(buckets, exemplars.get((pipeline, source))), total
         )
     for series in snapshot.series:
-        if series.window != ALL or series.slice or series.gold or series.source in constants.AGAIN:
+        if series.window != ALL or series.slice or series.gold or series.source in constants.ALSO_LIVE_SOURCES:
             continue
         labels = (label(series.pipeline), series.source)
         for stage, histogram in sorted(series.latency.items()):

@@ -266,7 +266,7 @@ def latency(snapshot: Snapshot, pipeline: str | None = None) -> dict[str, dict[s
     merged: dict[str, Counter[int]] = {}
     for series in _whole_run(snapshot):
         # Requests that matched a gold item or were labelled are counted under `live` as well.
-        if not series.gold and series.source not in constants.AGAIN and pipeline in (None, series.pipeline):
+        if not series.gold and series.source not in constants.ALSO_LIVE_SOURCES and pipeline in (None, series.pipeline):
             for stage, histogram in series.latency.items():
                 merged.setdefault(stage, Counter()).update(histogram)
     return {

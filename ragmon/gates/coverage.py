@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from ragmon.core.constants import LIVE, MATCH, UNMATCHED, WAYS
+from ragmon.core.constants import LIVE, MATCH, MATCH_METHODS, UNMATCHED
 from ragmon.scoring.snapshot import ALL, SeriesStats, Snapshot
 
 HEAD_NOTE: Final = (
@@ -59,7 +59,7 @@ def match_counts(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """
     by_pipeline: dict[str, dict[str, int]] = {}
     for traffic in matched(snapshot, ALL):
-        counts = {way: n for way in WAYS if (n := snapshot.matched.get((traffic.pipeline, way), 0))}
+        counts = {way: n for way in MATCH_METHODS if (n := snapshot.matched.get((traffic.pipeline, way), 0))}
         if counts or not traffic.matched:
             by_pipeline[traffic.pipeline] = {**counts, UNMATCHED: traffic.records - traffic.matched}
     return by_pipeline

@@ -26,7 +26,7 @@ from pydantic import Field
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.gold.schema import AnyRow, FileRow, Id, read_item, read_row
-from ragmon.gold.strict_json import SHAPES, STDIN, JsonLocation, JsonText, place_of, read_text
+from ragmon.gold.strict_json import SHAPES, STDIN, JsonLocation, JsonText, file_location, read_text
 
 NAMES: Final = ("queries.json", "qrels.json", "answers.json")
 
@@ -48,7 +48,7 @@ class QrelRow(FileRow):
     section_id: Id | None = Field(default=None, description="write the section's id, a string or an integer")
 
 
-class Files(NamedTuple):
+class BenchmarkFiles(NamedTuple):
     """The three files that make one gold set of the seed 004 shape."""
 
     queries: Path
@@ -56,7 +56,7 @@ class Files(NamedTuple):
     answers: Path
 
 
-def files_in(directory: Path) -> Files:
+def files_in(directory: Path) -> BenchmarkFiles:
     """The three files of a directory.
 
     Raises:
@@ -68,15 +68,15 @@ def files_in(directory: Path) -> Files:
         path = next((p for p in candidates if p.exists()), None)
         if path is None:
             hint = f"name a gold file, or a directory that holds {', '.join(NAMES)}"
-            raise place_of(directory).error("directory lacks a file", name, hint)
+            raise file_location(directory).error("directory lacks a file", name, hint)
         files.append(path)
-    return Files(*files)
+    return BenchmarkFiles(*files)
 
 
-def gather(paths: Sequence[str | Path]) -> list[str | Path | Files]:
+def group_files(paths: Sequence[str | Path]) -> list[str | Path | BenchmarkFiles]:
     """The paths in their order; a directory, or three files that belong together, become one entry."""
     triples = _triples(paths)
-    sources: list[str | Path | Files] = []
+    sources: list[str | Path | BenchmarkFiles] = []
     for path in paths:
         triple = triples.get(Path(path).parent)
         if Path(path).is_dir():
@@ -88,16 +88,16 @@ def gather(paths: Sequence[str | Path]) -> list[str | Path | Files]:
     return sources
 
 
-def _triples(paths: Sequence[str | Path]) -> dict[Path, Files]:
+def _triples(paths: Sequence[str | Path]) -> dict[Path, BenchmarkFiles]:
     """The complete triples of files among the paths, by directory."""
     by_directory: dict[Path, dict[str, Path]] = {}
     for path in map(Path, paths):
         by_directory.setdefault(path.parent, {})[path.name.removesuffix(".gz")] = path
     complete = {directory: names for directory, names in by_directory.items() if set(NAMES) <= names.keys()}
-    return {directory: Files(*(names[name] for name in NAMES)) for directory, names in complete.items()}
+    return {directory: BenchmarkFiles(*(names[name] for name in NAMES)) for directory, names in complete.items()}
 
 
-def read_benchmark(files: Files) -> Iterator[tuple[JsonLocation, GoldItem]]:
+def read_benchmark(files: BenchmarkFiles) -> Iterator[tuple[JsonLocation, GoldItem]]:
     """One answerable item for each query whose relevant section is known.
 
     Other queries are left out and their number is logged: they cannot be scored.
@@ -220,7 +220,7 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
         raise GoldError("no gold file given", hint=SHAPES)
     first_location: dict[str, JsonLocation] = {}
     items: list[GoldItem] = []
-    for source in gather(paths):
+    for source in group_files(paths):
         before = len(items)
         for place, item in _read(source, match):
             earlier = first_location.setdefault(item.qid, place)
@@ -228,7 +228,7 @@ def read_items(paths: Sequence[str | Path], match: Match) -> tuple[GoldItem, ...
                 raise _duplicate_error(item, place, earlier)
             items.append(item)
         if len(items) == before:
-            file = place_of(source.queries if isinstance(source, Files) else source)
+            file = file_location(source.queries if isinstance(source, BenchmarkFiles) else source)
             raise file.error("holds no item", hint=SHAPES)
     return tuple(items)
 
@@ -238,10 +238,10 @@ def _duplicate_error(item: GoldItem, place: JsonLocation, earlier: JsonLocation)
     return place.error(f"qid appears twice, first {where}", item.qid, "qids are permanent: give one question a new one")
 
 
-def _read(source: str | Path | Files, match: Match) -> Iterator[tuple[JsonLocation, GoldItem]]:
-    if isinstance(source, Files):
+def _read(source: str | Path | BenchmarkFiles, match: Match) -> Iterator[tuple[JsonLocation, GoldItem]]:
+    if isinstance(source, BenchmarkFiles):
         return read_benchmark(source)
-    path, text = place_of(source).path, read_text(source)
+    path, text = file_location(source).path, read_text(source)
     start = text.lstrip()
     if not start.startswith(("[", "{")) and looks_like_qrels(start.partition("\n")[0]):
         return read_qrels(path, text)

@@ -14,7 +14,7 @@ from ragmon.core import constants
 from ragmon.core.errors import GoldError
 from ragmon.core.gold_item import GoldItem, Match
 from ragmon.core.private_files import keyed_hash
-from ragmon.core.record import Record, redacted
+from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
 
 SHOWN: Final = 8
@@ -181,13 +181,13 @@ class Items:
 
     def by_text(self, record: Record) -> GoldItem | None:
         """The item with the question of a record: by its text, or by its hash where the text was not exported."""
-        if record.q is not None and not redacted(record, "q"):
+        if record.q is not None and not is_redacted(record, "q"):
             return self.by_wording(record.q)
         facts = record.facts
         return None if facts is None else self._by_hash.get(facts.question_hash)
 
     def how(self, record: Record) -> str:
-        """How the item of a record was found (`ragmon.core.constants.WAYS`); the record must have one.
+        """How the item of a record was found (`ragmon.core.constants.MATCH_METHODS`); the record must have one.
 
         >>> items = Items([GoldSet("g", (GoldItem("a", "Why?", answerable=False, paraphrases=["How come?"]),))])
         >>> items.how(Record(qid="a")), items.how(Record(q="how come"))
@@ -195,7 +195,7 @@ class Items:
         """
         if record.qid in self.by_qid:
             return record.matched if record.matched in _MATCHED_VALUES else constants.BY_QID
-        if record.q is None or redacted(record, "q"):
+        if record.q is None or is_redacted(record, "q"):
             return constants.BY_HASH
         return constants.BY_PARAPHRASE if normalise_question(record.q) in self._paraphrases else constants.BY_QUESTION
 

@@ -43,7 +43,7 @@ class JsonLocation(NamedTuple):
         return GoldError(message, path=self.path, line=self.line, value=value, hint=hint)
 
 
-def place_of(path: str | Path) -> JsonLocation:
+def file_location(path: str | Path) -> JsonLocation:
     """The location of a whole file."""
     return JsonLocation("<stdin>" if str(path) == STDIN else str(path))
 
@@ -57,7 +57,7 @@ def read_text(path: str | Path) -> str:
     Raises:
         GoldError: It cannot be opened or decompressed, or is not UTF-8.
     """
-    place = place_of(path)
+    place = file_location(path)
     raw = _decompressed(_bytes(path, place), place).removeprefix(codecs.BOM_UTF8)
     try:
         return raw.decode()

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.bounds import LARGEST, SHORT, bounded, fits
+from ragmon.core.bounds import LARGEST, SHORT, bounded, latencies_in_range
 from ragmon.core.errors import shorten
 from ragmon.core.record import Answer, Latency, Line, Record, Sampling, TextFacts, Totals, parse_label
 from ragmon.core.text import split_citations
@@ -195,7 +195,12 @@ def _latency(line: AnyShape) -> Latency | None:
         as_number(retrieve, "the latency of retrieval"),
         as_number(generate, "the latency of generation"),
     )
-    if latency.total is None and latency.retrieve is not None and latency.generate is not None and fits(latency):
+    if (
+        latency.total is None
+        and latency.retrieve is not None
+        and latency.generate is not None
+        and latencies_in_range(latency)
+    ):
         latency.total = latency.retrieve + latency.generate
     return latency
 
@@ -284,7 +289,9 @@ def decode(line: bytes, unknown: Unknown | None = None) -> Line:
     if record.kind is not None or (record.source is not None and record.source not in _SOURCES):
         return _decode_any_format(line, unknown)
     latency = record.latency_ms
-    return record if len(line) <= SHORT and (latency is None or fits(latency)) else _bounded(record, unknown)
+    return (
+        record if len(line) <= SHORT and (latency is None or latencies_in_range(latency)) else _bounded(record, unknown)
+    )
 
 
 def _bounded(record: Record, unknown: Unknown | None) -> Record:

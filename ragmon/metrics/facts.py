@@ -24,7 +24,7 @@ from ragmon.core.gold_item import (
     TOTAL_UNKNOWN,
     GoldItem,
 )
-from ragmon.core.record import Record, TextFacts, redacted
+from ragmon.core.record import Record, TextFacts, is_redacted
 from ragmon.core.refusal import RefusalRule
 from ragmon.core.text import READ, fold, head, is_cut, normalise_context
 
@@ -346,7 +346,7 @@ class FactReader:
         if record.error:
             return ERROR
         facts = record.facts
-        if claim is None or (facts is not None and redacted(record, "claim")):  # usually no facts: avoid the call
+        if claim is None or (facts is not None and is_redacted(record, "claim")):  # usually no facts: avoid the call
             if facts is not None:
                 text_flags = self._text_fact_flags(facts, item)
                 # A refusal in other words that cites nothing does not follow the template, even with an empty list.
@@ -404,7 +404,7 @@ class FactReader:
                 return (flags, 0, 0, 0, 0, verdicts, ())
             prefixes = tuple(item.sections)
             return (flags | RANKED, 0, len(ids), bits_of(name.startswith(prefixes) for name in ids), 0, verdicts, ())
-        if record.contexts is None or not item.texts or redacted(record, "contexts"):
+        if record.contexts is None or not item.texts or is_redacted(record, "contexts"):
             return (flags, len(item.texts), len(ids or ()), 0, 0, verdicts, ())
         ranks = match_texts(record.contexts, item)
         if ranks is None:

@@ -15,8 +15,8 @@ from ragmon.capture.exporters import base
 from ragmon.capture.trace_buffer import RequestAssembler
 from ragmon.capture.worker import Worker
 from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
-from ragmon.core.record import MOST, Label, parse_label
+from ragmon.core.log import error_location, warn_once
+from ragmon.core.record import MAX_IDS, Label, parse_label
 from ragmon.export.state import SdkStats, StageCounters
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.monitor.build import Redactions
@@ -122,7 +122,7 @@ class SelfMetrics:
             accepted = base.label(self._sink, [label for _, label in batch])
         except Exception as error:  # noqa: BLE001 - an exporter may raise anything
             self.labels.lost[DROPPED] += len(batch)
-            warn_once(f"labels could not be handed on and are dropped: {whereabouts(error)}")
+            warn_once(f"labels could not be handed on and are dropped: {error_location(error)}")
             return True
         if not accepted:
             self._labels_due = monotonic() + _RETRY_AFTER
@@ -135,7 +135,7 @@ class SelfMetrics:
             ids, comment = given["relevant_ids"], given["comment"]
             if isinstance(ids, str):
                 raise TypeError("relevant_ids is a text, not several")  # noqa: TRY301 - one path for all invalid labels
-            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MOST + 1)]
+            relevant_ids = None if ids is None else [str(item) for item in islice(ids, MAX_IDS + 1)]
             label = parse_label({**given, "relevant_ids": relevant_ids})
         except (ValueError, TypeError) as error:
             self.labels.lost[REJECTED] += 1
@@ -143,7 +143,7 @@ class SelfMetrics:
             return None
         except Exception as error:  # noqa: BLE001 - ids are third-party objects: one bad label must not stop the others
             self.labels.lost[REJECTED] += 1
-            warn_once(f"ragmon.label was given ids that cannot be read: {whereabouts(error)}")
+            warn_once(f"ragmon.label was given ids that cannot be read: {error_location(error)}")
             return None
         label.comment = comment if self.redactions is None else self.redactions.comment(comment)
         return label

@@ -19,7 +19,7 @@ from ragmon.core import constants
 from ragmon.core.constants import HOUR
 from ragmon.core.errors import UnknownNameError
 from ragmon.core.escaping import printable
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.policy import Outcome, Policy
 from ragmon.core.record import Ack, Entry, Label, Record, Totals
 from ragmon.export.state import MonitorSnapshot, SdkStats, StageCounters
@@ -97,7 +97,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
             dropped = self.scorer.dropped
             dropped[constants.SCORER_ERROR] = dropped.get(constants.SCORER_ERROR, 0) + 1
-            warn_once(f"a record could not be scored and is dropped: {whereabouts(error)}")
+            warn_once(f"a record could not be scored and is dropped: {error_location(error)}")
             return False
         if scored:
             self.last_scored = now
@@ -108,7 +108,7 @@ class Engine:
         try:
             self.labels.see(record, now)
         except Exception as error:  # noqa: BLE001 - as above
-            warn_once(f"a label could not be scored: {whereabouts(error)}")
+            warn_once(f"a label could not be scored: {error_location(error)}")
         return scored
 
     def take(self, entry: Entry, now: float) -> None:

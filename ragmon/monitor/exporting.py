@@ -19,8 +19,8 @@ from ragmon.capture.exporters.jsonl import JsonlExporter
 from ragmon.config.settings import Settings
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
-from ragmon.core.log import warn_once, whereabouts
-from ragmon.core.record import Line, Record, redacted
+from ragmon.core.log import error_location, warn_once
+from ragmon.core.record import Line, Record, is_redacted
 from ragmon.gold import GoldIndex, GoldSet
 from ragmon.gold.embeddings import Nearest
 from ragmon.metrics import Metric
@@ -63,7 +63,7 @@ class ScoreExporting(ForwardingExporter):
             if scored and self._backend.deliver(scored):
                 warn_once("scores could not be sent to the tracing backend that [export] scores names")
         except Exception as error:  # noqa: BLE001 - a metric is third-party code and may raise anything
-            warn_once(f"scores could not be sent: {whereabouts(error)}")
+            warn_once(f"scores could not be sent: {error_location(error)}")
         return lost
 
     def _scores(self, record: Record) -> Scored | None:
@@ -92,7 +92,7 @@ def deliver(sink: Exporter | BatchExporter, records: Sequence[Record]) -> Mappin
             sink.submit(record)
         except Exception as error:  # noqa: BLE001 - counted
             failed += 1
-            warn_once(f"a record could not be delivered and is dropped: {whereabouts(error)}")
+            warn_once(f"a record could not be delivered and is dropped: {error_location(error)}")
     return {constants.EXPORT_FAILED: failed} if failed else {}
 
 
@@ -226,7 +226,7 @@ def nearest_of(settings: Settings, sets: Sequence[GoldSet]) -> list[Nearest]:
         except RagmonError:
             raise
         except Exception as error:  # noqa: BLE001 - an embedder is third-party code
-            warn_once(f"[gold.{gold.name}] embed failed, and nothing is matched by meaning: {whereabouts(error)}")
+            warn_once(f"[gold.{gold.name}] embed failed, and nothing is matched by meaning: {error_location(error)}")
             continue
         if nearest.calibration.reason:
             warn_once(f"[gold.{gold.name}] embed is off: {nearest.calibration.reason}")
@@ -251,7 +251,7 @@ class Embeddings:
 
     def __call__(self, record: Record) -> Record:
         """The record, with the qid of the item its question means; it never raises."""
-        has_question = record.source in (constants.LIVE, None) and record.q is not None and not redacted(record, "q")
+        has_question = record.source in (constants.LIVE, None) and record.q is not None and not is_redacted(record, "q")
         if not has_question or record.q is None or self._index.match(record) is not None:
             return record
         for nearest in self._nearest:
@@ -260,7 +260,9 @@ class Embeddings:
             try:
                 item = nearest.find(record.q)
             except Exception as error:  # noqa: BLE001 - as above
-                warn_once(f"[gold.{nearest.gold.name}] embed failed, such records match nothing: {whereabouts(error)}")
+                warn_once(
+                    f"[gold.{nearest.gold.name}] embed failed, such records match nothing: {error_location(error)}"
+                )
                 continue
             if item is not None:
                 return msgspec.structs.replace(record, qid=item.qid, matched=constants.BY_EMBEDDING)

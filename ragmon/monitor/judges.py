@@ -21,7 +21,7 @@ from ragmon.config.settings import Settings
 from ragmon.core.constants import DEFAULT_PIPELINE, QUEUE_FULL, SKIPPED, TIMEOUT
 from ragmon.core.errors import RagmonError
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.quota import JudgeBudget
 from ragmon.core.record import Record
 from ragmon.gold import GoldIndex, GoldSet
@@ -282,7 +282,7 @@ class Panel:
         try:
             return self._hold(record, now)
         except Exception as error:  # noqa: BLE001 - no thread can be started; the record must be exported, and only once
-            warn_once(f"a record goes on unjudged: {whereabouts(error)}")
+            warn_once(f"a record goes on unjudged: {error_location(error)}")
             return False
 
     def _hold(self, record: Record, now: float) -> bool:

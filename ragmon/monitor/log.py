@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from ragmon.core.escaping import printable_line
-from ragmon.core.log import whereabouts
+from ragmon.core.log import error_location
 
 PAUSE: Final = 60.0
 """Seconds in which the same error is logged once."""
@@ -38,7 +38,7 @@ class RateLimitedLog:
             what: The operation that failed.
             error: The exception.
         """
-        line = printable_line(f"{what}: {whereabouts(error)}")
+        line = printable_line(f"{what}: {error_location(error)}")
         with self._lock:
             now = self._clock()
             if now - self._last.get(line, -inf) < PAUSE:

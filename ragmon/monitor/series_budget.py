@@ -98,7 +98,7 @@ def _unconfigured_pipeline(settings: Settings) -> int:
         + CODES
         + 1
         + BUILDS
-        + (len(constants.WAYS) if settings.gold else 0)
+        + (len(constants.MATCH_METHODS) if settings.gold else 0)
     )
 
 

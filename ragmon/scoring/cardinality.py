@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from ragmon.core import constants
-from ragmon.core.constants import GONE, OTHER
+from ragmon.core.constants import DROPPED_PIPELINES, OTHER
 from ragmon.core.record import Record, Totals
 
 PRODUCERS: Final = 5000
@@ -249,7 +249,7 @@ class CardinalityLimiter:
 
     def _pipeline(self, name: str, source: str, now: float) -> str:
         """The name a pipeline is counted under; it is admitted if the budget allows."""
-        name = OTHER if name == GONE else name
+        name = OTHER if name == DROPPED_PIPELINES else name
         admitted = self._pipelines.get(name)
         if admitted is None or source not in admitted.sources:
             cost = self._cost(name, source, new=admitted is None)

@@ -16,7 +16,7 @@ import msgspec
 
 from ragmon.core.constants import DEFAULT_PIPELINE, LABEL, LABELS
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import FIELDS, Label, Line, Record, joins
+from ragmon.core.record import FIELDS, Label, Line, Record, accepts_labels
 from ragmon.gold.labels.ratings import PROBED, Consensus, LabelStore, Rating, consensus, given_at
 from ragmon.metrics.answers import AnswerCorrect
 from ragmon.scoring.scorer import Scorer
@@ -85,7 +85,7 @@ class LabelJoiner:
             answer: The answer.
             now: When it arrived, seconds since the epoch.
         """
-        if self._max_answers and answer.trace_id is not None and joins(answer):
+        if self._max_answers and answer.trace_id is not None and accepts_labels(answer):
             self._answers[answer.trace_id] = msgspec.structs.replace(answer, q=None, contexts=None)
             if len(self._answers) > self._max_answers:
                 del self._answers[next(iter(self._answers))]
@@ -122,7 +122,7 @@ class LabelJoiner:
         """Score an answer with a label."""
         if self.heard is not None:
             self.heard(label, answer, now)
-        if not joins(answer):
+        if not accepts_labels(answer):
             self.book.results[PROBED] += 1
             return
         verdict = self.book.hear(label, now)
@@ -239,7 +239,7 @@ class FinalLabels:
             for trace_id, labelled in sorted(self._answers_by_trace.items())
             if labelled.answer
         ]
-        rated = [(trace_id, labelled, answer) for trace_id, labelled, answer in with_answer if joins(answer)]
+        rated = [(trace_id, labelled, answer) for trace_id, labelled, answer in with_answer if accepts_labels(answer)]
         for trace_id, labelled, answer in rated:
             verdict = consensus(labelled.raters.values())
             scorer.observe_label(labelled_record(answer, verdict, answer.ts), gold_item(trace_id, verdict))

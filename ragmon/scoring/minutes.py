@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from ragmon.core.constants import AGAIN
+from ragmon.core.constants import ALSO_LIVE_SOURCES
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.record import Record, redacted
+from ragmon.core.record import Record, is_redacted
 from ragmon.core.text import normalise_question
 from ragmon.metrics.facts import Key
 from ragmon.scoring.counts import key_text, text_key
@@ -144,11 +144,11 @@ def _shapes(record: Record) -> Iterator[tuple[str, float]]:
     facts, answer, latency = record.facts, record.answer_json, record.latency_ms
     if latency is not None and latency.total is not None:
         yield "latency", latency.total
-    if record.q is not None and not redacted(record, "q"):
+    if record.q is not None and not is_redacted(record, "q"):
         yield "question_length", float(len(record.q))
     elif facts is not None and facts.question_chars is not None:
         yield "question_length", float(facts.question_chars)
-    if answer is not None and answer.claim is not None and not redacted(record, "claim"):
+    if answer is not None and answer.claim is not None and not is_redacted(record, "claim"):
         yield "answer_length", float(len(answer.claim))
     elif facts is not None and facts.claim_chars is not None:
         yield "answer_length", float(facts.claim_chars)
@@ -171,7 +171,7 @@ def cluster_of(record: Record, item: GoldItem | None, by: Collection[str] = CLUS
     if "session" in by and record.session:
         return _digest("s", record.session)
     if "question" in by:
-        if record.q is not None and not redacted(record, "q"):
+        if record.q is not None and not is_redacted(record, "q"):
             return _digest("q", normalise_question(record.q))
         if record.facts is not None and record.facts.question_hash is not None:
             return record.facts.question_hash[:16]
@@ -228,7 +228,7 @@ class MinuteBatches:
         """
         if record.sampling is not None and not record.sampling.drawn:
             return
-        if source not in AGAIN:  # matched and labelled records were already counted as live traffic
+        if source not in ALSO_LIVE_SOURCES:  # matched and labelled records were already counted as live traffic
             self.late += int(arrival) // STEP <= self.closed
         step, cluster = self._at(pipeline, arrival), cluster_of(record, item, self._cluster(pipeline))
         gold, version = ("", "") if item is None else (item.set_name, item.set_version)
@@ -236,7 +236,7 @@ class MinuteBatches:
         for where in slices:
             if where in self._slices:
                 step.count(CountedRecord(source, gold, version, where), cluster, key, measured)
-        if source not in AGAIN:
+        if source not in ALSO_LIVE_SOURCES:
             step.look(source, cluster, record)
 
     def _at(self, pipeline: str, arrival: float) -> Step:

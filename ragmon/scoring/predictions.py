@@ -95,7 +95,7 @@ def predictions(
     """
     estimates = []
     labelled_pipelines = sorted(
-        {key.pipeline for key in state.series if key.source == constants.LABEL} - {constants.GONE}
+        {key.pipeline for key in state.series if key.source == constants.LABEL} - {constants.DROPPED_PIPELINES}
     )
     for pipeline, name in ((pipeline, proxy(pipeline)) for pipeline in labelled_pipelines):
         for window, span in windows.items():

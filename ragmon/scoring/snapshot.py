@@ -14,7 +14,14 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ragmon import stats
-from ragmon.core.constants import AGAIN, ALL_CALLS, EXPORTED_TRAFFIC, GONE, LIVE, UNKNOWN_WEIGHT
+from ragmon.core.constants import (
+    ALL_CALLS,
+    ALSO_LIVE_SOURCES,
+    DROPPED_PIPELINES,
+    EXPORTED_TRAFFIC,
+    LIVE,
+    UNKNOWN_WEIGHT,
+)
 from ragmon.gold.sets import GoldInfo
 from ragmon.metrics.facts import IDS, Key
 from ragmon.scoring.calls import CallKey, Count, by_stratum
@@ -178,11 +185,11 @@ def take_snapshot(
     series: list[SeriesStats] = []
     gone: list[SeriesStats] = []
     for group, keys in reader.groups.items():
-        target = gone if group.pipeline == GONE else series
+        target = gone if group.pipeline == DROPPED_PIPELINES else series
         target += reader.read(group, keys, all_windows, totals)
     builds = sorted({(k.pipeline, k.build, k.index_hash) for k in state.series if k.build or k.index_hash})
     needs_gold = frozenset(name for name, metric in table.metrics.items() if metric.needs_gold)
-    matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != GONE}
+    matched = {(pipeline, how): n for (pipeline, how), n in state.matched.items() if pipeline != DROPPED_PIPELINES}
     return Snapshot(now, tuple(series), tuple(golds), tuple(builds), needs_gold, matched=matched, gone=tuple(gone))
 
 
@@ -427,7 +434,7 @@ def retrieved_counts(state: State) -> dict[tuple[str, str], Counter[int]]:
     """How many audit members retrieved how many documents; matches and labels are skipped, as they repeat requests."""
     by_source: dict[tuple[str, str], Counter[int]] = {}
     for key, series in state.series.items():
-        if key.slice or not key.audit or key.source in AGAIN or key.pipeline == GONE:
+        if key.slice or not key.audit or key.source in ALSO_LIVE_SOURCES or key.pipeline == DROPPED_PIPELINES:
             continue
         counts = by_source.setdefault((key.pipeline, key.source), Counter())
         for row in state.window(series, None, 0):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, NamedTuple
 
-from ragmon.core.constants import FOLDED, FRESH, GONE, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
+from ragmon.core.constants import DROPPED_PIPELINES, FOLDED, FRESH, HOUR, OTHER, STEP, UNKNOWN_WEIGHT
 from ragmon.metrics.facts import Key
 from ragmon.scoring.calls import CallKey, CallTotals, Count
 from ragmon.scoring.counts import ItemCounts, Table, WindowBucket
@@ -186,12 +186,12 @@ class State:
         for key in [key for key in self.series if key.pipeline == pipeline]:
             series = self.series.pop(key)
             if not key.slice:
-                sums = self.at(key._replace(pipeline=GONE, build="", index_hash=""))
+                sums = self.at(key._replace(pipeline=DROPPED_PIPELINES, build="", index_hash=""))
                 for row in self.window(series, None, 0):
                     sums.past.merge(row)
                 self._change(sums)
         for removed, how in [matched_key for matched_key in self.matched if matched_key[0] == pipeline]:
-            self.matched[GONE, how] += self.matched.pop((removed, how))
+            self.matched[DROPPED_PIPELINES, how] += self.matched.pop((removed, how))
 
     def window(self, series: WindowSeries, span: int | None, now: float) -> Iterator[WindowBucket]:
         """The rows of a window that ends at the first step edge after now.

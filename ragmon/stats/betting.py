@@ -42,7 +42,7 @@ share of good ones): small d for many observations of a small change, large d fo
 """
 HALVINGS: Final = 50
 """Bisection steps of the unit interval, down to the precision of floating point."""
-MOST: Final = 1 << 40
+MAX_NEEDED: Final = 1 << 40
 """The most observations `needed` returns; beyond it the result is None."""
 MARKS: Final = 200
 """Equal parts of the unit interval; many different scores are moved to their ends."""
@@ -191,7 +191,7 @@ def needed(scores: Scores, threshold: float, alpha: float = ALPHA) -> int | None
     enough = 1
     while not decides(enough):
         enough *= 2
-        if enough > MOST:
+        if enough > MAX_NEEDED:
             return None
     too_few = enough // 2
     while enough - too_few > 1:

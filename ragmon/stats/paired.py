@@ -110,9 +110,9 @@ def _least_evidence(first: Seen, second: Seen, width: float) -> float:
 
 Pairs = Mapping[tuple[float | None, float | None], float]
 """Number of items by their scores in [0, 1] in the first and second run; None: the item was not in the denominator."""
-FOR_THE_MEAN: Final = 0.1
+MEAN_ALPHA_SHARE: Final = 0.1
 """Part of the error probability that is spent on the confidence sequence of the earlier mean."""
-FOR_PAIRS: Final = 0.75
+PAIR_WEIGHT: Final = 0.75
 """Weight of the evidence in pairs; the rest is the weight of items that only one run was asked."""
 
 
@@ -168,13 +168,13 @@ def _earlier_mean(pairs: Pairs, alone: Unpaired, alpha: float) -> tuple[float, f
     for (before, _), count in pairs.items():
         if before is not None:
             earlier[before] = earlier.get(before, 0) + count
-    return confidence_sequence(earlier, FOR_THE_MEAN * alpha)
+    return confidence_sequence(earlier, MEAN_ALPHA_SHARE * alpha)
 
 
 def _is_proven(in_pairs: float, in_others: float, alpha: float) -> bool:
     """Whether the averaged evidence of pairs and of unpaired items is enough."""
-    weighted = math.log(2 * FOR_PAIRS) + in_pairs, math.log(2 - 2 * FOR_PAIRS) + in_others
-    return log_mean_exp(weighted) >= -math.log((1 - FOR_THE_MEAN) * alpha)
+    weighted = math.log(2 * PAIR_WEIGHT) + in_pairs, math.log(2 - 2 * PAIR_WEIGHT) + in_others
+    return log_mean_exp(weighted) >= -math.log((1 - MEAN_ALPHA_SHARE) * alpha)
 
 
 def _evidence(pairs: Pairs, means: tuple[float, float], margin: float, *, falls: bool) -> float:

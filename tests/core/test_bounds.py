@@ -16,7 +16,7 @@ import ragmon
 from ragmon.capture.convert import read_documents
 from ragmon.capture.exporters.otlp import metrics_request
 from ragmon.core import constants, log, semconv
-from ragmon.core.bounds import DOCUMENTS, KEPT, LARGEST, LONGEST_MS, bounded
+from ragmon.core.bounds import DOCUMENTS, LARGEST, LONGEST_MS, MAX_DOCUMENTS_KEPT, bounded
 from ragmon.core.record import Answer, Latency, Record, Totals, encode
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
@@ -160,9 +160,9 @@ def test_a_record_keeps_as_many_documents_as_are_ranked_and_one_that_says_there_
         candidate_ids=IDS,
     )
     found, unknown = told(encode(record))
-    assert found.retrieved_ids == found.candidate_ids == IDS[:KEPT]
+    assert found.retrieved_ids == found.candidate_ids == IDS[:MAX_DOCUMENTS_KEPT]
     assert found.contexts[:3] == ["0", "2", "3"], "what stands beside a document stays beside it"
-    assert len(found.scores) == len(found.contexts) == KEPT
+    assert len(found.scores) == len(found.contexts) == MAX_DOCUMENTS_KEPT
     assert unknown == dict.fromkeys(("retrieved_ids", "candidate_ids"), constants.TOO_MANY_DOCUMENTS)
 
 
@@ -180,11 +180,15 @@ def encode_decode(record):
     return json.loads(encode(record))
 
 
-@given(st.lists(st.sampled_from(IDS[:5]), max_size=3), st.integers(KEPT - 3, KEPT + 3), st.integers(0, 2))
+@given(
+    st.lists(st.sampled_from(IDS[:5]), max_size=3),
+    st.integers(MAX_DOCUMENTS_KEPT - 3, MAX_DOCUMENTS_KEPT + 3),
+    st.integers(0, 2),
+)
 def test_what_was_cut_once_is_not_cut_again(before, length, more):
     record = Record(retrieved_ids=[*before, *IDS[:length]], contexts=["x"] * (length + more), scores=[0.5] * length)
     once, _ = bounded(record)
-    assert max(len(once.retrieved_ids), len(once.contexts), len(once.scores)) <= KEPT
+    assert max(len(once.retrieved_ids), len(once.contexts), len(once.scores)) <= MAX_DOCUMENTS_KEPT
     assert bounded(once) == (once, {})
 
 
@@ -203,10 +207,14 @@ MANY = {
     ),
     "a mebibyte of them": (
         {semconv.OPERATION: "retrieval", semconv.DOCUMENTS: LISTED[: LISTED.rindex(",", 0, MAX_TEXT_CHARS - 1)] + "]"},
-        KEPT,
+        MAX_DOCUMENTS_KEPT,
         constants.TOO_MANY_DOCUMENTS,
     ),
-    "a hundred thousand, flattened": ({semconv.SPAN_KIND: "RETRIEVER", **FLAT}, KEPT, constants.TOO_MANY_DOCUMENTS),
+    "a hundred thousand, flattened": (
+        {semconv.SPAN_KIND: "RETRIEVER", **FLAT},
+        MAX_DOCUMENTS_KEPT,
+        constants.TOO_MANY_DOCUMENTS,
+    ),
 }
 
 
@@ -333,8 +341,8 @@ def test_capture_reads_the_first_thousand_documents_and_says_that_it_cut(monkeyp
     for _ in range(10):
         documents = read_documents(found, None)
     assert process_time() - began <= 3 * few_cost + 0.01
-    assert documents.ids == IDS[:KEPT]
-    assert len(documents.texts) == len(documents.scores) == KEPT
+    assert documents.ids == IDS[:MAX_DOCUMENTS_KEPT]
+    assert len(documents.texts) == len(documents.scores) == MAX_DOCUMENTS_KEPT
     assert few.ids == IDS[:DOCUMENTS]
     assert "more than 1000 documents" in caplog.text
 
@@ -343,7 +351,7 @@ def test_what_is_unknown_of_a_record_does_not_touch_the_one_that_was_given():
     record = Record(latency_ms=Latency(total=1e308), retrieved_ids=list(IDS), answer_json=Answer())
     found, _ = bounded(record)
     assert (record.latency_ms.total, len(record.retrieved_ids)) == (1e308, 3000)
-    assert (found.latency_ms.total, len(found.retrieved_ids)) == (None, KEPT)
+    assert (found.latency_ms.total, len(found.retrieved_ids)) == (None, MAX_DOCUMENTS_KEPT)
 
 
 def test_exposition_reads_as_numbers(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from ragmon.core.record import Label
 from ragmon.gold.labels.pending import SHARE, PendingLabels
-from ragmon.gold.labels.ratings import JOINED, NO_ROOM, LabelStore
+from ragmon.gold.labels.ratings import EVICTED, JOINED, LabelStore
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 from tests.support.keepers import Hand
@@ -91,13 +91,13 @@ def test_of_140_000_labels_on_no_trace_one_that_was_meant_joins_its_answer_when_
         book = writer.server_state.engine.labels.book
         assert book.results[JOINED] == 1
         assert book.results.total() + book.waiting == 140_001
-        assert book.results[NO_ROOM] > 0
+        assert book.results[EVICTED] > 0
         digest = writer.server_state.engine.scorer.state.digest()
     assert replayed(tmp_path) == digest
 
 
 def test_a_book_that_was_saved_makes_room_as_if_it_had_not_been(monkeypatch):
-    monkeypatch.setattr("ragmon.gold.labels.ratings.MOST", MOST)
+    monkeypatch.setattr("ragmon.gold.labels.ratings.MAX_ANSWERS", MOST)
     one, other = LabelStore(), LabelStore()
     for number in range(3 * MOST):
         for book in (one, other):

@@ -12,15 +12,15 @@ from ragmon.core.record import Label
 from ragmon.gold.labels.ratings import (
     CHANGED,
     CONFLICT,
-    CROWDED,
     DUPLICATE,
+    EVICTED,
     JOINED,
-    LARGEST,
     LARGEST_ANSWER,
     LATE,
-    MOST,
-    NO_ROOM,
+    MAX_ANSWERS,
+    MAX_BYTES,
     ORPHAN,
+    TOO_MANY_RATINGS,
     Consensus,
     LabelStore,
     Rating,
@@ -143,23 +143,23 @@ class TestBook:
 
     def test_labels_without_traces_cannot_fill_the_memory(self):
         book = LabelStore()
-        for n in range(MOST + 10):
+        for n in range(MAX_ANSWERS + 10):
             book.keep(label(trace_id=f"{n:032x}", correct=True), 0.0)
-        assert (book.results, book.waiting) == ({NO_ROOM: 10}, MOST)
+        assert (book.results, book.waiting) == ({EVICTED: 10}, MAX_ANSWERS)
 
     def test_large_labels_without_traces_cannot_fill_the_memory_either(self):
-        book, n = LabelStore(), LARGEST // LARGE
+        book, n = LabelStore(), MAX_BYTES // LARGE
         for number in range(n):
             book.keep(large(number), 0.0)
-        assert 0 < book.results[NO_ROOM] == n - book.waiting
-        assert LARGEST / 2 < len(json.dumps(book.dump())) < LARGEST
+        assert 0 < book.results[EVICTED] == n - book.waiting
+        assert MAX_BYTES / 2 < len(json.dumps(book.dump())) < MAX_BYTES
 
     def test_many_large_words_are_not_all_remembered_and_each_label_has_a_result(self):
-        book, n = LabelStore(), 2 * LARGEST // LARGE
+        book, n = LabelStore(), 2 * MAX_BYTES // LARGE
         for number in range(n):
             assert book.hear(large(number), 0.0) is not None
         assert book.results == {JOINED: n}
-        assert len(json.dumps(book.dump())) < LARGEST
+        assert len(json.dumps(book.dump())) < MAX_BYTES
         book.hear(large(n - 1), 1.0)
         book.hear(large(0), 1.0)
         assert book.results == {JOINED: n + 1, DUPLICATE: 1}, "the oldest was forgotten, the newest was not"
@@ -170,7 +170,7 @@ class TestBook:
             book.hear(large(0, f"rater {number}"), 0.0)
         heard = book.results[JOINED]
         assert 1 < heard <= LARGEST_ANSWER // LARGE
-        assert book.results == {JOINED: heard, CROWDED: 20 - heard}
+        assert book.results == {JOINED: heard, TOO_MANY_RATINGS: 20 - heard}
         book.hear(large(0, "rater 0"), 0.0)
         assert book.results[DUPLICATE] == 1
 
@@ -179,31 +179,31 @@ class TestBook:
         for hour in range(3):
             at = hour * 3600.0
             book.expire(at)
-            for number in range(LARGEST // LARGE // 2):
+            for number in range(MAX_BYTES // LARGE // 2):
                 book.keep(large(number), at)
                 book.hear(large(-1 - number), at)
-            for number in range(LARGEST // LARGE // 2):
+            for number in range(MAX_BYTES // LARGE // 2):
                 assert len(book.take(large(number).trace_id)) == 1
             again = LabelStore(ttl=60.0)
             again.load(book.dump())
             book = again
-        assert not book.results[NO_ROOM]
+        assert not book.results[EVICTED]
 
     def test_words_saved_without_their_size_count_as_well(self):
         """An older ragmon saved none."""
         book = LabelStore()
-        for number in range(LARGEST // LARGE // 2):
+        for number in range(MAX_BYTES // LARGE // 2):
             book.hear(large(number), 0.0)
         told = book.dump()
         for answer in told["answers"].values():
             del answer["size"]
         again = LabelStore()
         again.load(told)
-        for number in range(LARGEST // LARGE // 2):
+        for number in range(MAX_BYTES // LARGE // 2):
             again.hear(Label(trace_id=large(number).trace_id, rater=large(number).rater, relevant_ids=["d1"]), 1.0)
-        for number in range(LARGEST // LARGE * 21 // 20):
+        for number in range(MAX_BYTES // LARGE * 21 // 20):
             again.hear(large(-1 - number), 2.0)
-        assert len(json.dumps(again.dump())) < LARGEST
+        assert len(json.dumps(again.dump())) < MAX_BYTES
 
     def test_what_was_said_long_ago_is_forgotten(self):
         book = LabelStore(ttl=60.0)

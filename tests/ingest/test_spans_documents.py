@@ -8,7 +8,7 @@ import json
 import pytest
 
 from ragmon.core import constants, semconv
-from ragmon.core.bounds import KEPT
+from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
 from ragmon.ingest.spans import Event, to_record
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED
 from ragmon.ingest.spans.values import REDACTED
@@ -211,7 +211,7 @@ def test_very_many_hits_are_read_as_fast_as_few():
     """The thread that writes reads them, and everybody waits for it: comparing each with each would take minutes."""
     hits = [Event(semconv.QUERY_RESULT, {f"{semconv.QUERY_RESULT}.id": f"d{n}"}) for n in range(200_000)]
     record, reason = read({}, events=hits)
-    assert (len(record.retrieved_ids), reason) == (KEPT, constants.TOO_MANY_DOCUMENTS)
+    assert (len(record.retrieved_ids), reason) == (MAX_DOCUMENTS_KEPT, constants.TOO_MANY_DOCUMENTS)
 
 
 def test_milvus_names_the_fields_of_a_hit_without_a_prefix():

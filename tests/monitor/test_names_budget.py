@@ -257,7 +257,7 @@ def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clo
         assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in writer.replayed().live.edges][-len(edges) :]
         held = {key.pipeline for key in writer.server_state.engine.scorer.state.series}
         assert {name.split("-")[1] for name in held if name.startswith("pod")} == {"3"}
-        assert constants.GONE in held
+        assert constants.DROPPED_PIPELINES in held
         assert writer.books.residual == 0
         assert not writer.verified().problems if hasattr(writer.verified(), "problems") else True
 

@@ -11,7 +11,7 @@ from ragmon.core.record import Label, Latency, decode_entry, parse_label
 from ragmon.export.prometheus_quality import latency
 from ragmon.gates.diagnosis.reads import Reads
 from ragmon.gold.labels.files import LabelSpelling, read_labels
-from ragmon.gold.labels.ratings import CROWDED, DUPLICATE, JOINED, ORPHAN, RATERS, Consensus, LabelStore
+from ragmon.gold.labels.ratings import DUPLICATE, JOINED, ORPHAN, RATERS, TOO_MANY_RATINGS, Consensus, LabelStore
 from ragmon.monitor.engine import Engine
 from ragmon.monitor.replay import Run
 from ragmon.scoring.labels import FinalLabels, labelled_record
@@ -110,7 +110,7 @@ def test_an_answer_hears_so_many_raters_and_each_label_has_a_result():
     for n in range(RATERS + 5):
         book.hear(said(0, f"rater {n}"), NOW)
     book.hear(said(0, "rater 0"), NOW)
-    assert book.results == {JOINED: RATERS, CROWDED: 5, DUPLICATE: 1}
+    assert book.results == {JOINED: RATERS, TOO_MANY_RATINGS: 5, DUPLICATE: 1}
 
 
 def test_labels_whose_trace_never_comes_are_orphans_although_nobody_labels_any_more(tmp_path):

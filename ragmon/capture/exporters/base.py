@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, runtime_checkable
 
 from ragmon.core import constants
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Label, Record, Totals
 
 
@@ -85,7 +85,7 @@ class ExporterAdapter:
             if self._submit is not None:
                 self._submit(records[0])
         except BaseException as error:  # noqa: BLE001 - an exporter may raise anything, and the thread must go on
-            warn_once(f"records could not be delivered and are dropped: {whereabouts(error)}")
+            warn_once(f"records could not be delivered and are dropped: {error_location(error)}")
             return {constants.EXPORT_FAILED: len(records)}
         return {}
 

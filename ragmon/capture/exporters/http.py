@@ -24,7 +24,7 @@ from opentelemetry import context
 
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.net import PROTOBUF, parse, request_headers
 
 if TYPE_CHECKING:
@@ -354,10 +354,10 @@ class OtlpHttpClient:
             self._warn(f"its certificate is not trusted ({error.verify_message})")
             return SendResult(constants.EXPORT_FAILED)
         except OSError as error:
-            self._warn(error.strerror or whereabouts(error))
+            self._warn(error.strerror or error_location(error))
             return SendResult(constants.EXPORT_FAILED, again=True)
         except HTTPException as error:
-            self._warn(f"it does not speak HTTP ({whereabouts(error)}); OTLP over HTTP is usually on port 4318")
+            self._warn(f"it does not speak HTTP ({error_location(error)}); OTLP over HTTP is usually on port 4318")
             return SendResult(constants.EXPORT_FAILED, again=True)
         return self._to_result(response)
 

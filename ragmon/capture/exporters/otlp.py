@@ -31,7 +31,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from ragmon.capture.exporters.http import OtlpHttpClient
 from ragmon.core import constants, semconv, version
 from ragmon.core.errors import RagmonError
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Label, Latency, Record, Totals, encode
 from ragmon.stats import NOT_POSITIVE, bucket_value
 
@@ -400,7 +400,7 @@ class OtlpExporter:
         try:
             body = metrics_request(totals, self._resource)
         except Exception as error:  # noqa: BLE001 - the worker's thread must go on
-            warn_once(f"totals could not be sent: {whereabouts(error)}")
+            warn_once(f"totals could not be sent: {error_location(error)}")
             return False
         result = self._client.post("metrics", body, deadline, retry=False)
         return result.reason is None and not result.rejected(ExportMetricsServiceResponse, "rejected_data_points")
@@ -432,7 +432,7 @@ class OtlpExporter:
             try:
                 size += self._writer.write(spans, record)
             except Exception as error:  # noqa: BLE001 - the other records must be sent
-                warn_once(f"a record could not be sent and is dropped: {whereabouts(error)}")
+                warn_once(f"a record could not be sent and is dropped: {error_location(error)}")
                 lost[constants.INVALID_SCHEMA] += 1
                 continue
             n += 1

@@ -21,7 +21,7 @@ from ragmon.capture.judges.prompts import CONTEXTUAL_PRECISION, KINDS, RequestTe
 from ragmon.capture.judges.results import Function, JudgeError, Judgement, Opinion, Verdict
 from ragmon.core.constants import BUDGET, CACHED, JUDGE_ERROR, SCORED, SKIPPED, TIMEOUT
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record, encode
 from ragmon.metrics.facts import FactReader, Facts
 
@@ -162,7 +162,7 @@ class Judge:
             result = TIMEOUT
         except BaseException as error:  # noqa: BLE001 - a function may raise anything; a panic in Rust is no Exception
             result = JUDGE_ERROR
-            self._warn_once_per_result(result, f"judge {self.name} failed: {whereabouts(error)}")
+            self._warn_once_per_result(result, f"judge {self.name} failed: {error_location(error)}")
         threshold, opinion = self._apply_strict(opinion)
         return Judgement(self.name, result, threshold, 1000 * (monotonic() - began), opinion)
 

@@ -18,7 +18,7 @@ from ragmon.capture.judges.judge import Judge
 from ragmon.capture.judges.results import Judgement
 from ragmon.core.constants import JUDGE_ERROR
 from ragmon.core.gold_item import GoldItem
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record
 from ragmon.core.semconv import RAGMON_INTERNAL
 from ragmon.metrics.facts import FactReader
@@ -138,7 +138,7 @@ class JudgeWorkers:
         try:
             return runner.run(self._judge(task))
         except BaseException as error:  # noqa: BLE001 - the application's tracer may raise, and the thread must go on
-            warn_once(f"judge {self.judge.name} failed: {whereabouts(error)}")
+            warn_once(f"judge {self.judge.name} failed: {error_location(error)}")
             return Judgement(self.judge.name, JUDGE_ERROR, self.judge.terms.threshold, 0.0)
 
     async def _judge(self, task: JudgeTask) -> Judgement:

@@ -134,7 +134,7 @@ class Reads(NamedTuple):
 
     def takes(self, key: SeriesKey) -> bool:
         """Whether the gate reads a series, of any slice and any sampling."""
-        source = key.source == self.source if self.source else key.source not in constants.AGAIN
+        source = key.source == self.source if self.source else key.source not in constants.ALSO_LIVE_SOURCES
         return key.pipeline == self.pipeline and source and self.gold in (None, key.gold)
 
 

@@ -25,8 +25,8 @@ LATE: Final = "late"
 ORPHAN: Final = "orphan"
 PROBED: Final = "probe"
 REJECTED: Final = "rejected"
-CROWDED: Final = "crowded"
-NO_ROOM: Final = "no_room"
+TOO_MANY_RATINGS: Final = "crowded"
+EVICTED: Final = "no_room"
 RESULTS: Final = {
     JOINED: "it says something new of an answer",
     CHANGED: "its rater had said something else, and takes that back",
@@ -36,8 +36,8 @@ RESULTS: Final = {
     ORPHAN: "no trace of this id came, or it is gone",
     PROBED: "the trace asked a gold question: gold says what is right",
     REJECTED: "it is no label",
-    CROWDED: "too much had been said of the answer",
-    NO_ROOM: "it waited for its trace, and too many labels came after it",
+    TOO_MANY_RATINGS: "too much had been said of the answer",
+    EVICTED: "it waited for its trace, and too many labels came after it",
     QUARANTINED: "twice the process ended while it was counted: it is set aside",
 }
 
@@ -142,11 +142,11 @@ def consensus(raters: Collection[Rating]) -> Consensus:
 
 TTL: Final = 7 * 86_400.0
 """Seconds for which a label waits for its trace, and for which the ratings of an answer are kept."""
-MOST: Final = 100_000
+MAX_ANSWERS: Final = 100_000
 """Limit of the answers with ratings, and of the labels that wait; beyond it the oldest are evicted."""
 RATERS: Final = 100
 """Raters of one answer who are counted live: each new rating is compared with those of all others."""
-LARGEST: Final = 64 << 20
+MAX_BYTES: Final = 64 << 20
 """Limit of the bytes of ratings, and of labels that wait; beyond it the oldest are evicted."""
 LARGEST_ANSWER: Final = 1 << 20
 """Limit of the bytes of the ratings of one answer."""
@@ -188,7 +188,7 @@ class LabelStore:
 
     @staticmethod
     def _new_pending() -> PendingLabels:
-        return PendingLabels(MOST, LARGEST, lambda label: _size(label.rater, label))
+        return PendingLabels(MAX_ANSWERS, MAX_BYTES, lambda label: _size(label.rater, label))
 
     def hear(self, label: Label, now: float) -> Consensus | None:
         """Apply a label to an answer whose trace has arrived.
@@ -210,7 +210,7 @@ class LabelStore:
         size = answer.size + _size(label.rater, rating) - (0 if previous is None else _size(label.rater, previous))
         too_many = previous is None and len(answer.raters) >= RATERS
         if not is_first and (too_many or size > max(answer.size, LARGEST_ANSWER)):
-            self.results[CROWDED] += 1
+            self.results[TOO_MANY_RATINGS] += 1
             return None
         answer.raters[label.rater] = rating
         self._store(label.trace_id, answer, size)
@@ -224,7 +224,7 @@ class LabelStore:
         self._answers[trace_id] = answer
         self._bytes += size - answer.size
         answer.size = size
-        while len(self._answers) > MOST or self._bytes > LARGEST:
+        while len(self._answers) > MAX_ANSWERS or self._bytes > MAX_BYTES:
             self._drop(next(iter(self._answers)))
 
     def _drop(self, trace_id: str) -> bool:
@@ -235,7 +235,7 @@ class LabelStore:
 
     def keep(self, label: Label, now: float) -> None:
         """Let a label wait for its trace; beyond the limit labels are evicted (`ragmon.gold.labels.pending`)."""
-        self._count(NO_ROOM, self._pending.put(label, now))
+        self._count(EVICTED, self._pending.put(label, now))
 
     def take(self, trace_id: str | None) -> list[Label]:
         """Remove and return the labels that waited for a trace that has now arrived."""
@@ -289,7 +289,7 @@ class LabelStore:
             answer.size = sum(_size(rater, rating) for rater, rating in answer.raters.items())
         self._bytes = sum(answer.size for answer in self._answers.values())
         self._pending = self._new_pending()
-        self._count(NO_ROOM, self._pending.load(data["early"]))
+        self._count(EVICTED, self._pending.load(data["early"]))
 
 
 def _size(rater: str, judgement: Rating | Label) -> int:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.escaping import printable
-from ragmon.core.record import Label, Line, Record, joins
+from ragmon.core.record import Label, Line, Record, accepts_labels
 
 CELL: Final = 32_000
 """Characters of a spreadsheet cell; a little below the usual limit."""
@@ -47,7 +47,7 @@ def queue(lines: Iterable[Line], most: int) -> list[Record]:
     for line in lines:
         if isinstance(line, Label):
             done.add(line.trace_id)
-        elif isinstance(line, Record) and line.trace_id and line.error is None and joins(line):
+        elif isinstance(line, Record) and line.trace_id and line.error is None and accepts_labels(line):
             answers[line.trace_id.lower()] = line
     unlabelled = ((priority(trace_id, record), record) for trace_id, record in answers.items() if trace_id not in done)
     return [record for _, record in nsmallest(most, unlabelled, key=lambda entry: entry[0])]

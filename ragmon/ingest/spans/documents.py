@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import msgspec
 
 from ragmon.core import constants, semconv
-from ragmon.core.bounds import KEPT
+from ragmon.core.bounds import MAX_DOCUMENTS_KEPT
 from ragmon.ingest.spans.model import ATTRIBUTES_DROPPED, CONTENT_NOT_CAPTURED, Path, Span, Trace
 from ragmon.ingest.spans.values import (
     REDACTED,
@@ -182,7 +182,7 @@ DocumentList = Sequence[Any] | FlattenedList | str | None
 """A whole list of documents; or the reason why it is unknown; or None where there is none."""
 Source = Callable[[Span], DocumentList]
 """Reads a list of documents from a span."""
-MAX_DOCUMENTS: Final = KEPT + 1
+MAX_DOCUMENTS: Final = MAX_DOCUMENTS_KEPT + 1
 """The maximum number of documents of a list that are read: one more than a record keeps, so that a cut is noticed."""
 _LIST_KEYS: Final = ("documents", "nodes", "results", "chunks")
 

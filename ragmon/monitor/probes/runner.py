@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 from ragmon.core.errors import RagmonError
-from ragmon.core.log import warn_once, whereabouts
+from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Record, encode
 from ragmon.monitor.probes.client import ProbeClient
 from ragmon.monitor.probes.question import LOST, THROTTLED, GoldQuestion, InFlight, ProbeResult
@@ -71,7 +71,7 @@ class ProbeWorkers:
         try:
             thread.start()
         except RuntimeError as error:  # the process has too many threads, which is not the target's fault
-            warn_once(f"a question could not be sent: {whereabouts(error)}")
+            warn_once(f"a question could not be sent: {error_location(error)}")
             with self._changed:
                 del self._in_flight[number]
                 self._results.append(ProbeResult(question, LOST, overloaded=True))

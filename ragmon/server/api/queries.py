@@ -72,7 +72,7 @@ class QueryService:
         """
         with self._writer.lock:
             engine = self._writer.server_state.engine
-            with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.GONE}
+            with_records = {key.pipeline for key in engine.scorer.state.series} - {constants.DROPPED_PIPELINES}
             pipelines = {*engine.settings.pipelines, *with_records}
         match = next((name for name in pipelines if pipeline in (name, label(name))), None)
         if match is None:

@@ -18,7 +18,7 @@ import msgspec
 
 from ragmon.core.constants import OTHER
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.record import is_forgotten
+from ragmon.core.record import is_tombstone
 
 MAX_PAGE: Final = 1000
 """Maximum number of failures on a page."""
@@ -144,7 +144,7 @@ class FailureIndex:
         """Whether the record of a failure was not erased."""
         find = "SELECT lines FROM rows WHERE seq = ?"
         row = self._connection.execute(find, (failure.seq,)).fetchone()
-        return row is None or not is_forgotten(row[0].split(b"\n")[failure.place])
+        return row is None or not is_tombstone(row[0].split(b"\n")[failure.place])
 
     def _series_id(self, key: tuple[str, str, str, str]) -> int:
         series_id = self._series.get(key)

@@ -150,7 +150,7 @@ class JournalBatch:
         n, counts, text = self._connection.execute(find, (seq, arrival)).fetchone() or (0, b"", b"")
         lines: list[bytes] = text.split(b"\n")
         line = lines[place] if place < len(lines) else b""
-        if not line or record.is_forgotten(line) or record.is_quarantined(line):
+        if not line or record.is_tombstone(line) or record.is_quarantined(line):
             return False
         lines[place] = record.quarantined(line)
         remaining = b"\n".join(lines)

@@ -19,7 +19,7 @@ import msgspec
 from ragmon.capture.call import SPAN, threshold
 from ragmon.config.settings import Settings
 from ragmon.core.constants import DEADLINE_EXCEEDED, DEFAULT_PIPELINE, INVALID_SCHEMA, QUARANTINED
-from ragmon.core.record import LONGEST, Label, Record, Sampling, encode_entry
+from ragmon.core.record import MAX_ID_CHARS, Label, Record, Sampling, encode_entry
 from ragmon.ingest.spans import Mapped, Span, incomplete, per_request, to_record
 from ragmon.ingest.spans.fields import CORRECTNESS, evaluations
 from ragmon.ingest.spans.model import MAX_SPANS, TOO_MANY_SPANS, Trace
@@ -399,7 +399,7 @@ def _labels(spans: Sequence[Span]) -> list[Label]:
     return [
         Label(
             trace_id=evaluation.trace_id,
-            rater=evaluation.rater[:LONGEST] or DEFAULT_RATER,
+            rater=evaluation.rater[:MAX_ID_CHARS] or DEFAULT_RATER,
             correct=evaluation.score,
             ts=evaluation.ts,
         )

@@ -16,7 +16,7 @@ import msgspec
 
 from ragmon.core import constants
 from ragmon.core.bounds import bounded
-from ragmon.core.record import Entry, Record, encode_entry, has_trace_id, parse_label
+from ragmon.core.record import Entry, Record, check_trace_id, encode_entry, parse_label
 from ragmon.gold.labels.ratings import REJECTED
 from ragmon.ingest.decode import decode
 from ragmon.ingest.fields import Rejected
@@ -259,7 +259,7 @@ def decode_labels(labels: Sequence[Any], *, comments: bool = False) -> QueuedReq
     request, first_error = QueuedRequest(), ""
     for place, data in enumerate(labels, 1):
         try:
-            label = has_trace_id(parse_label(data))
+            label = check_trace_id(parse_label(data))
         except ValueError as error:
             count(request.counts.labels, REJECTED)
             first_error = first_error or f"label {place} of {len(labels)}: {error}"
