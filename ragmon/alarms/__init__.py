@@ -1,7 +1,7 @@
 """Alarms: e-detectors with a stated budget of false alarms."""
 
+from ragmon.alarms.baselines import AlarmTerms, index_terms
 from ragmon.alarms.engine import AlarmEngine, AlarmState, AlarmTransition, as_alert_line
-from ragmon.alarms.frozen import AlarmTerms, index_terms
 from ragmon.alarms.plan import AlarmRule, Detectability, plan
 
 __all__ = [

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any, Final
 
-from ragmon.alarms.frozen import AlarmTerms
+from ragmon.alarms.baselines import AlarmTerms
 from ragmon.core import constants
 from ragmon.scoring.minutes import SHAPES, Step
 from ragmon.stats.histograms import decile_edges

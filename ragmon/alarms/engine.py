@@ -18,12 +18,14 @@ from ragmon.alarms.baselines import (
     LIVE_ENOUGH,
     LIVE_FULL,
     PAUSE_EVIDENCE,
+    AlarmTerms,
     Baseline,
     LatencyBaseline,
+    fingerprint,
+    restore_baseline,
 )
 from ragmon.alarms.detector import Alarm, Change
 from ragmon.alarms.drift import Drift, DriftSignal
-from ragmon.alarms.frozen import AlarmTerms, fingerprint, restore_baseline
 from ragmon.alarms.observations import Observations, ObservationSelector, SourceSwitch
 from ragmon.alarms.plan import AlarmRule
 from ragmon.core import constants

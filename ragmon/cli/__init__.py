@@ -18,7 +18,7 @@ import click
 
 from ragmon.core.errors import RagmonError, UnknownNameError
 from ragmon.core.escaping import printable_line
-from ragmon.core.version import current
+from ragmon.core.net import current_version
 
 BAD_INPUT: Final = 3
 INTERRUPTED: Final = 130
@@ -162,6 +162,6 @@ def fail(message: str, hint: str = "", code: int = BAD_INPUT) -> NoReturn:
 
 
 @click.group(cls=_MainGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(current(), prog_name="ragmon")
+@click.version_option(current_version(), prog_name="ragmon")
 def main() -> None:
     """The live quality monitor for RAG: your offline gates, on production traffic."""

@@ -13,8 +13,7 @@ import click
 
 from ragmon.cli import Commands
 from ragmon.config.load import check, find, load
-from ragmon.config.positions import dotted
-from ragmon.config.problems import Problem
+from ragmon.config.problems import Problem, dotted
 from ragmon.config.settings import Settings
 from ragmon.config.types import Address, Bytes, Seconds, Table, is_secret
 from ragmon.core.escaping import printable, printable_json, printable_line

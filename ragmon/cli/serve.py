@@ -19,8 +19,8 @@ from ragmon.core.errors import UnavailableError
 from ragmon.core.escaping import printable_line
 
 if TYPE_CHECKING:
+    from ragmon.server.process import Watchdog
     from ragmon.server.server import Server
-    from ragmon.server.watchdog import Watchdog
 
 LOOK: Final = 2.0
 """Seconds between two checks whether the configuration files changed."""
@@ -41,15 +41,15 @@ def serve(config: str | None, insecure: bool) -> int:
     later may help. A process that freezes is ended by SIGPROF; to start it again helps, and a request that did so twice
     is set aside.
     """
-    from ragmon.server.memory import limit_arenas  # noqa: PLC0415 - as below
+    from ragmon.server.process import limit_arenas  # noqa: PLC0415 - as below
 
     limit_arenas()  # before there are threads, each with its own malloc arena
     try:
         _raise_file_limit()
     except UnavailableError as error:
         fail(str(error), error.hint, TEMPORARY)
+    from ragmon.server.process import Watchdog  # noqa: PLC0415 - as above
     from ragmon.server.server import Server  # noqa: PLC0415 - protobuf, grpc and uvicorn take longer than any command
-    from ragmon.server.watchdog import Watchdog  # noqa: PLC0415 - as above
 
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))

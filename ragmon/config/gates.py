@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
-from ragmon.config.positions import KeyPath
-from ragmon.config.problems import Problems
+from ragmon.config.problems import KeyPath, Problems
 from ragmon.config.settings import GoldSpec
 from ragmon.config.tables import GatesTable, GateTable
 from ragmon.config.types import NAME_HINT, is_name

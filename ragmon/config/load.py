@@ -16,8 +16,7 @@ from typing import Final
 
 from ragmon.config import sources
 from ragmon.config.gates import GateContext, resolve_gates
-from ragmon.config.positions import dotted
-from ragmon.config.problems import Problem, Problems, SourceLocation
+from ragmon.config.problems import Problem, Problems, SourceLocation, dotted
 from ragmon.config.references import (
     DEFAULT,
     DeclaredNames,

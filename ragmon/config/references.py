@@ -11,8 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
-from ragmon.config.positions import KeyPath, dotted
-from ragmon.config.problems import Problems, validate
+from ragmon.config.problems import KeyPath, Problems, dotted, validate
 from ragmon.config.services import JudgeKind, ProbeTable
 from ragmon.config.settings import GoldSpec, ProbeSpec
 from ragmon.config.sources import merge

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from ragmon.config.positions import KeyPath, dotted, locate, repeat
-from ragmon.config.problems import Problem, SourceLocation, syntax_problem
+from ragmon.config.problems import KeyPath, Problem, SourceLocation, dotted, locate, repeat, syntax_problem
 from ragmon.config.tables import is_merged
 from ragmon.core.constants import DISABLED, ON
 from ragmon.core.errors import ConfigError

@@ -1,16 +1,28 @@
-"""Network names: the endpoint and headers of OTLP requests, and the check of a request's `Host` header."""
+"""Network names: the endpoint and headers of OTLP requests, and the check of a request's `Host` header.
+
+The headers name the installed version of ragmon.
+"""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Collection, Iterable
+from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ragmon.core import version
 from ragmon.core.errors import RagmonError, shorten
+
+
+def current_version() -> str:
+    """The installed version; `0+unknown` where the package was never installed."""
+    try:
+        return version("ragmon")
+    except PackageNotFoundError:
+        return "0+unknown"
+
 
 PROTOBUF: Final = "application/x-protobuf"
 _PRINTABLE: Final = re.compile(r"[!-~]*")
@@ -77,7 +89,7 @@ def request_headers(token: str | None, *, compressed: bool) -> dict[str, str]:
     Raises:
         RagmonError: The token cannot be sent in a header.
     """
-    headers = {"Content-Type": PROTOBUF, "User-Agent": f"ragmon/{version.current()}"}
+    headers = {"Content-Type": PROTOBUF, "User-Agent": f"ragmon/{current_version()}"}
     if compressed:
         headers["Content-Encoding"] = "gzip"
     if token is not None:

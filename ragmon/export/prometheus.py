@@ -17,9 +17,9 @@ from prometheus_client.exposition import choose_encoder
 
 from ragmon.alarms import AlarmState
 from ragmon.core import constants, series_names
+from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
 from ragmon.core.series_names import label
-from ragmon.core.version import current
 from ragmon.export import prometheus_quality
 from ragmon.export.state import MonitorSnapshot, ServerStats
 from ragmon.gates import coverage as gold_coverage
@@ -156,7 +156,7 @@ def info_families(reading: MonitorSnapshot) -> Iterator[Metric]:
     if reading.last_scored is not None:
         last.add_metric((), reading.last_scored)
     version = GaugeMetricFamily(series_names.BUILD_INFO, "This ragmon; always 1", labels=("version",))
-    version.add_metric((current(),), 1)
+    version.add_metric((current_version(),), 1)
     yield from (info, items, builds, loaded, last, version)
 
 

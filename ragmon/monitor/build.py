@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ragmon.alarms import AlarmEngine, AlarmTerms, index_terms, plan
-from ragmon.alarms.frozen import LEARN, VERSION, FrozenPipeline, version
+from ragmon.alarms.baselines import LEARN, VERSION, FrozenPipeline, version
 from ragmon.capture.pii import redact
 from ragmon.capture.redaction import Redaction
 from ragmon.capture.runtime import CaptureSettings

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ragmon.alarms import AlarmEngine, AlarmTransition, as_alert_line
-from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH
+from ragmon.alarms.baselines import GOLD_ENOUGH, LIVE_ENOUGH, freeze
 from ragmon.alarms.engine import PipelineAlarms
-from ragmon.alarms.frozen import freeze
 from ragmon.config.settings import Settings
 from ragmon.core.errors import InputError, RagmonError
 from ragmon.core.escaping import printable_json

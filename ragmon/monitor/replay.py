@@ -23,9 +23,9 @@ from ragmon.config.gates import default
 from ragmon.core.bounds import bounded
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.errors import InputError
+from ragmon.core.net import current_version
 from ragmon.core.policy import Outcome, Policy, verdict_of
 from ragmon.core.record import Label, Line, Record, Totals
-from ragmon.core.version import current
 from ragmon.export.report import Report, questions_of, repeated, unscorable
 from ragmon.gates.evaluate import evaluate
 from ragmon.gold import GoldIndex, GoldSet
@@ -206,7 +206,7 @@ class Run:
         for reason, n in self.scorer.dropped.items():
             rejected[reason] = rejected.get(reason, 0) + n
         return Report(
-            version=current(),
+            version=current_version(),
             snapshot=snapshot,
             outcomes=outcomes,
             verdict=verdict_of(outcomes, policy),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmon.config.positions import Repeat, dotted, locate, repeat
+from ragmon.config.problems import Repeat, dotted, locate, repeat
 
 EXAMPLE = '''\
 # a comment with [brackets] and key = value

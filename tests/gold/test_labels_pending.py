@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 
 from ragmon.core.record import Label
-from ragmon.gold.labels.pending import SHARE, PendingLabels
-from ragmon.gold.labels.ratings import EVICTED, JOINED, LabelStore
+from ragmon.gold.labels.ratings import EVICTED, JOINED, SHARE, LabelStore, PendingLabels
 from ragmon.server.pipeline.decode import decode_labels, decode_traces
 from ragmon.server.receiver.interface import Encoding
 from tests.support.keepers import Hand

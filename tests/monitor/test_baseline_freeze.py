@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ragmon.alarms.frozen import version
+from ragmon.alarms.baselines import version
 from ragmon.config.load import load
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import GoldItem

@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 
 from ragmon.server.journal import erase, open_readonly
-from ragmon.server.watchdog import FROZEN, LEAVE
+from ragmon.server.process import FROZEN, LEAVE
 from tests.support.otlp_requests import export
 from tests.support.serving import (
     accounted,

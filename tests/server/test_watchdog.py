@@ -10,9 +10,9 @@ from time import monotonic, thread_time
 
 import pytest
 
-from ragmon.server import watchdog
+from ragmon.server import process
 from ragmon.server.journal.quarantine import Attempts, trace_key
-from ragmon.server.watchdog import Watchdog
+from ragmon.server.process import Watchdog
 
 STUCK = 75
 KEY = trace_key(bytes(16))
@@ -28,7 +28,7 @@ def noted(tmp_path):
 @pytest.fixture(name="left")
 def leaving(monkeypatch, attempts):
     """A watchdog at work; what it would have left with comes here."""
-    monkeypatch.setattr(watchdog, "LOOK", 0.01)
+    monkeypatch.setattr(process, "LOOK", 0.01)
     codes = []
     ended = threading.Event()
 
@@ -49,7 +49,7 @@ def burn(seconds):
 
 
 def test_one_trace_that_takes_too_much_cpu_ends_the_process(monkeypatch, left, attempts):
-    monkeypatch.setattr(watchdog, "STUCK", 0.05)
+    monkeypatch.setattr(process, "STUCK", 0.05)
     _, codes, ended = left
     attempts.begin(KEY)
     until = monotonic() + 30
@@ -60,7 +60,7 @@ def test_one_trace_that_takes_too_much_cpu_ends_the_process(monkeypatch, left, a
 
 
 def test_one_trace_that_waits_for_ever_ends_the_process(monkeypatch, left, attempts):
-    monkeypatch.setattr(watchdog, "WAITING", 0.05)
+    monkeypatch.setattr(process, "WAITING", 0.05)
     _, codes, ended = left
     attempts.begin(KEY)
     assert ended.wait(30)
@@ -70,7 +70,7 @@ def test_one_trace_that_waits_for_ever_ends_the_process(monkeypatch, left, attem
 
 def test_progress_is_no_reason_to_leave_however_much_there_is_to_do(monkeypatch, left, attempts):
     """Many lines of one row, many traces after each other: none of them takes long."""
-    monkeypatch.setattr(watchdog, "STUCK", 0.2)
+    monkeypatch.setattr(process, "STUCK", 0.2)
     _, codes, _ = left
     attempts.begin(KEY)
     for place in range(200):
@@ -83,7 +83,7 @@ def test_progress_is_no_reason_to_leave_however_much_there_is_to_do(monkeypatch,
 
 def test_who_is_asked_to_end_leaves_in_time_with_the_code_of_an_end_in_order(monkeypatch, left):
     guard, codes, ended = left
-    monkeypatch.setattr(watchdog, "LEAVE", 0.05)
+    monkeypatch.setattr(process, "LEAVE", 0.05)
     guard.hurry()
     assert ended.wait(30)
     assert codes[:1] == [0]
@@ -91,7 +91,7 @@ def test_who_is_asked_to_end_leaves_in_time_with_the_code_of_an_end_in_order(mon
 
 SCRIPT = """
 import re, sys, time
-from ragmon.server import watchdog
+from ragmon.server import process as watchdog
 watchdog.FROZEN, watchdog.LOOK = 0.5, 0.05
 with watchdog.Watchdog(75):
     print("begun", flush=True)

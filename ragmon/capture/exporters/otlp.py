@@ -29,14 +29,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from ragmon.capture.exporters.http import OtlpHttpClient
-from ragmon.core import constants, semconv, version
+from ragmon.core import constants, net, semconv
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import error_location, warn_once
 from ragmon.core.record import Label, Latency, Record, Totals, encode
 from ragmon.stats import NOT_POSITIVE, bucket_value
 
 _SCOPE: Final = "ragmon"
-_VERSION: Final = version.current()
+_VERSION: Final = net.current_version()
 _LATEST: Final = 2**64 - 1
 _NANO: Final = 1_000_000_000
 

@@ -25,7 +25,7 @@ from ragmon.capture.judges.prompts import Prompt, completion
 from ragmon.capture.judges.results import JudgeError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
 from ragmon.core.errors import RagmonError
-from ragmon.core.version import current
+from ragmon.core.net import current_version
 
 if TYPE_CHECKING:
     import httpx
@@ -229,7 +229,7 @@ class ModelEndpoint:
             deadline: Deadline of the judgement, by the monotonic clock.
         """
         # No compression: a small compressed body may expand to a huge one.
-        headers = {"User-Agent": f"ragmon/{current()}", "Accept-Encoding": "identity"}
+        headers = {"User-Agent": f"ragmon/{current_version()}", "Accept-Encoding": "identity"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         # No timeout per read: the whole judgement has one deadline, which also ends a server that sends byte by byte.

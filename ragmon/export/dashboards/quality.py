@@ -48,8 +48,8 @@ from ragmon.export.promql import (
 )
 from ragmon.metrics import Metric
 from ragmon.metrics import retrieval as rules
+from ragmon.metrics.answers import AnsweredWithin, EmptyRetrievalRate, ErrorRate
 from ragmon.metrics.base import JudgeMetric, judged
-from ragmon.metrics.serving import AnsweredWithin, EmptyRetrievalRate, ErrorRate
 from ragmon.scoring.predictions import METRIC
 
 _POOLED = "Replicas are put together by their requests; dots: 95 % interval."

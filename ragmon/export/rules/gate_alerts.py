@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ragmon.alarms.frozen import INDEX_ALERT
+from ragmon.alarms.baselines import INDEX_ALERT
 from ragmon.config.services import LinksTable
 from ragmon.core import constants, series_names
 from ragmon.export.rules import recording

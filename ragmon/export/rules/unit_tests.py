@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ragmon import stats
-from ragmon.alarms.frozen import INDEX_ALERT
+from ragmon.alarms.baselines import INDEX_ALERT
 from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.policy import Gate

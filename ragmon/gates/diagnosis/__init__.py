@@ -21,7 +21,7 @@ from ragmon.gates.diagnosis.model import (
     load,
     plain,
 )
-from ragmon.gates.diagnosis.traits import traits_of
+from ragmon.gates.diagnosis.suspects import traits_of
 
 __all__ = [
     "ChangePoint",

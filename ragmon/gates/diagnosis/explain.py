@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ragmon.core.constants import FOLDED, STEP
 from ragmon.core.policy import Outcome
-from ragmon.gates.diagnosis import traits
+from ragmon.gates.diagnosis import suspects as traits
 from ragmon.gates.diagnosis.change import Point, ScoreSums, added, level, locate, moved_by
 from ragmon.gates.diagnosis.model import ChangePoint, GateState, Moved, Suspect, Why
 from ragmon.gates.diagnosis.reads import (

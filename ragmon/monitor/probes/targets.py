@@ -22,7 +22,7 @@ from ragmon.capture.call import TracedFunction
 from ragmon.capture.decorator import traced_as
 from ragmon.capture.exporters.http import HttpResponse, PersistentConnection, retry_after
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.version import current
+from ragmon.core.net import current_version
 from ragmon.monitor.build import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
@@ -156,7 +156,7 @@ class HttpTarget:
         probe_headers = _lowered(trace_headers(sending.qid, sending.probe, sending.trace_id, self._key))
         if "baggage" in self._headers:
             probe_headers["baggage"] = f"{self._headers['baggage']},{probe_headers['baggage']}"
-        defaults = {"user-agent": f"ragmon/{current()}", "accept-encoding": "identity"}
+        defaults = {"user-agent": f"ragmon/{current_version()}", "accept-encoding": "identity"}
         return {**defaults, **self._headers, **probe_headers}
 
     def _post(self, body: bytes, headers: Mapping[str, str], sending: InFlight) -> HttpResponse:

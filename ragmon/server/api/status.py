@@ -17,8 +17,8 @@ from ragmon.core import constants
 from ragmon.core.constants import STEP
 from ragmon.core.errors import RagmonError
 from ragmon.core.escaping import printable
+from ragmon.core.net import current_version
 from ragmon.core.policy import ORDER, Outcome
-from ragmon.core.version import current
 from ragmon.export.markdown import between, percent, value
 from ragmon.export.state import MonitorSnapshot, ServerStats, StageCounters
 from ragmon.gates import coverage
@@ -224,7 +224,7 @@ class StatusService:
             "wrong": [item._asdict() for item in (*not_writing, *problems(reading))],
             "doubts": [item._asdict() for item in (*stale_config, *set_aside, *idle_probes, *warnings(reading))],
             "verdicts": {**dict.fromkeys(ORDER, 0), **Counter(outcome.verdict for outcome in reading.outcomes)},
-            "version": current(),
+            "version": current_version(),
             "started": self._began,
             "now": reading.snapshot.now,
             "last_scored": reading.last_scored,

@@ -6,13 +6,13 @@ erase           erases traces, or records with a tag, on request
 """
 
 from ragmon.server.journal.erasure import Erasure, erase
-from ragmon.server.journal.errors import JournalError
 from ragmon.server.journal.failures import Failure, FailurePage, FailureQuery
 from ragmon.server.journal.journal import Journal, JournalBatch
 from ragmon.server.journal.keys import Key
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import Checkpoint, JournalReader, JournalRow, PendingRequest, RowCounts, open_readonly
 from ragmon.server.journal.retention import RetentionLimits
+from ragmon.server.journal.store import JournalError
 
 __all__ = [
     "Checkpoint",

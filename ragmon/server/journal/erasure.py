@@ -24,11 +24,11 @@ from ragmon.core import record as entries
 from ragmon.core.errors import RagmonError
 from ragmon.gold.labels.ratings import LabelStore
 from ragmon.server.journal import failures, files, store
-from ragmon.server.journal.errors import translate_read_errors
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.reader import JournalReaderBase, JournalRow, PendingRequest
 from ragmon.server.journal.retention import LEVEL
 from ragmon.server.journal.schema import checksum
+from ragmon.server.journal.store import translate_read_errors
 
 PROTOBUF: Final = "protobuf"
 JSON: Final = "json"

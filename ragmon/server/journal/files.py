@@ -17,7 +17,7 @@ from typing import Final
 
 from ragmon.core.errors import RagmonError, UnavailableError
 from ragmon.server.journal import schema, store
-from ragmon.server.journal.errors import JournalError, translate_file_errors
+from ragmon.server.journal.store import JournalError, translate_file_errors
 
 FILE: Final = "journal.lock"
 _MAX_PID_LENGTH: Final = 32

@@ -15,7 +15,6 @@ from time import time
 from ragmon.core import record
 from ragmon.core.record import Record
 from ragmon.server.journal import erasure, files, quarantine, reader, retention, store
-from ragmon.server.journal.errors import JournalError, translate_errors, translate_file_errors, translate_read_errors
 from ragmon.server.journal.failures import Failure, FailureIndex
 from ragmon.server.journal.files import Lock
 from ragmon.server.journal.keys import Key, Keys
@@ -23,6 +22,7 @@ from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import HighWaterMark, JournalReaderBase, finished_traces
 from ragmon.server.journal.retention import RetentionLimits
 from ragmon.server.journal.schema import checksum
+from ragmon.server.journal.store import JournalError, translate_errors, translate_file_errors, translate_read_errors
 
 
 class JournalBatch:

@@ -20,10 +20,10 @@ import msgspec
 
 from ragmon.core.record import Record, decode_entry
 from ragmon.server.journal import files, store
-from ragmon.server.journal.errors import translate_errors, translate_errors_of, translate_read_errors
 from ragmon.server.journal.failures import FailurePage, FailureQuery, page
 from ragmon.server.journal.quarantine import QuarantinedRequest
 from ragmon.server.journal.schema import TRACE_ID, checksum
+from ragmon.server.journal.store import translate_errors, translate_errors_of, translate_read_errors
 
 _LOOKUP_BATCH: Final = 500
 """Ids in one query: SQLite accepts some thousand parameters."""

@@ -17,7 +17,7 @@ import msgspec
 
 from ragmon.core.errors import RagmonError
 from ragmon.ingest.fields import Rejected
-from ragmon.server.journal.errors import JournalError
+from ragmon.server.journal.store import JournalError
 
 TRACE_ID: Final = 16
 """Bytes of a trace id."""

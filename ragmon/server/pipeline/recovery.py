@@ -12,9 +12,9 @@ from ragmon.monitor.engine import MAX_TRANSITIONS
 from ragmon.monitor.log import log_error
 from ragmon.scoring.labels import FinalLabels
 from ragmon.server.journal import Checkpoint, JournalRow
-from ragmon.server.journal.errors import translate_read_errors
 from ragmon.server.journal.quarantine import Attempts
 from ragmon.server.journal.reader import JournalReaderBase
+from ragmon.server.journal.store import translate_read_errors
 from ragmon.server.pipeline.decode import BatchCounts
 from ragmon.server.pipeline.state import ServerState
 

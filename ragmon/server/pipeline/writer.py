@@ -20,13 +20,13 @@ from ragmon.core.record import Ack, Record
 from ragmon.monitor.engine import Engine, log_acknowledged
 from ragmon.monitor.log import log_error
 from ragmon.server.journal import Journal, JournalError
-from ragmon.server.memory import MemoryTrimmer
 from ragmon.server.pipeline import decode
 from ragmon.server.pipeline.clock import Clock
 from ragmon.server.pipeline.commit import write_batch, write_without_row
 from ragmon.server.pipeline.decode import BatchCounts, QueuedRequest, UnreadableError, WriteBatch, count
 from ragmon.server.pipeline.state import ServerState
 from ragmon.server.pipeline.trace_buffer import TraceTracker
+from ragmon.server.process import MemoryTrimmer
 from ragmon.server.receiver.interface import Encoding, ExportResult, RejectedError
 
 

@@ -22,7 +22,6 @@ from ragmon.server.receiver.interface import (
     RejectedError,
 )
 from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, Reservation, busy_error, submit_and_wait
-from ragmon.server.receiver.logs import reject_logs
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
@@ -31,6 +30,7 @@ from ragmon.server.receiver.messages import (
     authorise,
     export_success,
     oversize,
+    reject_logs,
     retry_info,
     status,
 )

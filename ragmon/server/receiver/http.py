@@ -42,7 +42,6 @@ from ragmon.server.receiver.limits import (
     Reservation,
     submit_and_wait,
 )
-from ragmon.server.receiver.logs import reject_logs
 from ragmon.server.receiver.messages import (
     LOGS,
     METRICS,
@@ -52,6 +51,7 @@ from ragmon.server.receiver.messages import (
     json_response,
     oversize,
     refusal,
+    reject_logs,
 )
 
 LABELS: Final = 10_000
