@@ -162,13 +162,8 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        thread_state, outer_call = here.lane, _get_active()
-        if (
-            plan.on
-            and not thread_state.busy
-            and (outer_call is None or outer_call.ended)
-            and (plan.watch is None or not plan.watch())
-        ):
+        thread, outer = here.lane, _get_active()
+        if plan.on and not thread.busy and (outer is None or outer.ended) and (plan.watch is None or not plan.watch()):
             if random() >= plan.p_lost:
                 call = Call(site, plan, args, kwargs, plan.won)
             elif plan.remembers:
@@ -176,15 +171,15 @@ def _wrap_sync(site: TracedFunction) -> Callable[..., Any]:
             else:
                 started = perf_counter() if plan.times else None
                 try:
-                    thread_state.busy = True
+                    thread.busy = True
                     result = function(*args, **kwargs)
                 except BaseException as error:
                     count_unsampled_error(site, plan, args, kwargs, started, error)
                     raise
                 finally:
-                    thread_state.busy = False
-                    if thread_state.mark is not None:
-                        thread_state.mark.ended, thread_state.mark = True, None
+                    thread.busy = False
+                    if thread.mark is not None:
+                        thread.mark.ended, thread.mark = True, None
                 if started is None and (type(result) is dict or type(result) is str):
                     next(plan.rest)
                     return result
@@ -222,11 +217,11 @@ def _wrap_async(site: TracedFunction) -> Callable[..., Awaitable[Any]]:
         plan = site.plan
         if plan is None or plan.of is not runtime.current:
             plan = runtime.prepare(site)
-        outer_call = _get_active()
+        outer = _get_active()
         if (
             plan.on
             and not here.lane.busy
-            and (outer_call is None or outer_call.ended)
+            and (outer is None or outer.ended)
             and (plan.watch is None or not plan.watch())
         ):
             if random() >= plan.p_lost:
