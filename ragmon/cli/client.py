@@ -19,6 +19,7 @@ from ragmon.config.services import TlsTable
 from ragmon.config.settings import Settings
 from ragmon.core.errors import RagmonError, shorten
 from ragmon.core.escaping import printable_line
+from ragmon.core.net import retry_after
 from ragmon.export.state import StageCounters
 from ragmon.server.receiver.security import read_token
 
@@ -333,10 +334,6 @@ def post_json(url: str, path: str, body: object, settings: Settings, *, reads: b
 
 def _wait(address: ServerAddress, response: ServerResponse, default: float) -> None:
     """Wait as long as the monitor asks for, else the usual time, and print that."""
-    from ragmon.capture.exporters.http import (  # noqa: PLC0415 - most commands never wait and do not need it
-        retry_after,
-    )
-
     requested = retry_after(response.again)
     seconds = min(MAX_BACKOFF, default if requested is None else requested)
     click.echo(f"{printable_line(str(address))} answered {response.status}: trying again in {seconds:.0f} s", err=True)

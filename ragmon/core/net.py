@@ -8,8 +8,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Collection, Iterable
+from datetime import UTC
 from importlib.metadata import PackageNotFoundError, version
 from ipaddress import ip_address
+from math import isfinite
+from time import time
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -148,3 +151,26 @@ def is_ip_or_localhost(host: str) -> bool:
 def _name(host: str) -> str:
     """A host without its port."""
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def retry_after(text: str | None) -> float | None:
+    """Seconds of a `Retry-After` header, given as a number or a date; None if it is missing or not valid.
+
+    Source: RFC 9110, section 10.2.3.
+
+    >>> retry_after("1.5"), retry_after("-3"), retry_after("soon")
+    (1.5, 0.0, None)
+    """
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a date is rare, and the command line imports this
+
+        try:
+            moment = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
+    return max(0.0, seconds) if isfinite(seconds) else None

@@ -9,15 +9,12 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from io import BufferedReader, RawIOBase
 from itertools import count
-from math import isfinite
 from threading import Event, Lock
-from time import monotonic, time
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry import context
@@ -25,7 +22,7 @@ from opentelemetry import context
 from ragmon.core import constants
 from ragmon.core.errors import RagmonError
 from ragmon.core.log import error_location, warn_once
-from ragmon.core.net import PROTOBUF, parse, request_headers
+from ragmon.core.net import PROTOBUF, parse, request_headers, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -407,18 +404,3 @@ def _backoff() -> Iterator[float]:
     """Seconds between attempts: exponential, with jitter, so that many producers do not retry at the same time."""
     for power in count():
         yield random.uniform(0.5, 1.0) * min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** min(power, 16))  # noqa: S311
-
-
-def retry_after(text: str | None) -> float | None:
-    """Seconds of a `Retry-After` header, given as a number or a date (RFC 9110, section 10.2.3)."""
-    if text is None:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() - time()
-    return max(0.0, seconds) if isfinite(seconds) else None

@@ -11,8 +11,6 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
@@ -25,7 +23,7 @@ from ragmon.capture.judges.prompts import Prompt, completion
 from ragmon.capture.judges.results import JudgeError
 from ragmon.core.constants import BUDGET, JUDGE_ERROR, RATE_LIMITED
 from ragmon.core.errors import RagmonError
-from ragmon.core.net import current_version
+from ragmon.core.net import current_version, retry_after
 
 if TYPE_CHECKING:
     import httpx
@@ -354,7 +352,7 @@ class Session:
                 if len(received) > LARGEST:
                     raise JudgeError(JUDGE_ERROR, f"its server's answer is longer than {LARGEST} bytes")
             headers = response.headers
-            pause = _seconds(headers.get("retry-after"))
+            pause = retry_after(headers.get("retry-after"))
             return ModelResponse(response.status_code, bytes(received), pause, headers.get("location"))
 
 
@@ -383,24 +381,6 @@ def _final_error(response: ModelResponse | None) -> JudgeError:
         return JudgeError(JUDGE_ERROR, "nobody answers at its address")
     result = RATE_LIMITED if response.status == _TOO_MANY_REQUESTS else JUDGE_ERROR
     return JudgeError(result, f"its server answers {response.status}", status=response.status)
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """The seconds of a `Retry-After` header, a number or a date; None if it is missing or not valid.
-
-    >>> _seconds("1.5"), _seconds("-3"), _seconds("soon")
-    (1.5, 0.0, None)
-    """
-    if retry_after is None:
-        return None
-    try:
-        seconds = float(retry_after)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):
-            return None
-    return max(0.0, seconds) if seconds == seconds else None  # noqa: PLR0124 - false for NaN
 
 
 def _httpx() -> Any:

@@ -20,9 +20,9 @@ from urllib.parse import urlsplit
 
 from ragmon.capture.call import TracedFunction
 from ragmon.capture.decorator import traced_as
-from ragmon.capture.exporters.http import HttpResponse, PersistentConnection, retry_after
+from ragmon.capture.exporters.http import HttpResponse, PersistentConnection
 from ragmon.core.errors import RagmonError, shorten
-from ragmon.core.net import current_version
+from ragmon.core.net import current_version, retry_after
 from ragmon.monitor.build import import_name
 from ragmon.monitor.probes.question import InFlight, trace_headers
 
