@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ragmon.core import constants
-from ragmon.core.policy import LABELLED, Gate
+from ragmon.core.policy import Gate
 from ragmon.metrics.base import Metric
 from ragmon.stats.detection import labels_to_detect, minutes_to_detect
 
@@ -128,7 +128,7 @@ def _gates(gates: Sequence[Gate], metrics: Mapping[str, Metric]) -> list[AlarmRu
                 gate.at_least and not is_latency,
                 "gate",
                 level=SLOW_SHARE if is_latency else gate.threshold,
-                source=gate.source or (constants.LABEL if gate.metric in LABELLED else None),
+                source=gate.source or (constants.LABEL if not is_latency and metrics[gate.metric].labelled else None),
                 gold=gate.gold,
                 where=gate.where,
                 needs_gold=not is_latency and (metrics[gate.metric].needs_gold or gate.gold is not None),

@@ -16,7 +16,7 @@ from ragmon.config.tables import GatesTable, GateTable
 from ragmon.config.types import NAME_HINT, is_name
 from ragmon.core import constants
 from ragmon.core.errors import UnknownNameError, nearest
-from ragmon.core.policy import LABELLED, Gate
+from ragmon.core.policy import Gate
 from ragmon.metrics import families
 from ragmon.metrics.base import Metric, parse
 
@@ -271,7 +271,7 @@ def _gold_problems(table: GateTable, about: GateContext) -> Iterator[GateProblem
 
 
 def _source_problems(metric: Metric, table: GateTable) -> Iterator[GateProblem]:
-    if metric.key in LABELLED and table.source not in (None, constants.LABEL):
+    if metric.labelled and table.source not in (None, constants.LABEL):
         yield GateProblem("source", f"never has {metric.key}", table.source, '"label", or leave it out')
     elif metric.needs_gold and table.source == constants.LIVE:
         hint = f'{metric.key} needs gold: "probe" or "match"'

@@ -12,7 +12,7 @@ from ragmon.core import constants
 from ragmon.core.constants import JUDGE_PREFIX
 from ragmon.core.errors import ConfigError
 from ragmon.core.gold_item import Match
-from ragmon.core.policy import LABELLED, Gate, Mode, Policy
+from ragmon.core.policy import Gate, Mode, Policy
 from ragmon.core.refusal import RefusalRule
 from ragmon.metrics import Metric, base, build
 from ragmon.metrics.base import judged
@@ -210,8 +210,9 @@ def default_source(gate: Gate, *, probed: bool) -> str:
     """
     if gate.kind != "threshold":
         return constants.LIVE
-    if gate.metric in LABELLED:
+    metric = base.parse(gate.metric)
+    if metric.labelled:
         return constants.LABEL
-    if not base.parse(gate.metric).needs_gold and gate.gold is None:
+    if not metric.needs_gold and gate.gold is None:
         return constants.LIVE
     return constants.PROBE if probed else constants.MATCH

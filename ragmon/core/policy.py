@@ -17,8 +17,6 @@ Kind = Literal["threshold", "quantile_ratio", "distinct"]
 ORDER: Final[tuple[Verdict, ...]] = ("fail", "insufficient", "pass")
 """The worst first: one failed gate fails the whole policy."""
 MIN_SAMPLES: Final = 30
-LABELLED: Final = frozenset({"answer_correct"})
-"""Metrics that exist under the source `label` only."""
 
 GOLD_SOURCES: Final = (constants.PROBE, constants.MATCH, constants.REPLAY, constants.LABEL)
 """The sources of a gate on a gold metric that names none; the first with data is judged."""

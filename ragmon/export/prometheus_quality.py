@@ -16,11 +16,11 @@ from prometheus_client.core import Exemplar as Marked
 from ragmon import metrics, stats
 from ragmon.core import constants, series_names
 from ragmon.core.constants import JUDGE_PREFIX, LABEL
-from ragmon.core.policy import LABELLED, Outcome
+from ragmon.core.policy import Outcome
 from ragmon.core.series_names import label
 from ragmon.export.state import MonitorSnapshot, SdkStats
 from ragmon.gates.evaluate import bounds
-from ragmon.metrics.base import judged
+from ragmon.metrics.base import is_labelled, judged
 from ragmon.scoring.calls import Exemplar
 from ragmon.scoring.predictions import METRIC, Prediction
 from ragmon.scoring.score_table import Stat
@@ -30,29 +30,6 @@ _WINDOWED: Final = ("pipeline", "source", "gold", "window")
 _COUNTED: Final = ("pipeline", "source", "gold", "gold_version")
 _SLICED: Final = ("pipeline", "metric", "source", "slice", "gold", "gold_version")
 _ESTIMAND_NOTE: Final = "; with gold, estimand gold_set (ragmon_gold_lower and ragmon_gold_upper have both)"
-_BINARY: Final = frozenset(
-    {
-        "answer_precision",
-        "answer_precision_cited",
-        "answered_within",
-        "citation_hit_rate",
-        "citation_hit_rate_answerable",
-        "citation_scope",
-        "claim_containment",
-        "compliance",
-        "coverage",
-        "empty_retrieval_rate",
-        "error_rate",
-        "full_recall",
-        "grounded_rate",
-        "hit_rate",
-        "over_refusal_rate",
-        "refusal_like_rate",
-        "refusal_rate",
-        "under_refusal_rate",
-    }
-)
-"""Metrics whose scores are 0 or 1: the sum of squares is the sum, so it has no series of its own."""
 
 
 class _Family:
@@ -78,7 +55,7 @@ class _Family:
             f"{series_name}{series_names.SCORE}": f"Sum of the scores of {series_name}",
             f"{series_name}{series_names.SCORED}": f"Requests scored by {series_name}",
         }
-        if name not in _BINARY:
+        if not family.binary:
             sums[f"{series_name}{series_names.SQUARES}"] = f"Sum of the squared scores of {series_name}"
         self._gauges = [GaugeMetricFamily(name, text, labels=windowed) for name, text in gauges.items()]
         self._counters = [CounterMetricFamily(name, text, labels=counted) for name, text in sums.items()]
@@ -178,7 +155,7 @@ def _own(series: SeriesStats, snapshot: Snapshot) -> Iterator[tuple[str, Stat]]:
     Series of labels without gold have the label metrics only: labelled answers are no sample for other metrics.
     """
     for key, stat in series.metrics.items():
-        covered = series.source != LABEL or series.gold or key in LABELLED
+        covered = series.source != LABEL or series.gold or is_labelled(key)
         if covered and (key in snapshot.gold_metrics) == bool(series.gold):
             yield key, stat
 

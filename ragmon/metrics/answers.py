@@ -1,4 +1,4 @@
-"""Metrics of answers: against gold precision, citation hits and refusals; without gold form, scope, errors and speed.
+"""Metrics that compare answers with gold: precision, citation hits, refusals.
 
 Definitions and their sources are in docs/metrics.md. An unanswerable item needs neither claim nor citation:
 shipping an answer to one scores 0.
@@ -13,99 +13,11 @@ from ragmon.metrics.facts import Facts
 
 
 @register
-class Compliance(Metric):
-    """Share of answers that carry a citation list or are the exact refusal token."""
-
-    name = "compliance"
-    default_gate = ("at_least", 0.98)
-
-    def score(self, facts: Facts) -> float | None:
-        return None if facts.error else float(facts.compliant)
-
-
-@register
-class CitationScope(Metric):
-    """Share of shipped answers that cite nothing but retrieved documents."""
-
-    name = "citation_scope"
-    default_gate = ("at_least", 0.95)
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.cites_only_retrieved) if facts.answered and facts.shipped else None
-
-
-@register
-class Coverage(Metric):
-    """Share of shipped answers that cite at least one retrieved document."""
-
-    name = "coverage"
-    default_gate = ("at_least", 0.70)
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.cites_retrieved) if facts.answered and facts.shipped else None
-
-
-@register
-class RefusalRate(Metric):
-    """Share of answers that are refusals."""
-
-    name = "refusal_rate"
-    better = "lower"
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.refused) if facts.answered else None
-
-
-@register
-class RefusalLikeRate(Metric):
-    """Share of answers that read like a refusal without being the refusal token."""
-
-    name = "refusal_like_rate"
-    better = "lower"
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.refusal_like) if facts.answered else None
-
-
-@register
-class EmptyRetrievalRate(Metric):
-    """Share of requests whose retrieval found nothing."""
-
-    name = "empty_retrieval_rate"
-    better = "lower"
-    default_gate = ("at_most", 0.05)
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.empty)
-
-
-@register
-class ErrorRate(Metric):
-    """Share of requests that ended in an error."""
-
-    name = "error_rate"
-    better = "lower"
-    default_gate = ("at_most", 0.05)
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.error)
-
-
-@register
-class AnsweredWithin(Metric):
-    """Share of requests without error that took no longer than the declared bound."""
-
-    name = "answered_within"
-
-    def score(self, facts: Facts) -> float | None:
-        return float(facts.within) if facts.bounded and not facts.error else None
-
-
-@register
 class AnswerPrecision(Metric):
     """Share of shipped answers that are right and cite the gold document among the retrieved ones."""
 
     name = "answer_precision"
+    binary = True
     needs_gold = True
     default_gate = ("at_least", 0.80)
 
@@ -122,6 +34,7 @@ class AnswerPrecisionCited(Metric):
     """Share of shipped answers that cite a gold document, whatever they say."""
 
     name = "answer_precision_cited"
+    binary = True
     needs_gold = True
 
     def score(self, facts: Facts) -> float | None:
@@ -135,6 +48,7 @@ class CitationHitRate(Metric):
     """Share of shipped answers that cite a gold document and nothing that was not retrieved."""
 
     name = "citation_hit_rate"
+    binary = True
     needs_gold = True
     default_gate = ("at_least", 0.75)
 
@@ -149,6 +63,7 @@ class CitationHitRateAnswerable(Metric):
     """Share of answerable questions that were answered with a citation of a gold document."""
 
     name = "citation_hit_rate_answerable"
+    binary = True
     needs_gold = True
 
     def score(self, facts: Facts) -> float | None:
@@ -163,6 +78,7 @@ class UnderRefusalRate(Metric):
     """Share of unanswerable questions that were answered instead of refused."""
 
     name = "under_refusal_rate"
+    binary = True
     better = "lower"
     needs_gold = True
     default_gate = ("at_most", 0.05)
@@ -178,6 +94,7 @@ class OverRefusalRate(Metric):
     """Share of answerable questions that were refused."""
 
     name = "over_refusal_rate"
+    binary = True
     better = "lower"
     needs_gold = True
     default_gate = ("at_most", 0.10)
@@ -193,6 +110,7 @@ class ClaimContainment(Metric):
     """Share of answerable questions whose answer contains a phrase of the gold claim."""
 
     name = "claim_containment"
+    binary = True
     needs_gold = True
 
     def score(self, facts: Facts) -> float | None:
@@ -207,6 +125,7 @@ class AnswerCorrect(Metric):
     """Mean human label of shipped answers, in [0, 1]."""
 
     name = "answer_correct"
+    labelled = True
     reads = "measures"
 
     def measure(self, record: Record, item: GoldItem | None) -> float | None:

@@ -28,6 +28,7 @@ from ragmon.core.record import Record
 from ragmon.metrics.facts import Facts
 
 Better = Literal["higher", "lower"]
+Area = Literal["answers", "retrieval", "traffic"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
@@ -45,6 +46,9 @@ class Metric:
         k: The cut of this instance; None means the whole list.
         reads: For a measured metric, the field of the record without which it cannot be measured; "" measures every
             record.
+        binary: Every score is 0 or 1, so the sum of squares is the sum.
+        area: What it is about: the answers, the retrieval, or the traffic.
+        labelled: It is known only for answers that people have labelled.
         default_gate: `("at_least" | "at_most", threshold)` of the default gate, where the metric has one.
     """
 
@@ -53,6 +57,9 @@ class Metric:
     needs_gold: ClassVar[bool] = False
     at_k: ClassVar[bool] = False
     reads: ClassVar[str] = ""
+    binary: ClassVar[bool] = False
+    area: ClassVar[Area] = "answers"
+    labelled: ClassVar[bool] = False
     default_gate: ClassVar[tuple[Literal["at_least", "at_most"], float] | None] = None
 
     def __init__(self, k: int | None = None) -> None:
@@ -162,6 +169,12 @@ def parse(key: str) -> Metric:
     if family is None or (at and not (family.at_k and k.isdecimal() and int(k) > 0)):
         raise UnknownNameError("metric", key, [f"{n}@5" if k and f.at_k else n for n, f in _families.items()])
     return family(int(k)) if k else family()
+
+
+def is_labelled(key: str) -> bool:
+    """Whether the metric of a key is known only for labelled answers; a judge's metric needs no registration."""
+    family = _families.get(key.partition("@")[0])
+    return family is not None and family.labelled
 
 
 class JudgeMetric(Metric):

@@ -151,6 +151,7 @@ class GroundedRate(Metric):
     """Share of answers with at least the threshold of their words in the retrieved contexts."""
 
     name = "grounded_rate"
+    binary = True
 
     def score(self, facts: Facts) -> float | None:
         """Shipped answers are in the denominator."""

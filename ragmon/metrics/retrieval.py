@@ -16,6 +16,7 @@ class _Retrieval(Metric, ABC):
     """A metric over answerable gold items that name their documents."""
 
     needs_gold = True
+    area = "retrieval"
 
     def score(self, facts: Facts) -> float | None:
         if not facts.answerable:
@@ -37,6 +38,7 @@ class FullRecall(_AtK):
     """Share of questions with every gold document in the top k."""
 
     name = "full_recall"
+    binary = True
 
     def rank_score(self, facts: Facts) -> float:
         return float(facts.found(self.k) == facts.total())
@@ -57,6 +59,7 @@ class HitRate(_AtK):
     """Share of questions with any gold document in the top k (TREC Success@k)."""
 
     name = "hit_rate"
+    binary = True
 
     def rank_score(self, facts: Facts) -> float:
         return float(facts.relevant(self.k) != 0)
@@ -101,6 +104,7 @@ class ContextualPrecision(Metric):
     """Mean average precision over the relevant documents that were retrieved: are they ranked first?"""
 
     name = "contextual_precision"
+    area = "retrieval"
     needs_gold = True
 
     def score(self, facts: Facts) -> float | None:

@@ -10,7 +10,6 @@ from typing import Final
 from ragmon.alarms import plan
 from ragmon.config.settings import GoldSpec, PipelineSettings, Settings
 from ragmon.core import constants
-from ragmon.core.policy import LABELLED
 from ragmon.scoring.cardinality import SeriesBudget
 from ragmon.scoring.minutes import SHAPES
 
@@ -106,6 +105,7 @@ def _source(source: str, settings: Settings) -> int:
     """The maximum number of series of one source of such a pipeline; gold exists for user requests and for probes."""
     metrics, windows = settings.build_metrics(), len(settings.windows)
     with_gold = [metric for metric in metrics.values() if metric.needs_gold]
+    labelled = sum(metric.labelled for metric in metrics.values())
     per_metric = GAUGES * windows + COUNTERS
     gated = {gate.metric for gate in settings.common.gates}
     slice_values = sum(len(values) + 1 for values in settings.common.slices.values())
@@ -113,10 +113,10 @@ def _source(source: str, settings: Settings) -> int:
         len(with_gold) * per_metric + ESTIMANDS * windows * sum(metric.key in gated for metric in with_gold) + windows
     )
     if source == constants.LABEL:
-        return gold_series + len(LABELLED) * per_metric + PREDICTED * windows + SLICE * len(gated) * slice_values
+        return gold_series + labelled * per_metric + PREDICTED * windows + SLICE * len(gated) * slice_values
     uses = [use for spec in settings.gold if spec.pipeline is None for use in spec.use]
     gold_sets = sum((constants.LIVE if use == constants.MATCH else use) == source for use in uses)
-    without_gold = len(metrics) - len(with_gold) - len(LABELLED)
+    without_gold = len(metrics) - len(with_gold) - labelled
     slice_series = SLICE * len(gated) * slice_values * (1 + gold_sets)
     return (
         without_gold * per_metric
@@ -129,11 +129,12 @@ def _source(source: str, settings: Settings) -> int:
 
 def _configured_pipeline(pipeline: PipelineSettings, settings: Settings, metrics: int) -> int:
     with_gold = sum(metric.needs_gold for metric in settings.build_metrics().values())
-    without_gold = metrics - with_gold - len(LABELLED)
+    labelled = sum(metric.labelled for metric in settings.build_metrics().values())
+    without_gold = metrics - with_gold - labelled
     rules = plan(pipeline.gates, settings.build_metrics())
     uses = sum(len(spec.use) for spec in settings.gold if _judges(spec, pipeline.name))
     sources = 1 + uses
-    metric_series = without_gold * sources + with_gold * uses + len(LABELLED)
+    metric_series = without_gold * sources + with_gold * uses + labelled
     gated = len({gate.metric for gate in pipeline.gates if gate.kind == "threshold"})
     slice_values = sum(len(values) + 1 for values in pipeline.slices.values())
     return (

@@ -29,9 +29,8 @@ from ragmon.server.pipeline.writer import CORRUPT, JournalWriter
 from ragmon.server.probes import ProbeSupervisor
 from ragmon.server.receiver import security
 from ragmon.server.receiver.acceptor import shares
-from ragmon.server.receiver.grpc import GrpcServer
 from ragmon.server.receiver.http import receiver_app
-from ragmon.server.receiver.listener import HttpServer
+from ragmon.server.receiver.listener import GrpcServer, HttpServer
 from ragmon.server.reload import ConfigReloader, limits
 
 DRAIN: Final = 5.0

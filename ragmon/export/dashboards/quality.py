@@ -47,8 +47,6 @@ from ragmon.export.promql import (
     worst,
 )
 from ragmon.metrics import Metric
-from ragmon.metrics import retrieval as rules
-from ragmon.metrics.answers import AnsweredWithin, EmptyRetrievalRate, ErrorRate
 from ragmon.metrics.base import JudgeMetric, judged
 from ragmon.scoring.predictions import METRIC
 
@@ -143,11 +141,6 @@ def _help(key: str, settings: Settings) -> str:
     return key if family is None else family().help
 
 
-def is_retrieval(family: type[Metric]) -> bool:
-    """Whether a metric is about what was retrieved."""
-    return family.__module__ == rules.__name__ or family is EmptyRetrievalRate
-
-
 def retrieval(settings: Settings) -> DashboardBuilder:
     """The dashboard on retrieval."""
     frame = DashboardBuilder(
@@ -157,7 +150,7 @@ def retrieval(settings: Settings) -> DashboardBuilder:
         settings,
         ("pipeline", "source", "window"),
     )
-    retrieval_metrics = [family for family in families(settings).values() if is_retrieval(family)]
+    retrieval_metrics = [family for family in families(settings).values() if family.area == "retrieval"]
     with_gold = [metric_panel(family, settings) for family in retrieval_metrics if family.needs_gold]
     frame.row("Against gold documents", with_gold)
     without_gold = [metric_panel(family, settings) for family in retrieval_metrics if not family.needs_gold]
@@ -210,11 +203,6 @@ def _coverage() -> Iterator[Any]:
 _QUANTILES = (0.5, 0.95, 0.99)
 
 
-def is_traffic(family: type[Metric]) -> bool:
-    """Whether a metric is about errors or latency."""
-    return family in (AnsweredWithin, ErrorRate)
-
-
 def traffic(settings: Settings) -> DashboardBuilder:
     """The dashboard on traffic."""
     frame = DashboardBuilder(
@@ -226,7 +214,7 @@ def traffic(settings: Settings) -> DashboardBuilder:
     )
     frame.row("Requests", [*_requests()])
     frame.row("Latency", [*_latency()])
-    traffic_metrics = [family for family in families(settings).values() if is_traffic(family)]
+    traffic_metrics = [family for family in families(settings).values() if family.area == "traffic"]
     frame.row("As gates see it", [metric_panel(family, settings) for family in traffic_metrics])
     return frame
 
@@ -285,7 +273,7 @@ def answers(settings: Settings) -> DashboardBuilder:
     )
     rows: dict[str, list[Any]] = {"Against gold": [], "Without gold": [], "Judges": [], "Metrics of your own": []}
     for family in families(settings).values():
-        if not is_retrieval(family) and not is_traffic(family) and family.name != METRIC:
+        if family.area == "answers" and family.name != METRIC:
             rows[_heading(family)].append(metric_panel(family, settings))
     for title, panels in rows.items():
         frame.row(title, panels)

@@ -18,7 +18,7 @@ from ragmon.alarms.plan import worth_a_page
 from ragmon.config.settings import Settings
 from ragmon.core import constants, series_names
 from ragmon.core.errors import RagmonError
-from ragmon.core.policy import LABELLED, Gate
+from ragmon.core.policy import Gate
 from ragmon.core.series_names import label
 from ragmon.export.promql import Z95, Z999, equals, exact, increase, selector, wilson
 from ragmon.export.rules.file import Rule
@@ -157,9 +157,8 @@ def _gold(gate: Gate) -> list[str]:
     """A matcher for the gold set: the one the gate names, else any."""
     if gate.gold is not None:
         return [equals("gold", gate.gold)]
-    if gate.metric in LABELLED:
-        return []
-    return ['gold!=""' if parse(gate.metric).needs_gold else 'gold=""']
+    metric = parse(gate.metric)
+    return [] if metric.labelled else ['gold!=""' if metric.needs_gold else 'gold=""']
 
 
 WINDOWS: Final = ("30m", "1h", "6h", "3d")

@@ -1,81 +1,188 @@
-"""The write port over gRPC: OTLP exports from producers that use gRPC only."""
+"""OTLP over gRPC: one call of `Export`, from its metadata to its response. It imports grpc, so it is imported late."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from ragmon.config.types import Address
-from ragmon.server.receiver.acceptor import CONNECTIONS
-from ragmon.server.receiver.interface import Consumer
-from ragmon.server.receiver.limits import LIMITS, RequestLimits
-from ragmon.server.receiver.listener import Listener
+import grpc  # type: ignore[import-untyped]
+import grpc.aio  # type: ignore[import-untyped]
+
+from ragmon.ingest.compression import GZIP
+from ragmon.monitor.log import log_error
+from ragmon.server.receiver.interface import (
+    NO_MESSAGE,
+    TIMEOUT,
+    Consumer,
+    Encoding,
+    ExportResult,
+    HTTPError,
+    RejectedError,
+)
+from ragmon.server.receiver.limits import MemoryLimiter, RequestLimits, Reservation, busy_error, submit_and_wait
+from ragmon.server.receiver.messages import (
+    LOGS,
+    METRICS,
+    TRACES,
+    Signal,
+    authorise,
+    export_success,
+    oversize,
+    reject_logs,
+    retry_info,
+    status,
+)
+
+READING: Final = 512
+"""Maximum number of calls that wait for their message at once: a slow call costs little, but not nothing."""
+_IDLE: Final = 300_000
+"""Milliseconds after which a connection without calls is closed; clients reconnect by themselves."""
+_IDENTITY_AND_GZIP: Final = 0b101
+_COLLECTOR: Final = "opentelemetry.proto.collector"
+_STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
-class GrpcServer(Listener):
-    """Serves `TraceService`, `MetricsService` and `LogsService` on a port, on an event loop in a thread of its own.
+class _Export(NamedTuple):
+    """A signal, and the function that accepts its exports."""
 
-    A slow call waits in the loop and occupies no thread, so two hundred slow calls delay no other.
+    signal: Signal
+    take: Callable[[bytes, Encoding], Any]
+
+
+def options(limits: RequestLimits, connections: int) -> list[tuple[str, int]]:
+    """The channel arguments of a server with some limits.
+
+    Messages are received still compressed: gRPC's own decompression has no limit of the ratio, and in older versions
+    no limit of the size.
 
     Args:
-        consumer: Receives the exports.
-        address: The address to listen on; port 0 takes a free port.
-        token: The bearer token; None if none is required.
-        tls: The certificate and its key, PEM files; None for plain text.
         limits: The limits of a call.
         connections: Maximum number of concurrent connections.
     """
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", limits.inflated),
+        ("grpc.max_concurrent_streams", limits.in_flight),
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.max_metadata_size", limits.header),
+        ("grpc.absolute_max_metadata_size", limits.header),
+        ("grpc.max_connection_idle_ms", _IDLE),
+        ("grpc.server_handshake_timeout_ms", round(limits.deadline * 1000)),
+        ("grpc.per_message_decompression", 0),
+        ("grpc.compression_enabled_algorithms_bitset", _IDENTITY_AND_GZIP),
+    ]
 
-    def __init__(
-        self,
-        consumer: Consumer,
-        address: Address,
-        *,
-        token: str | None,
-        tls: tuple[Path, Path] | None,
-        limits: RequestLimits = LIMITS,
-        connections: int = CONNECTIONS,
-    ) -> None:
-        super().__init__("grpc", address, tls)
+
+class Exports:
+    """`TraceService/Export`, `MetricsService/Export` and `LogsService/Export`. Belongs to one event loop.
+
+    The message of a call is read only after its token was checked, so an unauthorised call costs only its metadata.
+
+    Args:
+        consumer: Receives the exports.
+        token: The bearer token; None if none is required.
+        limits: The limits of a call.
+    """
+
+    def __init__(self, consumer: Consumer, token: str | None, limits: RequestLimits) -> None:
         self._consumer = consumer
         self._token = token
         self._limits = limits
-        self._connections = connections
-        self._grace = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._limiter = MemoryLimiter(limits)
+        self._reading = 0
+        self._methods = {
+            f"/{_COLLECTOR}.trace.v1.TraceService/Export": _Export(TRACES, consumer.traces),
+            f"/{_COLLECTOR}.metrics.v1.MetricsService/Export": _Export(METRICS, consumer.metrics),
+            f"/{_COLLECTOR}.logs.v1.LogsService/Export": _Export(LOGS, reject_logs),
+        }
 
-    def _request_stop(self, grace: float) -> None:
-        self._grace = grace
-        if self._loop is not None and self._stopping is not None:
-            self._loop.call_soon_threadsafe(self._stopping.set)
-            self._loop = self._stopping = None
+    def service(self, call: Any) -> Any:
+        """The handler of a call, before its message is read; None for an unknown method."""
+        export = self._methods.get(call.method)
+        if export is None:
+            return None
 
-    def _serve(self, bound: socket.socket) -> None:
-        bound.close()  # gRPC binds the address again; it was bound before because gRPC's own error has no reason
-        asyncio.run(self._serve_async())
+        async def serve(_: Any, context: Any) -> bytes:
+            try:
+                return await self._export(export, context)
+            except RejectedError as error:
+                if isinstance(error, HTTPError):
+                    self._consumer.refuse(error.reason)
+                rejection = error
+            except Exception as error:  # noqa: BLE001 - an error in one call must not affect others
+                log_error("a call could not be taken", error)
+                rejection = RejectedError(500, "", "something is wrong here; the log says where")
+            return await _abort(context, rejection)
 
-    async def _serve_async(self) -> None:
-        import grpc.aio  # type: ignore[import-untyped]  # noqa: PLC0415 - only if gRPC is served
+        # A stream of one message is the same on the wire, and lets the handler decide when to read the message.
+        return grpc.stream_unary_rpc_method_handler(serve)
 
-        from ragmon.server.receiver import grpc_service  # noqa: PLC0415 - as above
+    async def _export(self, export: _Export, context: Any) -> bytes:
+        """The response to a call.
 
-        server = grpc.aio.server(options=grpc_service.options(self._limits, self._connections))
-        server.add_generic_rpc_handlers((grpc_service.Exports(self._consumer, self._token, self._limits),))
-        port = self._open(server, grpc)
-        await server.start()
-        stopping = self._stopping = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
-        self._opened(port)
-        await stopping.wait()
-        await server.stop(self._grace)
+        Raises:
+            RejectedError: The call is rejected.
+        """
+        authorise(_authorization(context.invocation_metadata()), self._token)
+        with self._limiter.ticket() as reservation:
+            body = await self._read(context)
+            reservation.hold(len(body))
+            reservation.begin()
+            body = await self._decompress(reservation, body)
+            async with self._limiter.turn(len(body)):
+                result: ExportResult = await submit_and_wait(partial(export.take, body, Encoding.PROTOBUF))
+        response: bytes = export_success(export.signal, result).SerializeToString()
+        return response
 
-    def _open(self, server: Any, grpc: Any) -> int:
-        """Open the port; returns its number."""
-        if self._tls is None:
-            return int(server.add_insecure_port(str(self._configured_address)))
-        cert, key = self._tls
-        credentials = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())])
-        return int(server.add_secure_port(str(self._configured_address), credentials))
+    async def _read(self, context: Any) -> bytes:
+        """The message of a call, still compressed.
+
+        Raises:
+            HTTPError: It does not arrive in time, or too many messages are being read.
+        """
+        if self._reading >= READING:
+            raise busy_error()
+        self._reading += 1
+        try:
+            async with asyncio.timeout(self._limits.deadline):
+                body = await context.read()
+        except TimeoutError:
+            message = f"the message did not come within {self._limits.deadline:g} seconds"
+            raise HTTPError(408, TIMEOUT, message) from None
+        finally:
+            self._reading -= 1
+        if not isinstance(body, bytes):
+            raise HTTPError(400, NO_MESSAGE, "the call holds no message")
+        return body
+
+    async def _decompress(self, reservation: Reservation, body: bytes) -> bytes:
+        """Decompress a message; the first byte of gzip cannot start a protobuf message."""
+        if not body.startswith(GZIP):
+            return body
+        if len(body) > self._limits.wire:
+            raise oversize(self._limits.wire)
+        return await self._limiter.inflated(reservation, body, "gzip")
+
+
+def _authorization(metadata: Sequence[tuple[str, str | bytes]] | None) -> bytes:
+    """The `authorization` of a call; empty if there is none."""
+    for key, value in metadata or ():
+        if key == "authorization":
+            return value.encode() if isinstance(value, str) else value
+    return b""
+
+
+async def _abort(context: Any, error: RejectedError) -> bytes:
+    """End a call with a status, and with the time of a retry (OTLP specification, OTLP/gRPC throttling).
+
+    The time is sent twice: in the status details, as the specification says, and in the metadata key that
+    OpenTelemetry's Python exporter reads.
+    """
+    details = status(error)
+    trailing = [("grpc-status-details-bin", details.SerializeToString())]
+    if error.retry_after is not None:
+        trailing.append(("google.rpc.retryinfo-bin", retry_info(error.retry_after).SerializeToString()))
+    await context.abort(_STATUS[details.code], details.message, tuple(trailing))
+    return b""
