@@ -131,7 +131,7 @@ class Redaction:
         facts.redacted = changed
         return msgspec.structs.replace(redacted, facts=facts, measures=measures or None)
 
-    def cleared(self, record: Record) -> Record:
+    def redacted_copy(self, record: Record) -> Record:
         """The record for judges: redacted if the policy is `redacted`, or without text if that fails; else complete.
 
         A failure is not counted here; it is counted when the record itself is sent.

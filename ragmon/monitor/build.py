@@ -277,9 +277,9 @@ class Redactions:
         """The redacted copy of a record, which may leave the process."""
         return self._for(record)(record)
 
-    def cleared(self, record: Record) -> Record:
+    def redacted_copy(self, record: Record) -> Record:
         """The redacted copy of a record for judges, who see text that does not leave the process."""
-        return self._for(record).cleared(record)
+        return self._for(record).redacted_copy(record)
 
     def _for(self, record: Record) -> Redaction:
         pipeline = record.pipeline or DEFAULT_PIPELINE

@@ -96,7 +96,7 @@ class JudgeFactory:
         """A record as judges see it: redacted if `[capture] content` says so, else with all its text."""
         if self._redact is None and functions() and _redacts(self._settings):
             self._redact = Redactions(self._settings)
-        return record if self._redact is None else self._redact.cleared(record)
+        return record if self._redact is None else self._redact.redacted_copy(record)
 
     def _context(self, pipeline: str) -> tuple[GoldIndex, FactReader]:
         cached = self._about.get(pipeline)

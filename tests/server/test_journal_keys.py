@@ -54,11 +54,11 @@ def test_ids_of_different_lengths_do_not_run_into_each_other(journal):
 
 
 def test_memory_is_bounded_and_what_left_it_is_still_known(journal, tmp_path, monkeypatch):
-    monkeypatch.setattr(keys, "_SETTLED_AT_ONCE", 100)
+    monkeypatch.setattr(keys, "_MERGED_AT_ONCE", 100)
     journal._keys = Keys(journal._connection, fresh=400)
     for n in range(100):
         assert claim(journal, [(n, b"%d" % m) for m in range(50)]) == set()
-        assert len(journal._keys._growing) + len(journal._keys._settling) <= 3 * 400
+        assert len(journal._keys._growing) + len(journal._keys._merging) <= 3 * 400
     (in_table,) = journal._connection.execute("SELECT count(*) FROM keys").fetchone()
     assert in_table > 100 * 50 - 3 * 400
     assert all(claim(journal, [(n, b"%d" % m) for m in range(50)]) == set(range(50)) for n in range(100))
@@ -84,8 +84,8 @@ class Model(RuleBasedStateMachine):
 
     @initialize(fresh=st.integers(1, 30), at_once=st.integers(1, 20))
     def begin(self, fresh, at_once):
-        self.before = keys._SETTLED_AT_ONCE
-        keys._SETTLED_AT_ONCE = at_once
+        self.before = keys._MERGED_AT_ONCE
+        keys._MERGED_AT_ONCE = at_once
         self.fresh = fresh
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         schema.MIGRATIONS[0](self.connection)
@@ -121,7 +121,7 @@ class Model(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "connection"):
             self.connection.close()
-            keys._SETTLED_AT_ONCE = self.before
+            keys._MERGED_AT_ONCE = self.before
 
 
 TestAgainstASet = Model.TestCase

@@ -107,7 +107,7 @@ class PersistentConnection(HTTPConnection):
         if timed is not None:
             timed.abort()
 
-    def leave(self) -> None:
+    def detach_after_fork(self) -> None:
         """Close the parent's connection in a forked child, without sending anything and without its locks."""
         if self._deadline_socket is not None:
             os.close(self._deadline_socket.sock.detach())
@@ -289,7 +289,7 @@ class OtlpHttpClient:
         """Reset in a forked child, which cannot use the parent's connection and lock."""
         if self._process != os.getpid():
             self._inherited = self._connection  # never finalised: the parent's threads may have held its locks
-            self._inherited.leave()
+            self._inherited.detach_after_fork()
             self._init_process()
 
     def post(

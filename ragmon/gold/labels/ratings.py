@@ -363,7 +363,7 @@ class LabelStore:
         """Remove and return the labels that waited for a trace that has now arrived."""
         return [] if trace_id is None else self._pending.take(trace_id)
 
-    def forget(self, trace_ids: Iterable[str]) -> int:
+    def erase(self, trace_ids: Iterable[str]) -> int:
         """Erase the ratings of traces, and the labels that wait for them.
 
         Args:

@@ -211,7 +211,7 @@ def _without(data: bytes, trace_ids: Collection[str]) -> bytes | None:
         return None
     label_store = LabelStore()
     label_store.load(msgspec.json.decode(live[_LABELS]))
-    if not label_store.forget(trace_ids):
+    if not label_store.erase(trace_ids):
         return None
     live[_LABELS] = msgspec.Raw(msgspec.json.encode(label_store.dump()))
     state[_LIVE] = msgspec.Raw(msgspec.json.encode(live))

@@ -393,7 +393,7 @@ class Journal(JournalReaderBase):
         with translate_errors(self.path):
             return quarantine.count(self._connection)
 
-    def wipe_log(self) -> None:
+    def truncate_wal(self) -> None:
         """Truncate the write-ahead log, so that deleted data is not in it; skipped while another process reads.
 
         Raises:

@@ -18,7 +18,7 @@ Key = tuple[int, bytes]
 
 FRESH: Final = 1 << 16
 """Keys in a generation; fewer than three times as many are in memory, about 20 MB."""
-_SETTLED_AT_ONCE: Final = 1 << 13
+_MERGED_AT_ONCE: Final = 1 << 13
 _DELETED_AT_ONCE: Final = 1 << 13
 _LOOKUP_BATCH: Final = 256
 _FIND: Final = f"SELECT key FROM keys WHERE key IN ({', '.join('?' * _LOOKUP_BATCH)})"  # noqa: S608 - no user input
@@ -61,16 +61,16 @@ class Keys:
 
     def _begin_generation(self, last: int) -> None:
         """End the growing generation; it is sorted into the table next. `last` is the number of its last claim."""
-        self._settling, self._growing = self._growing, set()
-        self._queue = sorted(self._settling)
+        self._merging, self._growing = self._growing, set()
+        self._queue = sorted(self._merging)
         self._position = 0
         self._last = last
 
     def undone(self) -> None:
         """Drop the changes of a transaction that was rolled back."""
         self._new: set[bytes] = set()
-        self._settled = 0
-        self._settled_steps: set[bytes] = set()
+        self._merged = 0
+        self._merged_steps: set[bytes] = set()
         self._is_complete = False
 
     def _all_steps(self) -> Iterator[int]:
@@ -93,7 +93,7 @@ class Keys:
         prefixes = {step: _prefix(step) for step in {step for step, _ in keys}}
         packed = [prefixes[step] + unique for step, unique in keys]
         new, duplicates = set(packed), set[int]()
-        seen = new & self._new | new & self._growing | new & self._settling
+        seen = new & self._new | new & self._growing | new & self._merging
         stored_prefixes = {prefixes[step] for step in self._steps.intersection(prefixes)}
         if stored_prefixes:
             seen |= self._in_table([key for key in new if key[:_PREFIX] in stored_prefixes])
@@ -108,7 +108,7 @@ class Keys:
             self._connection.execute("INSERT INTO claims (keys) VALUES (?)", (_encode(list(new)),))
             self._new |= new
             if len(self._growing) + len(self._new) >= self._most and not self._is_complete:
-                self._settle(max(_SETTLED_AT_ONCE, 4 * len(new)))
+                self._merge(max(_MERGED_AT_ONCE, 4 * len(new)))
         return duplicates
 
     def _in_table(self, keys: Sequence[bytes]) -> set[bytes]:
@@ -121,13 +121,13 @@ class Keys:
             stored.update(key for (key,) in self._connection.execute(_FIND, parameters))
         return stored
 
-    def _settle(self, limit: int) -> None:
+    def _merge(self, limit: int) -> None:
         """Put the next keys of the previous generation into the table; delete its claims when all keys are there."""
-        begin = self._position + self._settled
+        begin = self._position + self._merged
         keys = self._queue[begin : begin + limit]
         self._connection.executemany("INSERT OR IGNORE INTO keys VALUES (?)", zip(keys, strict=True))
-        self._settled += len(keys)
-        self._settled_steps.update(key[:_PREFIX] for key in keys)
+        self._merged += len(keys)
+        self._merged_steps.update(key[:_PREFIX] for key in keys)
         if begin + len(keys) == len(self._queue):
             self._connection.execute("DELETE FROM claims WHERE seq <= ?", (self._last,))
             self._is_complete = True
@@ -135,8 +135,8 @@ class Keys:
     def kept(self) -> None:
         """Apply the changes of a transaction that was committed."""
         self._growing |= self._new
-        self._position += self._settled
-        self._steps |= {int.from_bytes(prefix, "big") for prefix in self._settled_steps}
+        self._position += self._merged
+        self._steps |= {int.from_bytes(prefix, "big") for prefix in self._merged_steps}
         if self._is_complete:
             (last,) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM claims").fetchone()
             self._begin_generation(last)
@@ -144,7 +144,7 @@ class Keys:
 
     def held(self) -> set[bytes]:
         """The most recent keys, those in memory."""
-        return self._growing | self._settling
+        return self._growing | self._merging
 
     def take_over(self, keys: set[bytes]) -> None:
         """Claim keys carried over from another journal, inside a transaction."""
@@ -154,7 +154,7 @@ class Keys:
 
     def recent(self) -> Iterator[bytes]:
         """The unique parts of the most recent keys, in no order: those in memory."""
-        return (key[_PREFIX:] for key in self._growing | self._settling)
+        return (key[_PREFIX:] for key in self._growing | self._merging)
 
     def expire(self, before: int) -> bool:
         """Delete some keys of steps before `before`, inside a transaction; returns whether any were deleted."""

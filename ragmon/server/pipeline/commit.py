@@ -76,9 +76,9 @@ def put_joined(trace_id: bytes, record: Record, batch: JournalBatch, traces: Tra
     Returns:
         Whether the record is that of a probe; it is accounted for then.
     """
-    is_settled = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early
+    is_final = trace_id in row.answered or trace_id in traces.ahead or trace_id in row.early
     reply = traces.replies.get(trace_id)
-    if is_settled:
+    if is_final:
         row.counts.duplicate += 1
     elif reply is None:
         return False
@@ -116,7 +116,7 @@ def _put_record(
 ) -> None:
     """Add the application's record of a probe, and settle the reply."""
     joined = record
-    has_reply = reply is not None and _settle_reply(trace_id, batch, traces, row)
+    has_reply = reply is not None and _finalise_reply(trace_id, batch, traces, row)
     if reply is not None and has_reply:
         row.counts.duplicate += 1
         joined = join_reply(record, reply.record)
@@ -125,7 +125,7 @@ def _put_record(
     batch.remember([trace_id], row.arrival, recorded=True)
 
 
-def _settle_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
+def _finalise_reply(trace_id: bytes, batch: JournalBatch, traces: TraceTracker, row: WriteBatch) -> bool:
     """Count a reply; returns whether it still exists: another process may have erased it."""
     row.counts.received += 1
     row.answered.add(trace_id)
@@ -145,9 +145,9 @@ def put_unmatched_replies(batch: JournalBatch, traces: TraceTracker, row: WriteB
 
     A record of the application that arrives later is a duplicate.
     """
-    settled = [reply for reply in traces.alone(row.arrival) if reply[0] not in row.answered]
-    for trace_id, record in settled:
-        if not _settle_reply(trace_id, batch, traces, row):
+    replies = [reply for reply in traces.alone(row.arrival) if reply[0] not in row.answered]
+    for trace_id, record in replies:
+        if not _finalise_reply(trace_id, batch, traces, row):
             continue
         if is_probed(trace_id, traces, row):
             row.counts.duplicate += 1

@@ -300,7 +300,7 @@ class ServerState:
             forgotten: Traces that were erased before it arrived, in lower case.
             pause: Lets other threads read in the middle of a long row; its uncounted records are pending meanwhile.
         """
-        self.forget(forgotten)
+        self.erase(forgotten)
         self.counts.add(counts)
         self.advance(arrival)
         if self.attempts is None or not entries:
@@ -328,9 +328,9 @@ class ServerState:
             except Exception as error:  # noqa: BLE001 - one bad line must not affect others, here and in replay
                 log_error("a line of the journal could not be counted", error)
 
-    def forget(self, trace_ids: Iterable[str]) -> None:
+    def erase(self, trace_ids: Iterable[str]) -> None:
         """Remove the ratings of erased traces, given in lower case; counts stay."""
-        self.engine.labels.book.forget(trace_ids)
+        self.engine.labels.book.erase(trace_ids)
 
     def advance(self, now: float) -> None:
         """Evaluate alarms for the minutes that ended; an error there loses no row that is on disk."""

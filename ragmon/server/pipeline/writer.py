@@ -130,7 +130,7 @@ class Housekeeping:
             self._retry_at = now
         if due:
             self._due = now + EVERY
-            self._journal.wipe_log()  # the WAL still holds users' text of released requests
+            self._journal.truncate_wal()  # the WAL still holds users' text of released requests
         if (due or self._expiring) and self._clock.calm:
             self._expiring = self._journal.expire()
         self._make_room()
@@ -156,7 +156,7 @@ class Housekeeping:
         with self._journal.begin() as batch:
             erased = batch.forgotten()  # read in the transaction, so that no erasure comes between
             with self._lock:
-                server_state.forget(erased)
+                server_state.erase(erased)
                 data = server_state.dump()
             batch.fail(server_state.failures)  # recovery does not find them again: their rows are counted
             batch.save(server_state.seq, self._clock.now(), data)
