@@ -35,7 +35,7 @@ def test_a_restart_goes_on_from_what_was_spent(tmp_path):
 def test_processes_share_it(tmp_path):
     code = (
         "import sys; from pathlib import Path; from ragmon.core.quota import JudgeBudget\n"
-        f"b = Budget(50, clock=lambda: {NOON}, folder=Path(sys.argv[1]))\n"
+        f"b = JudgeBudget(50, clock=lambda: {NOON}, folder=Path(sys.argv[1]))\n"
         "print(sum(b.spend() for _ in range(30)))"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "a")]

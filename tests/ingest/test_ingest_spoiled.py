@@ -280,7 +280,7 @@ def send(running, body, kind, status=200):
 
 def test_a_request_that_is_whole_is_never_looked_at_twice(monkeypatch):
     """Nothing is repaired before a parser has refused it: most requests pay nothing for the few."""
-    for name in ("json", "protobuf", "apart"):
+    for name in ("json", "protobuf", "split_request"):
         monkeypatch.setattr(repair, name, None)
     for form, body in ((Encoding.JSON, as_json(request())), (Encoding.PROTOBUF, request().SerializeToString())):
         assert len(decode_traces(body, form).foreign) == SPANS

@@ -344,7 +344,7 @@ class TestWhatJudgesSee:
 
     def test_where_a_redactor_fails_nobody_is_asked(self, configured, model):
         text = TABLE.format(url=model.url)
-        text += '[capture]\ncontent = "redacted"\nredactors = ["chat_model:no_redactor"]\n'
+        text += '[capture]\ncontent = "redacted"\nredactors = ["tests.support.chat_model:no_redactor"]\n'
         with Panel(configured(text)) as panel:
             (back,) = returned(panel, [record(claim=self.CLAIM)])
             assert panel.calls() == {("faithfulness", "skipped"): 1}

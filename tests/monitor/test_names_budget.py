@@ -254,7 +254,7 @@ def test_a_replay_gives_up_the_same_pipelines_after_crashes_and_looks_at_the_clo
                 writer.tick(0.1 * DAY)
         assert writer.agrees()
         edges = [(edge.pipeline, edge.alert, edge.state, edge.ts) for edge in writer.server_state.engine.edges]
-        assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in writer.replayed().live.edges][-len(edges) :]
+        assert edges == [(e.pipeline, e.alert, e.state, e.ts) for e in writer.replayed().engine.edges][-len(edges) :]
         held = {key.pipeline for key in writer.server_state.engine.scorer.state.series}
         assert {name.split("-")[1] for name in held if name.startswith("pod")} == {"3"}
         assert constants.DROPPED_PIPELINES in held

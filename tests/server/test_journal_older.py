@@ -94,7 +94,7 @@ def test_its_scores_are_those_of_the_records_that_were_sent(hand, sent):
         told = [sent.get(entry.trace_id, entry) if isinstance(entry, Record) else entry for entry in found]
         server_state.take(row.seq, row.arrival, ServerState(hand.settings).counts, told)
     digest = server_state.engine.scorer.state.digest()
-    assert hand.server_state.engine.scorer.state.digest() == hand.replayed().live.scorer.state.digest() == digest
+    assert hand.server_state.engine.scorer.state.digest() == hand.replayed().engine.scorer.state.digest() == digest
 
 
 def test_its_saved_state_is_read(hand):

@@ -79,8 +79,8 @@ def test_a_listener_of_the_log_that_raises_costs_no_row(tmp_path, caplog):
                 told = {"error": "X"} if minute >= 5 else {}
                 hand.send(whole([asked(20 * minute + n, ts=hand.time.now, **told) for n in range(20)]))
                 hand.tick(60)
-            assert hand.books.scored == hand.replayed().live.scorer.scored == 600
-            assert hand.server_state.engine.edges or hand.replayed().live.edges, (
+            assert hand.books.scored == hand.replayed().engine.scorer.scored == 600
+            assert hand.server_state.engine.edges or hand.replayed().engine.edges, (
                 "an alarm began, so the log was written to"
             )
     finally:

@@ -87,6 +87,6 @@ def test_a_clock_that_is_set_back_while_nobody_serves_opens_no_minute_again(tmp_
         hand.open()
         hand.send(whole([asked(2, ts=hand.time.now + hand.time.off)]))
         hand.tick(200)
-        mine, other = hand.server_state.engine.alarms.steps, hand.replayed().live.alarms.steps
+        mine, other = hand.server_state.engine.alarms.steps, hand.replayed().engine.alarms.steps
         assert (mine.late, mine.closed) == (other.late, other.closed)
         assert mine.late == 0

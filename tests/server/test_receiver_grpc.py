@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import grpc
 import pytest
@@ -41,6 +42,8 @@ from ragmon.server.receiver.limits import RequestLimits
 from ragmon.server.receiver.listener import GrpcServer
 from tests.support.front_desk import PATIENCE, FrontDesk, certificate, connect, names_in, rest, traced
 from tests.support.process_usage import peak
+
+ROOT = Path(__file__).parents[2]
 
 HERE = Address("127.0.0.1", 0)
 MIB = 1 << 20
@@ -313,7 +316,7 @@ def test_other_methods_and_compressions_are_unknown(consumer, port, channel):
 
 SERVER = """
 import sys
-from front_desk import FrontDesk
+from tests.support.front_desk import FrontDesk
 from ragmon.config.types import Address
 from ragmon.server.receiver.listener import GrpcServer
 port = GrpcServer(FrontDesk(), Address("127.0.0.1", 0), token=None, tls=None).start()
@@ -326,7 +329,7 @@ port.stop(1.0)
 def test_a_bomb_is_refused_in_little_memory(channel):
     """256 MiB of zeros, a thousand to one, sent to a server in a process of its own."""
     command = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="tests") as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         line = channel(Address("127.0.0.1", int(process.stdout.readline())))
         assert call(line, b"spans", compression=grpc.Compression.Gzip)[0] is CODE.OK
         before = peak(process.pid)

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
@@ -55,6 +56,8 @@ from tests.support.front_desk import (
     until,
 )
 from tests.support.process_usage import peak
+
+ROOT = Path(__file__).parents[2]
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 HERE = Address("127.0.0.1", 0)
@@ -441,7 +444,7 @@ def test_the_largest_body_is_taken(consumer, port):
 
 SERVER = """
 import sys
-from front_desk import FrontDesk
+from tests.support.front_desk import FrontDesk
 from ragmon.config.types import Address
 from ragmon.server.receiver.listener import HttpServer
 from ragmon.server.receiver.http import receiver_app
@@ -461,7 +464,7 @@ def test_a_bomb_is_refused_in_little_memory(how):
         bomb = gzip.compress(bytes(256 * MIB))
     body = iter([bomb[:1000], bomb[1000:]]) if how == "chunked" else bomb
     command = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="tests") as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         port = Address("127.0.0.1", int(process.stdout.readline()))
         assert status(port, "/v1/traces", gzip.compress(b""), Content_Encoding="gzip") == 200
         before = peak(process.pid)
